@@ -1,7 +1,7 @@
 """`make demo`: a real Kafka and the services of three scenarios on this machine, with known answers.
 
-Clicks go in, then what users say, in an order that is not that of saying it; counts come out, in all and by minutes, one
-of which closes, and the latest status of each user with the clicks before it and those of now; tweets and followers go in, and the reach of each URL comes out.
+Clicks go in, then what users say, in an order that is not that of saying it; counts come out, in all, by minutes, one of which
+closes, and of URLs by hours, and the latest status of each user with the clicks before it and those of now; tweets and followers go in, and the reach of each URL comes out.
 The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
 order. With --check it ends by itself, with exit code 0 only if every answer is right.
 """
@@ -26,7 +26,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
@@ -34,11 +33,14 @@ from click_count.windows import CLICK_MINUTES, MINUTE_MS, NAME
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
 from localkafka.waiting import Deadline
+from servicekit_testing.topic_reading import committed_records
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 KNOWN_CLICKS: Mapping[str, int] = {"alice": 5, "bob": 3, "carol": 2, "dave": 1, "erin": 1, "user-1": 8}
+URLS = ("https://example.org/", "https://example.org/news", "https://example.org/about")
+KNOWN_URLS: Mapping[str, int] = dict(zip(URLS, (7, 7, 6), strict=True))  # of the clicks above, in turn
 NOON_MS = 1_767_268_800_000
 # User, minutes after noon, status: the later ones come first, and must not be overwritten.
 UPDATES: Sequence[tuple[str, int, str]] = (
@@ -146,11 +148,13 @@ def reached(client: httpx.Client, url: str, headers: Mapping[str, str] | None = 
         return False
 
 
-def emit(client: httpx.Client, emitter: str, clicks: Mapping[str, int], at: int) -> None:
-    """Send clicks of this time, in an order that mixes the users."""
+def emit(
+    client: httpx.Client, emitter: str, clicks: Mapping[str, int], at: int, urls: Sequence[str] = URLS
+) -> None:
+    """Send clicks of this time on these URLs in turn, in an order that mixes the users."""
     users = [user for user, count in clicks.items() for _ in range(count)]
     body = [
-        {"user_id": user, "url": f"https://example.org/{n}", "at": at}
+        {"user_id": user, "url": urls[n % len(urls)], "at": at}
         for n, user in enumerate(users[::2] + users[1::2])
     ]
     client.post(f"{emitter}/clicks", json=body).raise_for_status()
@@ -228,12 +232,9 @@ def compare_minutes(
             answer = answers(client, f"{query}/clicks/{user}/minutes?{urlencode(window)}")
             if answer is not None and answer["items"]:
                 found[user] = answer["items"][0]["count"]
-        found.update(
-            {
-                f"{user}'s minute has closed with": count
-                for user, count in closed(bootstrap_servers, minute).items()
-            }
-        )
+        for each, closed in committed_records(bootstrap_servers, CLICK_MINUTES, ANSWER_SECONDS):
+            if each.start_ms == minute and closed is not None:
+                found[f"{each.key}'s minute has closed with"] = closed
         return found == expected
 
     try:
@@ -247,37 +248,27 @@ def compare_minutes(
     return found == expected
 
 
-def closed(bootstrap_servers: str, minute: int) -> dict[str, int]:
-    """Return the counts of users whose minute has closed, from the stream of closed minutes."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "demo",
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-    }
+def compare_hours(client: httpx.Client, query: str, minute: int, services: Sequence[Service]) -> bool:
+    """Wait for the counts of the URLs in the hour of a minute. Returns whether all are right."""
     found: dict[str, int] = {}
-    consumer = Consumer(options)
+    window = {"since": minute, "until": minute + 1}
+
+    def known() -> bool:
+        for url in KNOWN_URLS:
+            answer = answers(client, f"{query}/urls/hours?{urlencode({'url': url, **window})}")
+            if answer is not None and answer["items"]:
+                found[url] = answer["items"][0]["count"]
+        return found == KNOWN_URLS
+
     try:
-        topic = consumer.list_topics(CLICK_MINUTES.name, 10).topics[CLICK_MINUTES.name]
-        left = set(topic.partitions)
-        consumer.assign(
-            [TopicPartition(CLICK_MINUTES.name, partition, OFFSET_BEGINNING) for partition in left]
-        )
-        while left:
-            message = consumer.poll(ANSWER_SECONDS)
-            if message is None:
-                break
-            if (error := message.error()) is None:
-                window = CLICK_MINUTES.key.decode(message.key() or b"")
-                if window.start_ms == minute:
-                    found[window.key] = CLICK_MINUTES.value.decode(message.value() or b"")
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                left.discard(message.partition() or 0)
-    finally:
-        consumer.close()
-    return found
+        wait_until("the hours", ANSWER_SECONDS, services, known)
+    except DemoFailed as error:
+        say(f"[red]{error}[/]")
+    table = Table("in that hour", "expected", "counted", "")
+    for url, count in KNOWN_URLS.items():
+        table.add_row(url, str(count), str(found.get(url, "-")), mark(found.get(url) == count))
+    say(table)
+    return found == KNOWN_URLS
 
 
 def tweet(client: httpx.Client, emitter: str) -> None:
@@ -345,7 +336,11 @@ def start(
         "click-count windows": {},
         "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
         "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
-        "click-count view": {"STREAMTABLE_GRPC_ADDRESS": at.counts_grpc, "CLICK_COUNT_REFLECTION": "true"},
+        "click-count view": {
+            "STREAMTABLE_GRPC_ADDRESS": at.counts_grpc,
+            "CLICK_COUNT_REFLECTION": "true",
+            "CLICK_COUNT_WINDOWS": NAME,
+        },
         "user-status view": {"STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc, "USER_STATUS_REFLECTION": "true"},
         "tweet-reach view": {"STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc, "TWEET_REACH_REFLECTION": "true"},
         "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts, "CLICK_COUNT_WINDOWS": NAME},
@@ -414,12 +409,12 @@ def walk(
         url, headers = f"http://{at.users}/users/{user}", {"Streamtable-Token": token}
         shown = partial(reached, client, url, headers)
         wait_until(f"the status of {user} shows", ANSWER_SECONDS, services, shown)
-    emit(
-        client, f"http://{at.clicks}", {"alice": 1}, now
-    )  # minutes later: by that alice's earlier minute closes
+    # Minutes later: by that alice's earlier minute closes.
+    emit(client, f"http://{at.clicks}", {"alice": 1}, now, ["https://example.org/later"])
     right = compare_users(client, f"http://{at.users}", services) and right
     bootstrap_servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
     right = compare_minutes(client, f"http://{at.counts}", minute, bootstrap_servers, services) and right
+    right = compare_hours(client, f"http://{at.counts}", minute, services) and right
     tweet(client, f"http://{at.tweets}")
     return compare_reaches(client, f"http://{at.reaches}", services) and right
 
@@ -442,6 +437,7 @@ def show(at: Addresses, environment: Mapping[str, str]) -> None:
                                                 the console: the graph, every process, tables and topics, live
   http://{at.counts}/top                    the users with the most clicks
   http://{at.counts}/clicks/alice/minutes   alice's clicks by minutes
+  http://{at.counts}/urls/hours?url=https://example.org/   a URL's clicks by hours
   http://{at.counts}/events                 live changes (server-sent events)
   http://{at.users}/users/alice/events     what alice says and clicks, live
   http://{at.reaches}/reach/top              the URLs with the highest reach

@@ -23,7 +23,7 @@ from localkafka.security import Security
 from streamtable import Kafka
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = ("click-count", "click-windows", "user-status")
+GROUPS = ("click-count", "click-windows", "click-windows-by-url", "user-status")
 STATUS_TOPIC = "streamtable-status"
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from click_count.topics import by_count
-from click_count.windows import clicks_per_minute
+from click_count.windows import click_windows
 from messaging.groups import GROUPS
 from microbatch import MicroBatch
 from streamtable import Avro, Group, Stream, Table
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DECLARED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["groups"]
 OURS: list[Group[Any, Any]] = [
     by_count("click-count"),
-    *clicks_per_minute()[0].groups,
+    *click_windows().flow.groups,
     statuses("user-status"),
     *GROUPS.values(),
     authors_stage("tweet-reach"),

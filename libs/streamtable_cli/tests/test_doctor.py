@@ -12,7 +12,7 @@ from libs.streamtable_cli.tests.bench import NUMBER, SECONDS_MAX, Cli, World, un
 
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
-from streamtable import Avro, Kafka, Long
+from streamtable import Avro, EventTime, Input, Kafka, Long, Stream, String
 from streamtable.kafka.admin import BrokerAddress
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.findings import Level
@@ -155,6 +155,27 @@ def test_rows_of_a_group_known_by_name_are_decoded_by_the_schemas_that_they_name
     assert found("--schemas", "schemas") == [
         ("ok", "the whole topic (4 records) can be decoded by the schemas that they name")
     ]
+
+
+def test_the_input_that_holds_a_watermark_back_is_named_while_the_group_runs(cli: Cli, world: World) -> None:
+    silent = Stream(world.create("silent", partitions=1), String(), NUMBER)
+    follows: Input[str, int, int] = Input(silent, lambda ctx, number: None)
+    group = world.group(follows, EventTime(idle_after=None), partitions=1)
+    now, hour = time.time_ns() // 1_000_000, 3_600_000
+    world.send(world.topics.name("in"), (b"k", NUMBER.encode(1)), timestamp=now)
+    world.send(silent.name, (b"k", NUMBER.encode(1)), timestamp=now - hour)
+
+    def said() -> list[str]:
+        found = facts(
+            cli("doctor", "--group", group.name, "--over", "0", "--json").json, f"group {group.name}"
+        )
+        return [fact for level, fact in found if level == "warning" and silent.name in fact]
+
+    with world.running(group):
+        until(said, "the watermark is committed")
+        (fact,) = said()
+    assert fact.startswith("partition 0 has the watermark ")
+    assert f"{silent.name} holds it back, it has been silent since " in fact
 
 
 def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World, folder: Path) -> None:

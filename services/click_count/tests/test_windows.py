@@ -1,42 +1,55 @@
-"""Clicks by user and minute: the flow, and the question for minutes over REST."""
+"""Clicks by user and minute and by URL and hour: the flow, and the questions for windows over REST and gRPC."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
+import grpc
 import httpx
 import pytest
 
 from click_count.query import build_query
 from click_count.topics import USER_CLICKS
-from click_count.windows import CLICK_MINUTES, MINUTE_MS, clicks_per_minute
+from click_count.view import ClickCountsService
+from click_count.windows import CLICK_MINUTES, HOUR_MS, MINUTE_MS, URL_HOURS, click_windows
+from contracts.grpc.click_count.v1 import click_count_pb2 as pb
+from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from contracts.records import UserClick
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.server import GrpcServer
 from servicekit.http.cursors import Cursors
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList
 from servicekit_testing import MemoryTable
+from streamtable import Stream
 from streamtable.flow import Windowed
 from streamtable_testing import Tester
 
 NOON_MS = 1_700_000_040_000  # a full minute, near the Tester's clock
+HOURS_MS = NOON_MS // HOUR_MS * HOUR_MS
+URL = "https://example.org/"
 
 
-def click(tester: Tester, user: str, at: int, number: int) -> None:
-    record = UserClick(id=str(UUID(int=number)), user_id=user, url="https://example.org/", at=NOON_MS + at)
+def click(tester: Tester, user: str, at: int, number: int, url: str = URL) -> None:
+    record = UserClick(id=str(UUID(int=number)), user_id=user, url=url, at=NOON_MS + at)
     tester.emit(USER_CLICKS, user, record)
 
 
 def run(tester: Tester) -> None:
-    flow, _ = clicks_per_minute()
     tester.create(CLICK_MINUTES)
-    for group in flow.groups:
+    tester.create(URL_HOURS)
+    for group in click_windows().flow.groups:
         tester.run(group)
 
 
-def closed(tester: Tester) -> Mapping[Windowed[str], int | None]:
+def closed(
+    tester: Tester, stream: Stream[Windowed[str], int] = CLICK_MINUTES
+) -> Mapping[Windowed[str], int | None]:
     found = {}
-    for record in tester.records(CLICK_MINUTES):
+    for record in tester.records(stream):
         assert record.key is not None
         found[record.key] = record.value
     return found
@@ -71,8 +84,26 @@ def test_the_last_minute_closes_though_nothing_follows(tester: Tester) -> None:
     assert closed(tester) == {window("alice", 0): 1}
 
 
+def test_an_hour_of_a_url_counts_the_clicks_of_all_users_and_comes_out_once_when_it_has_closed(
+    tester: Tester,
+) -> None:
+    run(tester)
+    hour = Windowed(URL, HOURS_MS, HOURS_MS + HOUR_MS)
+    for number, user in enumerate(("alice", "bob", "carol", "alice")):
+        click(tester, user, number, number)
+    click(tester, "bob", 1, 1)  # sent again
+    click(tester, "bob", 5, 5, url="https://example.org/other")
+    view = tester.view(click_windows().hours)
+    assert list(view.windows(URL)) == [(hour, 4)]
+    assert closed(tester, URL_HOURS) == {}
+    for _ in range(60):
+        tester.advance(60)
+    assert closed(tester, URL_HOURS)[hour] == 4
+    assert [record.key for record in tester.records(URL_HOURS)].count(hour) == 1
+
+
 class Minutes:
-    """A view of minutes, as far as the question needs it."""
+    """A view of windows, as far as the questions need it."""
 
     def __init__(self) -> None:
         self.ready = True
@@ -103,7 +134,9 @@ def minutes() -> Minutes:
 def client(minutes: Minutes) -> Iterator[httpx.Client]:
     counts: MemoryTable[int] = MemoryTable()
     top, events = TopList(counts, int), EventStreams(Streams())
-    app = build_query(counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"", windows=minutes)
+    app = build_query(
+        counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"", windows={"minutes": minutes, "hours": minutes},
+    )  # fmt: skip
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     with httpx.Client(base_url=server.start()) as client:
         yield client
@@ -129,3 +162,88 @@ def test_a_users_minutes_are_answered_with_their_bounds(client: httpx.Client, mi
 @pytest.mark.parametrize("query", ["since=-1", "until=x", "since=1&since=2", "from=1"])
 def test_a_range_that_is_none_is_a_problem(client: httpx.Client, query: str) -> None:
     assert client.get(f"/clicks/alice/minutes?{query}").status_code == 422
+
+
+def test_the_hours_of_a_url_are_answered(client: httpx.Client, minutes: Minutes) -> None:
+    answer = client.get("/urls/hours", params={"url": URL, "since": NOON_MS})
+    assert answer.json()["url"] == URL
+    assert [each["count"] for each in answer.json()["items"]] == [3, 1]
+    assert minutes.asked[-1] == (URL, NOON_MS, 2**53 - 1)
+
+
+@pytest.mark.parametrize("query", ["", "url=", f"url={URL}&until=-1", f"url={URL}&url={URL}"])
+def test_a_question_for_hours_without_one_url_and_a_range_is_a_problem(
+    client: httpx.Client, query: str
+) -> None:
+    assert client.get(f"/urls/hours?{query}").status_code == 422
+
+
+@pytest.fixture
+def stub(minutes: Minutes) -> Iterator[Any]:
+    streams = Streams(limit=4)
+    service = ClickCountsService(MemoryTable(), streams, windows={"minutes": minutes, "hours": minutes})
+    with serving(service, streams) as channel:
+        yield ClickCountsStub(channel)
+
+
+@contextmanager
+def serving(service: Any, streams: Streams) -> Iterator[grpc.Channel]:
+    server = GrpcServer(
+        "127.0.0.1",
+        0,
+        service.register,
+        ready=lambda: True,
+        streams=streams,
+        limits=GrpcLimits(drain_seconds=0),
+    )
+    with grpc.insecure_channel(server.start()) as channel:
+        yield channel
+    server.stop()
+
+
+def test_windows_are_answered_over_grpc_as_over_rest(stub: Any, minutes: Minutes) -> None:
+    asked = pb.ListMinutesRequest(user_id="alice", since_ms=NOON_MS, until_ms=NOON_MS + 1)
+    expected = [
+        pb.ClickWindow(start_ms=NOON_MS, end_ms=NOON_MS + MINUTE_MS, count=3),
+        pb.ClickWindow(start_ms=NOON_MS + 2 * MINUTE_MS, end_ms=NOON_MS + 3 * MINUTE_MS, count=1),
+    ]
+    assert stub.ListMinutes(asked, timeout=5) == pb.ListMinutesResponse(windows=expected, age_seconds=0.25)
+    assert minutes.asked[-1] == ("alice", NOON_MS, NOON_MS + 1)
+    answer = stub.ListHours(pb.ListHoursRequest(url=URL), timeout=5)
+    assert answer == pb.ListHoursResponse(windows=expected, age_seconds=0.25)
+    assert minutes.asked[-1] == (URL, 0, 2**53 - 1)  # 0 is no bound
+
+
+def code_of(call: Callable[[], object]) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    error: Any = caught.value
+    code: grpc.StatusCode = error.code()
+    return code
+
+
+@pytest.mark.parametrize(
+    "request_", [{"user_id": "a/b"}, {"user_id": "a", "since_ms": -1}, {"user_id": "a", "until_ms": 2**53}]
+)
+def test_a_call_for_windows_that_names_no_user_or_no_range_is_refused(
+    stub: Any, request_: Mapping[str, Any]
+) -> None:
+    call = pb.ListMinutesRequest(**request_)
+    assert code_of(lambda: stub.ListMinutes(call, timeout=5)) == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_windows_are_unavailable_until_their_copy_is_complete(stub: Any, minutes: Minutes) -> None:
+    minutes.ready = False
+    try:
+        call = pb.ListMinutesRequest(user_id="alice")
+        assert code_of(lambda: stub.ListMinutes(call, timeout=5)) == grpc.StatusCode.UNAVAILABLE
+    finally:
+        minutes.ready = True
+
+
+def test_a_server_without_windows_does_not_implement_the_calls_for_them() -> None:
+    streams = Streams(limit=4)
+    with serving(ClickCountsService(MemoryTable(), streams), streams) as channel:
+        call = pb.ListHoursRequest(url=URL)
+        found = code_of(lambda: ClickCountsStub(channel).ListHours(call, timeout=5))
+    assert found == grpc.StatusCode.UNIMPLEMENTED

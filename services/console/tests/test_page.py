@@ -1,6 +1,7 @@
 """The page in a real Chromium: every part with live data, with a keyboard only, on a phone, in the light and in the dark."""
 
 import sys
+import time
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
@@ -9,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from services.console.tests.browser import ATTACKER, ENTER, SPACE, TAB, Browser, chromium, missing
-from services.console.tests.world import KEY, World, run_with
+from services.console.tests.world import KEY, World, run_with, status_with
 
 pytestmark = [
     pytest.mark.broker,
@@ -45,6 +46,15 @@ return [...wrong];
 """
 
 
+TIMED = status_with(
+    role="processor",
+    group="windows",
+    instance="timed",
+    at=time.time_ns() // 1_000_000,
+    partitions=[{"partition": 3, "state": "working", "remaining": 0, "total": 0}],
+    event_times=[{"partition": 3, "watermark": 1_790_000_000_000, "due_behind_ms": 5000}],
+    due=[{"topic": "windows-minutes", "partition": 3, "rows": 1234, "late": 2}],
+)
 RUNS = [
     run_with(
         run="etl-1", job="etl", state="running", stage="silver", stages_done=1, finished_at=0, differences=-1
@@ -81,6 +91,7 @@ def clicked(world: World) -> None:
     world.poison("eve", b"<img src=x onerror=alert(1)>")
     for run in RUNS:
         world.tell_run(run)
+    world.tell("windows/processor/timed", TIMED)
     rows = f"/api/tables/{world.group.table.name}/rows"
     world.until(rows, lambda answer: len(answer["rows"]) == 2)
     world.until("/api/fleet", lambda answer: any(each["dead_letters"] for each in answer["instances"]))
@@ -107,7 +118,16 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
         "fleet": (("fleet",), ("Processes", group, world.clicks.name)),
         "instances": (
             ("instances",),
-            (group, "worker", "ready", "Last commit", "Lag in the last ten minutes"),
+            (
+                group,
+                "worker",
+                "ready",
+                "Last commit",
+                "Lag in the last",
+                "Watermark",
+                "Open in minutes",
+                "1,234",
+            ),
         ),
         "instance": (("instances", group), ("All processes", f"{world.clicks.name} 0")),
         "table": (("tables", world.group.table.name), ("alice", "bob", "rows")),

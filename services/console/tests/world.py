@@ -51,6 +51,8 @@ STATUS: ProcessStatus = {
     "inputs": [],
     "flows": [],
     "copies": [],
+    "event_times": [],
+    "due": [],
     "emits": [],
     "commits": 0,
     "committed_at": 0,

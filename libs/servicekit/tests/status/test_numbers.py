@@ -18,13 +18,20 @@ def test_the_numbers_are_those_of_the_metrics() -> None:
     metrics.aborts.labels("g").inc()
     metrics.rebalances.labels("g", "assigned").inc(2)
     metrics.store_bytes.labels("g", "g-table", "0").set(1000)
+    metrics.watermark_timestamp.labels("g", "1").set(12.5)
+    metrics.due_behind.labels("g", "1").set(0.25)
+    metrics.due_rows.labels("g", "g-minutes", "1").set(9)
+    metrics.late_records.labels("g", "g-minutes", "1").inc(6)
+    metrics.watermark_timestamp.labels("other", "1").set(99)
     for partition, age in (("0", 0.5), ("1", 2.5)):
         metrics.view_age_seconds.labels("view", "g-table", partition).set(age)
     http.requests.labels("GET", "/", "200").inc(8)
     http.requests.labels("GET", "/", "503").inc()
     for probe in ("/readyz", "/livez", "/metrics"):
         http.requests.labels("GET", probe, "503").inc(5)
-    found = numbers_in(registry)
+    found = numbers_in(registry, {"other"})
+    assert (found.watermarks, found.due_behind_ms) == ({1: 12_500}, {1: 250})
+    assert (found.due_rows, found.late) == ({("g-minutes", 1): 9}, {("g-minutes", 1): 6})
     assert found.read == {("clicks", 0): 3, ("clicks", 1): 4}
     assert found.read_by_topic == {"clicks": 7}
     assert found.sent == {"g-table": 5}

@@ -99,6 +99,23 @@ def test_a_processor_tells_its_graph_and_the_lag_of_what_is_here(board: StatusBo
     ]
 
 
+def test_event_time_and_what_waits_for_it_are_told_of_the_partitions_that_are_here(
+    board: StatusBoard,
+) -> None:
+    processor = Working()
+    processor.working = (1,)
+    board.processes(GROUP, processor)
+    numbers = ProcessCounters(
+        watermarks={0: 5_000, 1: 6_000},
+        due_behind_ms={1: 70},
+        due_rows={("g-minutes", 0): 1, ("g-minutes", 1): 8},
+        late={("g-minutes", 1): 3},
+    )
+    found = status(board, numbers)
+    assert found["event_times"] == [{"partition": 1, "watermark": 6_000, "due_behind_ms": 70}]
+    assert found["due"] == [{"topic": "g-minutes", "partition": 1, "rows": 8, "late": 3}]
+
+
 def test_the_first_role_stays(board: StatusBoard) -> None:
     board.processes(GROUP, Working())
     board.serves("metrics")
@@ -189,6 +206,26 @@ def test_what_has_not_changed_is_not_published_again_at_once(
     board.sends("another")
     publisher.publish()
     assert len(emitted.sent) == 2
+
+
+def test_each_group_of_a_flow_in_one_process_has_a_status_of_its_own_numbers(
+    board: StatusBoard, emitted: Emitted
+) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics.register(registry)
+    second: Group[str, Any] = Group("second", Input(Stream("by-url", key=String(), value=Json()), handle))
+    board.processes(GROUP, Working())
+    board.processes(second, Working())
+    metrics.records_in.labels("g", "clicks", "0").inc(3)
+    metrics.records_in.labels("second", "by-url", "0").inc(4)
+    made: Any = lambda: emitted  # noqa: E731 - the factory of the publisher
+    publisher = Publisher(board, registry, made)
+    publisher.publish()
+    told = {key: value["flows"][0]["topic"] for key, value in emitted.sent if value is not None}
+    assert told == {"g/processor/one": "clicks", "second/processor/one": "by-url"}
+    publisher.start()
+    publisher.stop()
+    assert {key for key, value in emitted.sent if value is None} == told.keys()
 
 
 def test_a_failure_is_logged_once_and_tried_again(

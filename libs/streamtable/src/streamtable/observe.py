@@ -135,6 +135,7 @@ class Metrics:
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
         late_records: Records that came when their windows were closed; of a windowed table's partition.
         due_behind: How far rows that fall due, such as windows and timers, are behind their clock; of a partition.
+        due_rows: Rows that have not fallen due, such as open windows and pending timers; of a state table's partition.
         view_position: The next changelog offset to apply; of a table's partition.
         view_age_seconds: Since the copy was last equal to the table's end; of a table's partition.
         view_unreadable: Rows that a reader was not given because they cannot be decoded, each time that they were read;
@@ -158,6 +159,7 @@ class Metrics:
     watermark_timestamp: Gauge
     late_records: Counter
     due_behind: Gauge
+    due_rows: Gauge
     view_position: Gauge
     view_age_seconds: Gauge
     view_unreadable: Counter
@@ -210,6 +212,9 @@ class Metrics:
                 ("group", "partition"),
                 registry=registry,
             ),
+            due_rows=gauge(
+                "due_rows", "Rows that have not fallen due, such as open windows and pending timers"
+            ),
             view_position=gauge("view_position", "Next changelog offset to apply"),
             view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),
             view_unreadable=counter(
@@ -223,6 +228,7 @@ class Metrics:
             self.lag,
             self.recovery_remaining,
             self.store_bytes,
+            self.due_rows,
             self.view_position,
             self.view_age_seconds,
         ):

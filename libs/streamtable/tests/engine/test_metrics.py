@@ -30,6 +30,7 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
         stores={"counted-table": store},
         watermark_ms=None,
         due_behind_ms=None,
+        count_due_rows=lambda _: {},
     )
     registry = CollectorRegistry()
     vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
@@ -61,7 +62,12 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
     def shown(**watermarks: int) -> list[float | None]:
         tasks = {
             int(name[1:]): SimpleNamespace(
-                partition=int(name[1:]), next_offsets={}, stores={}, watermark_ms=at, due_behind_ms=at
+                partition=int(name[1:]),
+                next_offsets={},
+                stores={},
+                watermark_ms=at,
+                due_behind_ms=at,
+                count_due_rows=lambda _: {},
             )
             for name, at in watermarks.items()
         }
@@ -116,3 +122,30 @@ def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[
     assert lags() == [None, 2]
     vitals.close()
     assert lags() == [None, None]
+
+
+def test_open_windows_are_counted_in_steps_and_closed_ones_are_not() -> None:
+    flow = Flow("f", event_time=EventTime(idle_after=None))
+    window = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+    stream = flow.stream(Stream("events", String(), Long()), time=lambda at: at)
+    stream.group_by_key().window(window).count("n")
+    minute, began = 60_000, 1_600_000_020_000
+    registry = CollectorRegistry()
+    with (
+        patch("streamtable_testing.instance.CollectorRegistry", lambda: registry),
+        patch("streamtable.engine.metrics._ROWS_COUNTED_MAX", 2),
+        Tester() as tester,
+    ):
+
+        def counted() -> float | None:
+            for _ in range(10):
+                tester.advance(5)
+            place = {"group": "f", "topic": "f-n", "partition": "0"}
+            return registry.get_sample_value("streamtable_due_rows", place)
+
+        tester.run(flow)
+        for number in range(5):
+            tester.emit_raw("events", b"key-%d" % number, Long().encode(began))
+        assert counted() == 5
+        tester.emit_raw("events", b"later", Long().encode(began + minute))
+        assert counted() == 1

@@ -12,7 +12,7 @@ from click_count.load import clicks
 from click_count.query import QUERY
 from click_count.settings import ClickSettings
 from click_count.view import CONTRACT
-from click_count.windows import NAME, clicks_per_minute
+from click_count.windows import NAME, click_windows
 from servicekit.process import options
 from servicekit.process.runtime import Program, Runtime
 from servicekit.process.serving import serve_flow
@@ -35,7 +35,7 @@ SERVICE: Final = TableService(
     emitter=EMITTER,
     view=CONTRACT,
     query=QUERY,
-    windows=lambda settings: None if settings.windows is None else clicks_per_minute(settings.windows)[1],
+    windows=lambda settings: {} if settings.windows is None else click_windows(settings.windows).tables,
     number=int,
 )
 
@@ -65,13 +65,12 @@ def _processor(
 
 
 def _serve_windows(runtime: Runtime[ClickSettings]) -> int:
-    flow, _ = clicks_per_minute(runtime.service.windows or NAME)
-    return serve_flow(runtime, flow)
+    return serve_flow(runtime, click_windows(runtime.service.windows or NAME).flow)
 
 
 app: Final = SERVICE.command_line(
     _processor,
-    {"windows": ("Count clicks by user and minute: the table click-windows-minutes.", _serve_windows)},
+    {"windows": ("Count clicks by user and minute, and by URL and hour.", _serve_windows)},
 )
 
 

@@ -60,7 +60,7 @@ TopUsers: Final = top_model("TopUsers", "The users with the most clicks, highest
 
 
 class ClickCount(BaseModel):
-    """The clicks of a user in a window of time."""
+    """The clicks in a window of time."""
 
     count: int
 
@@ -68,4 +68,8 @@ class ClickCount(BaseModel):
 UserMinutes: Final = windows_model(
     "UserMinutes", "The clicks of a user by minutes, the earliest first; minutes without clicks are left out.",
     ClickCount, what="clicks",
+)  # fmt: skip
+UrlHours: Final = windows_model(
+    "UrlHours", "The clicks of a URL by hours, the earliest first; hours without clicks are left out.",
+    ClickCount, key="url", what="clicks",
 )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from typing import Final
 
-from click_count.models import TopUsers, UserCount, UserCountAnswer, UserCountPage, UserMinutes
+from click_count.models import TopUsers, UrlHours, UserCount, UserCountAnswer, UserCountPage, UserMinutes
+from click_count.windows import HOURS_TABLE, MINUTES_TABLE
 from servicekit.http.table_api import GetRow, ListRows, ListWindows, TableApi, TopRows, WatchRow, WatchRows
+from servicekit.http.urls import URL
 
 QUERY: Final[TableApi[int]] = TableApi(
     title="click-count query",
@@ -49,6 +51,17 @@ QUERY: Final[TableApi[int]] = TableApi(
             "counts",
             UserMinutes,
             members=lambda count: {"count": count},
+            table=MINUTES_TABLE,
+        ),
+        ListWindows(
+            "/urls/hours",
+            "get_hours",
+            "The clicks of one URL by the hour of the click, in a range of time. They are kept for a week.",
+            "counts",
+            UrlHours,
+            members=lambda count: {"count": count},
+            table=HOURS_TABLE,
+            key=URL,
         ),
         WatchRow("/clicks/{user}/events", "watch_user", "The user's count now and each time it changes."),
         WatchRows("/events", "watch_users", "Each change of a count from now on."),

@@ -1,5 +1,7 @@
-"""Clicks of each user and minute: a windowed table, and a record for each user and minute that has closed."""
+"""Clicks of each user and minute, and of each URL and hour: windowed tables, and a record for each window that has closed."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -8,21 +10,53 @@ from streamtable import Avro, OnError, Stream, String, Table
 from streamtable.flow import Flow, Tumbling, Windowed, WindowedKey
 
 MINUTE_MS: Final = 60_000
-MINUTES: Final = Tumbling(timedelta(milliseconds=MINUTE_MS), grace=timedelta(seconds=10))
+HOUR_MS: Final = 60 * MINUTE_MS
+GRACE: Final = timedelta(seconds=10)
+MINUTES: Final = Tumbling(timedelta(milliseconds=MINUTE_MS), grace=GRACE)
 """By the time of the click. A click that is noted later than ten seconds after its minute is not counted in it."""
+HOURS: Final = Tumbling(timedelta(milliseconds=HOUR_MS), grace=GRACE)
+"""The same by hours."""
 CLICK_MINUTES: Final[Stream[Windowed[str], int]] = Stream(
     "click-minutes", key=WindowedKey(String(), MINUTE_MS), value=Avro("long")
 )
 """One record for each user and minute, when the minute has closed: its final count. Kafka Streams can read the keys."""
-
+URL_HOURS: Final[Stream[Windowed[str], int]] = Stream(
+    "url-hours", key=WindowedKey(String(), HOUR_MS), value=Avro("long")
+)
+"""The same for each URL and hour."""
 
 NAME: Final = "click-windows"
+MINUTES_TABLE: Final = "minutes"
+HOURS_TABLE: Final = "hours"
 
 
-def clicks_per_minute(name: str = NAME) -> tuple[Flow, Table[Windowed[str], int]]:
-    """Return the flow, and the table `<name>-minutes` that it keeps. Repeated clicks count once."""
+@dataclass(frozen=True)
+class ClickWindows:
+    """The flow, and the tables that it keeps.
+
+    Attributes:
+        flow: Two groups: one counts by user, and passes clicks on by URL; the other counts those.
+        minutes: The clicks of each user and minute.
+        hours: The clicks of each URL and hour.
+    """
+
+    flow: Flow
+    minutes: Table[Windowed[str], int]
+    hours: Table[Windowed[str], int]
+
+    @property
+    def tables(self) -> Mapping[str, Table[Windowed[str], int]]:
+        """The tables by the names under which services answer for them."""
+        return {MINUTES_TABLE: self.minutes, HOURS_TABLE: self.hours}
+
+
+def click_windows(name: str = NAME) -> ClickWindows:
+    """Return the flow of this name. Repeated clicks count once."""
     flow = Flow(name, on_error=OnError.DEAD_LETTER)
     clicks = flow.stream(USER_CLICKS, time=lambda click: click["at"], once=ONCE)
-    minutes = clicks.group_by_key().window(MINUTES).count("minutes", value=Avro("long"))
+    minutes = clicks.group_by_key().window(MINUTES).count(MINUTES_TABLE, value=Avro("long"))
     minutes.final().to(CLICK_MINUTES)
-    return flow, minutes.table
+    urls = clicks.group_by("by-url", lambda click: click["url"], key=String())
+    hours = urls.window(HOURS, retention=timedelta(days=7)).count(HOURS_TABLE, value=Avro("long"))
+    hours.final().to(URL_HOURS)
+    return ClickWindows(flow, minutes.table, hours.table)

@@ -54,6 +54,25 @@ class Copy(BaseModel):
     age_seconds: Annotated[float, Field(description="since its oldest partition was current")]
 
 
+class EventTime(BaseModel):
+    """How far event time has come in a partition of a group."""
+
+    partition: int
+    watermark: Annotated[int, Field(description="no earlier event is expected any more")]
+    due_behind_ms: Annotated[int, Field(description="how far windows and timers that are due are behind it")]
+
+
+class Due(BaseModel):
+    """A partition of a state table whose rows fall due."""
+
+    topic: str
+    partition: int
+    rows: Annotated[int, Field(description="open windows or pending timers, as last counted")]
+    late: Annotated[
+        int, Field(description="records that came when their windows were closed, since the start")
+    ]
+
+
 class Instance(BaseModel):
     """A process."""
 
@@ -73,6 +92,8 @@ class Instance(BaseModel):
     inputs: list[Input]
     flows: list[Flow]
     copies: list[Copy]
+    event_times: list[EventTime]
+    due: list[Due]
     emits: Annotated[list[str], Field(description="topics that it emits to")]
     commits: int
     committed_at: Annotated[int, Field(description="when the last commit was noticed; 0: never")]

@@ -16,7 +16,7 @@ ENTRIES_MAX: Final = 25_000
 """Entries of the lists of all reports together. Decoded they take twenty times their bytes, and there are three generations
 of them: those before, those now, and the picture as JSON. It is enough for a thousand processes with 25 entries each.
 """
-_LISTS: Final = ("partitions", "inputs", "flows", "copies", "emits")
+_LISTS: Final = ("partitions", "inputs", "flows", "copies", "event_times", "due", "emits")
 
 
 def entries_of(status: ProcessStatus | None) -> int:

@@ -27,7 +27,7 @@ from servicekit.http.sign_in import PARAMETER, SignIn
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.records import first_records, last_records, starts_at
 
-VERSION: Final = "1.0.1"
+VERSION: Final = "1.1.0"
 ROWS_MAX: Final = 500
 DESCRIPTION: Final = (
     "All processes of a fleet: what they do, how far behind they are, their tables, dead letters and topics; and the runs "

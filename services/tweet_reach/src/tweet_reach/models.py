@@ -9,9 +9,9 @@ from servicekit.http.app import Strict
 from servicekit.http.emitter_api import accepted_model
 from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
 from servicekit.http.models import answer_model, top_model
+from servicekit.http.urls import Url
 from servicekit.http.user_ids import UserId
 from tweet_reach.domain.rules import TEXT_CHARACTERS_MAX
-from tweet_reach.urls import Url
 
 
 class NewTweet(Strict):

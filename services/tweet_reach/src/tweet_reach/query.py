@@ -9,11 +9,11 @@ from contracts.records import Reach
 from servicekit.http.app import HttpEdge
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import GetRow, TableApi, TopRows, WatchRow
+from servicekit.http.urls import URL
 from servicekit.tables.protocol import UserTable
 from servicekit.tables.top_list import TopList
 from tweet_reach.models import Author, Numbers, ReachAnswer, TopUrls, UrlReach
 from tweet_reach.search import Search, SearchTweets
-from tweet_reach.urls import URL
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.records import Reach
+from servicekit.grpc.table import URLS
 from servicekit.grpc.table_service import GrpcTableService, TableContract
-from tweet_reach.urls import URL_KEYS
 
 
 def _reach(row: Reach) -> dict[str, Any]:
@@ -25,7 +25,7 @@ CONTRACT: Final = TableContract(
     field="reach",
     value=_reach,
     missing="nobody tweets this URL",
-    keys=URL_KEYS,
+    keys=URLS,
     details=lambda row: {"sketch": row["sketch"]},
 )
 TweetReachesService: Final = partial(GrpcTableService[Reach], CONTRACT)

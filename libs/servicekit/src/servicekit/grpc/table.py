@@ -23,6 +23,7 @@ from servicekit.tables.protocol import (
     UserTable,
     age_seconds,
 )
+from servicekit.tables.urls import url, url_prefix
 from servicekit.tables.user_ids import user_id, user_id_prefix
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
@@ -104,6 +105,7 @@ class KeyRules:
 
 
 USER_IDS: Final = KeyRules("user_id", user_id, user_id_prefix)
+URLS: Final = KeyRules("url", url, url_prefix)
 
 
 class GrpcTable(Generic[V]):

@@ -1,8 +1,9 @@
-"""A gRPC service over a table, made from the descriptor of its .proto file: Get, MultiGet, Scan and Watch."""
+"""A gRPC service over a table, made from the descriptor of its .proto file: Get, MultiGet, Scan, Watch, and windows."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -10,8 +11,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules, Page
+from servicekit.grpc.windows import GrpcWindows, WindowCall
 from servicekit.streams import Streams
-from servicekit.tables.protocol import TableAnswer, UserTable
+from servicekit.tables.protocol import TableAnswer, UserTable, WindowTable
 
 V = TypeVar("V")
 
@@ -31,6 +33,7 @@ class TableContract(Generic[V]):
         missing: The text of NOT_FOUND.
         keys: The kind of the table's keys.
         details: Returns the fields of a row that only Get answers with.
+        windows: The methods that list windows of further tables.
     """
 
     service: Any
@@ -39,6 +42,7 @@ class TableContract(Generic[V]):
     missing: str
     keys: KeyRules = USER_IDS
     details: Callable[[V], Mapping[str, Any]] = _no_details
+    windows: Sequence[WindowCall] = ()
 
 
 class GrpcTableService(Generic[V]):
@@ -49,6 +53,7 @@ class GrpcTableService(Generic[V]):
         table: The rows.
         streams: Admits scans and watches.
         proxies: Say for whom they watch.
+        windows: Windowed tables by name. A method whose table is not among them is not served.
     """
 
     def __init__(
@@ -57,10 +62,17 @@ class GrpcTableService(Generic[V]):
         table: UserTable[V],
         streams: Streams,
         proxies: TrustedProxies = NO_PROXIES,
+        windows: Mapping[str, WindowTable[V]] | None = None,
     ) -> None:
         self._contract = contract
         self._key = contract.keys.field
         self._table = GrpcTable(table, streams, contract.missing, contract.keys, proxies)
+        given = windows or {}
+        self._windows = [
+            GrpcWindows(each, given[each.table], self._row)
+            for each in contract.windows
+            if each.table in given
+        ]
         methods = contract.service.methods_by_name.values()
         self._requests = {method.name: GetMessageClass(method.input_type) for method in methods}
         self._responses = {method.name: GetMessageClass(method.output_type) for method in methods}
@@ -73,6 +85,10 @@ class GrpcTableService(Generic[V]):
             "Scan": self._handler("Scan", grpc.unary_stream_rpc_method_handler, self._scan),
             "Watch": self._handler("Watch", grpc.unary_stream_rpc_method_handler, self._watch),
         }
+        for each in self._windows:
+            method = each.call.method
+            listing = partial(self._list_windows, each)
+            handlers[method] = self._handler(method, grpc.unary_unary_rpc_method_handler, listing)
         name = self._contract.service.full_name
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
 
@@ -110,6 +126,9 @@ class GrpcTableService(Generic[V]):
                     offset=change.offset,
                     unreadable=reported.unreadable,
                 )
+
+    def _list_windows(self, windows: GrpcWindows[V], request: Any, _: Any) -> Any:
+        return self._responses[windows.call.method](**windows.fields(request))
 
     # Nested messages are given as dictionaries: protobuf makes them twice as fast as from messages of their own.
 

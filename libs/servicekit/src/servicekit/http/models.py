@@ -61,16 +61,22 @@ def windows_model(
     name: str, text: str, row: type[BaseModel], key: str = "user_id", what: str = "rows"
 ) -> type[BaseModel]:
     """Return the model of the windows of one key: each with its bounds and its row."""
+    window = _window_model(row)
+    definitions: dict[str, Any] = {key: (str, ...), "items": (list[window], ...)}  # type: ignore[valid-type] # as above
+    definitions["unreadable"] = (Annotated[int, Field(description=_UNREADABLE)], 0)
+    model: type[BaseModel] = create_model(name, __doc__=text, __base__=freshness(what), **definitions)
+    return model
+
+
+@cache
+def _window_model(row: type[BaseModel]) -> type[BaseModel]:
+    """Return the model of one window; the same for all answers, as a document has one model of a name."""
     start = Field(description="the first millisecond of the window, since 1970")
     end = Field(description="its end, which is the first millisecond after it")
-    window = create_model(
+    return create_model(
         f"{row.__name__}Window",
         __doc__=row.__doc__,
         __base__=row,
         start_ms=(Annotated[int, start], ...),
         end_ms=(Annotated[int, end], ...),
     )
-    definitions: dict[str, Any] = {key: (str, ...), "items": (list[window], ...)}  # type: ignore[valid-type] # as above
-    definitions["unreadable"] = (Annotated[int, Field(description=_UNREADABLE)], 0)
-    model: type[BaseModel] = create_model(name, __doc__=text, __base__=freshness(what), **definitions)
-    return model

@@ -1,7 +1,7 @@
 """A REST API over a table, declared by its routes: single rows, pages, rankings and live changes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
@@ -71,7 +71,7 @@ class Served(Generic[V]):
     cursors: Cursors | None
     events: EventStreams
     writes: ReadYourWrites
-    windows: WindowTable[Any] | None = None
+    windows: Mapping[str, WindowTable[Any]] = field(default_factory=dict)
 
 
 class TableRoute(Protocol):
@@ -266,16 +266,22 @@ class ListWindows(Operation):
     Attributes:
         model: The answer; see `servicekit.http.models.windows_model`.
         members: Returns what an answer says of a row.
+        table: The name of the windowed table among those of the service.
+        key: The kind of its keys; None: that of the service's rows.
     """
 
     model: type[BaseModel]
     members: Callable[[Any], Mapping[str, Any]]
+    table: str
+    key: KeyParameter | None = None
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        name, check, member = served.key.name, served.key.check, served.key.member
+        key_of = self.key or served.key
+        name, check, member = key_of.name, key_of.check, key_of.member
+        windows = served.windows.get(self.table)
 
         def list_windows(**given: Any) -> Any:
-            key, windows = check(given[name]), served.windows
+            key = check(given[name])
             if windows is None:
                 raise Problem(HTTPStatus.NOT_FOUND, "this service is not set up to answer for windows")
             found = windows.windows(key, given["since"], given["until"])
@@ -287,10 +293,11 @@ class ListWindows(Operation):
             body = {member: key, "items": items, "unreadable": found.unreadable}
             return json_answer(self.model(**body, age_seconds=age, stale=age > STALE_SECONDS))
 
-        parameters = {name: served.key.kind, "since": Since, "until": Until}
+        parameters = {name: key_of.kind, "since": Since, "until": Until}
         handler = with_parameters(list_windows, parameters, since=0, until=TIME_MS_MAX)
         responses: dict[int | str, dict[str, Any]] = {404: {"description": "The service has no windows"}}
-        checks = [only("since", "until")]
+        in_query = f"{{{name}}}" not in self.path
+        checks = [only(*([name] if in_query else []), "since", "until")]
         self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
 
 
@@ -328,7 +335,7 @@ class TableApi(Generic[V]):
         metrics: Callable[[], bytes],
         edge: HttpEdge | None = None,
         writes: ReadYourWrites | None = None,
-        windows: WindowTable[Any] | None = None,
+        windows: Mapping[str, WindowTable[Any]] | None = None,
     ) -> FastAPI:
         """Build the application.
 
@@ -340,12 +347,13 @@ class TableApi(Generic[V]):
             metrics: Returns what `/metrics` answers.
             edge: Authentication, limits and instruments.
             writes: Waits for the writes that requests name; default: no write is known.
-            windows: The rows by key and window; None: there are none, and routes to them answer 404.
+            windows: Windowed tables by name; routes to one that is not among them answer 404.
         """
+        windowed = dict(windows or {})
         app = build_app(
             self.title,
             self.version,
-            ready=lambda: table.ready and (windows is None or windows.ready),
+            ready=lambda: table.ready and all(each.ready for each in windowed.values()),
             metrics=metrics,
             description=self.text,
             edge=edge,
@@ -362,7 +370,7 @@ class TableApi(Generic[V]):
             cursors,
             events,
             writes or ReadYourWrites({}, 0),
-            windows,
+            windowed,
         )
         for route in self.routes:
             route.add(app, served)

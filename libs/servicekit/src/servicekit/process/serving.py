@@ -3,10 +3,11 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -225,19 +226,38 @@ def serve_app(
         http.stop()
 
 
-def serve_table(runtime: Runtime[S], table: Table[str, V], contract: TableContract[V]) -> int:
-    """Answer gRPC calls from a local copy of a table until stopped."""
+def serve_table(
+    runtime: Runtime[S],
+    table: Table[str, V],
+    contract: TableContract[V],
+    windows: Mapping[str, Table[Any, Any]] = MappingProxyType({}),
+) -> int:
+    """Answer gRPC calls from local copies of a table and of windowed tables until stopped.
+
+    Args:
+        runtime: Settings and cluster.
+        table: The table.
+        contract: The gRPC service.
+        windows: Windowed tables by name.
+    """
     require_grpc_callers(runtime)
     with StopSignals() as signals, ExitStack() as opened:
-        (view,) = opened.enter_context(viewing(runtime, [table], "view"))
-        opened.enter_context(operations(runtime, "view", lambda: view.ready))
+        views = opened.enter_context(viewing(runtime, [table, *windows.values()], "view"))
+        view = views[0]
+        windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))
+
+        def ready() -> bool:
+            found = [each.ready for each in views]  # of each, as one that has failed raises
+            return all(found)
+
+        opened.enter_context(operations(runtime, "view", ready))
         # The server bounds them. One that gives way to another is still here until it has ended.
         streams = Streams(2 * runtime.edge.grpc_streams)
-        register = GrpcTableService(contract, view, streams, runtime.edge.proxies).register
-        server = grpc_server(runtime, register, contract.service.full_name, lambda: view.ready, streams)
+        register = GrpcTableService(contract, view, streams, runtime.edge.proxies, windowed).register
+        server = grpc_server(runtime, register, contract.service.full_name, ready, streams)
         server.start()
         opened.callback(server.stop)
-        wait_to_stop(signals, lambda: view.ready)
+        wait_to_stop(signals, ready)
     return 0
 
 

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 from uuid import uuid4
 
@@ -48,7 +48,7 @@ class QueryContext(Generic[S]):
         writes: Waits for the writes that requests name.
         edge: Authentication, limits and instruments.
         opened: Closes what a builder enters into it.
-        windows: A view of the windowed table; None: the service declares none.
+        windows: Views of the windowed tables, by name.
     """
 
     runtime: Runtime[S]
@@ -59,7 +59,7 @@ class QueryContext(Generic[S]):
     writes: ReadYourWrites
     edge: HttpEdge
     opened: ExitStack
-    windows: View[Any, Any] | None = None
+    windows: Mapping[str, View[Any, Any]] = field(default_factory=dict)
 
     def of(self, api: TableApi[Any]) -> FastAPI:
         """Return the application of an API over the first table."""
@@ -103,7 +103,7 @@ class TableService(Generic[S, V]):
         tables: Returns the tables that are queried, by the topics whose events they are made from; the view serves the
             first. Default: the group's table, made from the first stream.
         view: The gRPC service of the view; None: there is no view.
-        windows: Returns the windowed table that is queried besides; None: there is none.
+        windows: Returns the windowed tables that are queried besides, by name.
         number: Returns the number that rows are ranked by; None: there is no ranking.
         load: Makes up the events of a load, with their keys, without end; its second argument is the clock. None: there
             is no load generator.
@@ -120,7 +120,7 @@ class TableService(Generic[S, V]):
     group: Callable[[S], Group[str, V]] | None = None
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
     view: TableContract[V] | None = None
-    windows: Callable[[S], Table[Any, Any] | None] | None = None
+    windows: Callable[[S], Mapping[str, Table[Any, Any]]] = lambda _: {}
     number: Callable[[V], int] | None = None
     load: Callable[[LoadOptions, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
@@ -154,20 +154,19 @@ class TableService(Generic[S, V]):
         """Answer gRPC calls until stopped."""
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
-        return serving.serve_table(runtime, table, self.view)
+        return serving.serve_table(runtime, table, self.view, self.windows(runtime.service))
 
     def serve_query(self, runtime: Runtime[S]) -> int:
         """Answer REST requests until stopped."""
         serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
         with StopSignals() as signals, ExitStack() as opened:
-            table = None if self.windows is None else self.windows(runtime.service)
-            windowed = [] if table is None else [table]
+            windowed = self.windows(runtime.service)
             opened_views = opened.enter_context(
-                serving.viewing(runtime, [*tables.values(), *windowed], "query")
+                serving.viewing(runtime, [*tables.values(), *windowed.values()], "query")
             )
             checks: list[Callable[[], object]] = [lambda: [view.ready for view in opened_views]]
-            views = opened_views[: len(tables)]
+            views, windows = opened_views[: len(tables)], opened_views[len(tables) :]
             top = None
             if self.number is not None:
                 top = TopList(views[0], self.number, metrics=TopMetrics.register(runtime.registry))
@@ -180,8 +179,8 @@ class TableService(Generic[S, V]):
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
-            windows = opened_views[-1] if windowed else None
-            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, windows)
+            named = dict(zip(windowed, windows, strict=True))
+            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, named)
             app = self.query(query) if callable(self.query) else query.of(self.query)
             serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0

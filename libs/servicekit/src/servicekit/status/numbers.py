@@ -1,7 +1,7 @@
 """The counters of a process, read from its metrics, and their rates."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,10 @@ class ProcessCounters:
         sent: records sent, by topic.
         lags: offsets to the end, by topic and partition.
         copies: The partitions of each table that is copied completely, and the age in seconds of the oldest.
+        watermarks: Event times in milliseconds since 1970, by partition.
+        due_behind_ms: How far rows that are due are behind their clock, by partition.
+        due_rows: Rows that have not fallen due, by state table and partition.
+        late: Records that came when their windows were closed, by state table and partition.
         commit_seconds: The duration of all commits together.
     """
 
@@ -31,6 +35,10 @@ class ProcessCounters:
     sent: Mapping[str, int] = field(default_factory=dict)
     lags: Mapping[Place, int] = field(default_factory=dict)
     copies: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    watermarks: Mapping[int, int] = field(default_factory=dict)
+    due_behind_ms: Mapping[int, int] = field(default_factory=dict)
+    due_rows: Mapping[Place, int] = field(default_factory=dict)
+    late: Mapping[Place, int] = field(default_factory=dict)
     commits: int = 0
     commit_seconds: float = 0.0
     dead_letters: int = 0
@@ -48,9 +56,15 @@ class ProcessCounters:
         return counts
 
 
-def numbers_in(registry: CollectorRegistry) -> ProcessCounters:
-    """Return the present values of the instruments of `streamtable.observe.Metrics` and `HttpMetrics`."""
-    return numbers_of(sample for family in registry.collect() for sample in family.samples)
+def numbers_in(registry: CollectorRegistry, others: Collection[str] = ()) -> ProcessCounters:
+    """Return the present values of the instruments of `streamtable.observe.Metrics` and `HttpMetrics`.
+
+    Args:
+        registry: Has the instruments.
+        others: Groups of the process whose numbers are left out.
+    """
+    samples = (sample for family in registry.collect() for sample in family.samples)
+    return numbers_of(sample for sample in samples if sample.labels.get("group") not in others)
 
 
 def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
@@ -59,6 +73,10 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
     sent, totals = Counter[str](), Counter[str]()
     lags: dict[Place, int] = {}
     copies: dict[str, tuple[int, float]] = {}
+    watermarks: dict[int, int] = {}
+    behind: dict[int, int] = {}
+    due_rows: dict[Place, int] = {}
+    late = Counter[Place]()
     commit_seconds = 0.0
     for sample in samples:
         name, labels, value = sample.name.removeprefix(_PREFIX), sample.labels, sample.value
@@ -72,6 +90,14 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
             case "view_age_seconds":
                 count, age = copies.get(labels["topic"], (0, 0.0))
                 copies[labels["topic"]] = count + 1, max(age, value)
+            case "watermark_timestamp_seconds":
+                watermarks[int(labels["partition"])] = round(1000 * value)
+            case "due_behind_seconds":
+                behind[int(labels["partition"])] = round(1000 * value)
+            case "due_rows":
+                due_rows[labels["topic"], int(labels["partition"])] = int(value)
+            case "late_records_total":
+                late[labels["topic"], int(labels["partition"])] += int(value)
             case "commit_seconds_sum":
                 commit_seconds += value
             case "http_requests_total" if labels["route"] not in PROBES:
@@ -87,6 +113,10 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
         sent,
         lags,
         copies,
+        watermarks,
+        behind,
+        due_rows,
+        late,
         commits=totals["commit_seconds_count"],
         commit_seconds=commit_seconds,
         dead_letters=totals["dead_letters_total"],

@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry
 from contracts.records import (
     PROCESS_STATUS,
     CopyStatus,
+    DueStatus,
+    EventTimeStatus,
     FlowStatus,
     InputStatus,
     PartitionStatus,
@@ -63,6 +65,9 @@ class StatusBoard:
     Args:
         service: name of its command.
         instance: names the process among those of its role.
+
+    Attributes:
+        further: The groups that it processes besides the first, each with a status of its own.
     """
 
     service: str
@@ -75,6 +80,7 @@ class StatusBoard:
     ready: Callable[[], bool] | None = None
     error: str = ""
     totals: dict[int, int] = field(default_factory=dict)
+    further: "list[StatusBoard]" = field(default_factory=list)
 
     def serves(self, role: str, ready: Callable[[], bool] | None = None) -> None:
         """Report that the process serves this role of its service."""
@@ -82,7 +88,12 @@ class StatusBoard:
         self.ready = self.ready or ready
 
     def processes(self, group: Group[Any, Any], processor: Working) -> None:
-        """Report that the process runs a processor of a group."""
+        """Report that the process runs a processor of a group; called for each group of a flow."""
+        if self.processor is not None:
+            board = StatusBoard(self.service, self.instance)
+            board.processes(group, processor)
+            self.further.append(board)
+            return
         self.group, self.graph, self.processor = group.name, graph_of(group), processor
         self.serves("processor")
 
@@ -160,7 +171,22 @@ def status_of(
         CopyStatus(table=table, partitions=count, age_seconds=age)
         for table, (count, age) in sorted(numbers.copies.items())
     ]
-    lists = (partitions, inputs, flows, copies)
+    event_times = [
+        EventTimeStatus(partition=each, watermark=at, due_behind_ms=numbers.due_behind_ms.get(each, 0))
+        for each, at in sorted(numbers.watermarks.items())
+        if each in here
+    ]
+    due = [
+        DueStatus(
+            topic=topic,
+            partition=partition,
+            rows=numbers.due_rows.get((topic, partition), 0),
+            late=numbers.late.get((topic, partition), 0),
+        )
+        for topic, partition in sorted(numbers.due_rows.keys() | numbers.late.keys())
+        if partition in here
+    ]
+    lists = (partitions, inputs, flows, copies, event_times, due)
     return ProcessStatus(
         service=board.service,
         role=board.role,
@@ -178,6 +204,8 @@ def status_of(
         inputs=inputs[:ENTRIES_MAX],
         flows=flows[:ENTRIES_MAX],
         copies=copies[:ENTRIES_MAX],
+        event_times=event_times[:ENTRIES_MAX],
+        due=due[:ENTRIES_MAX],
         emits=list(board.emits),
         commits=numbers.commits,
         committed_at=committed_at,
@@ -207,6 +235,7 @@ class Publisher:
         registry: The registry of the process's metrics.
         make: Makes the emitter when it is first needed.
         every: seconds between two checks. An unchanged status is published again after five seconds.
+        process: The board of the process, if this one is of a further group.
     """
 
     def __init__(
@@ -215,8 +244,11 @@ class Publisher:
         registry: CollectorRegistry,
         make: Callable[[], Emitter[str, ProcessStatus]],
         every: float = EVERY_SECONDS,
+        process: StatusBoard | None = None,
     ) -> None:
         self._board = board
+        self._process = process or board
+        self._further: list[Publisher] = []
         self._registry = registry
         self._make = make
         self._every = every
@@ -238,18 +270,34 @@ class Publisher:
         """Delete the record or, if the process was ended by an error, leave it with that error."""
         self._stopping.set()
         self._thread.join()
+        for each in self._further:
+            each.say_last(error)
+        self.say_last(error)
+        if self._emitter is not None:
+            try:
+                self._emitter.close(_CLOSE_SECONDS)
+            except StreamtableError as failure:
+                self._log_failure(failure)
+
+    def say_last(self, error: BaseException | None) -> None:
+        """Send the deletion of the record, or the error that has ended the process."""
         if not self._board.role or (error is None and self._emitter is None):
             return
         try:
             if error is not None:
                 self._board.failed(error)
             self._emit(None if error is None else self._status())
-            self._emitting().close(_CLOSE_SECONDS)
         except StreamtableError as failure:
             self._log_failure(failure)
 
     def publish(self) -> None:
-        """Publish the status if it has changed. Failures are logged once."""
+        """Publish the status if it has changed, and that of each further group. Failures are logged once."""
+        for board in self._board.further[len(self._further) :]:
+            self._further.append(
+                Publisher(board, self._registry, self._emitting, self._every, process=self._board)
+            )
+        for each in self._further:
+            each.publish()
         if not self._board.role:
             return
         try:
@@ -290,7 +338,8 @@ class Publisher:
         self._waiting = self._emitting().emit(self._board.key, status)
 
     def _status(self) -> ProcessStatus:
-        numbers = numbers_in(self._registry)
+        groups = {each.group for each in (self._process, *self._process.further)}
+        numbers = numbers_in(self._registry, groups - {self._board.group})
         self._rates.add(time.monotonic(), numbers)
         if numbers.commits != self._commits:
             self._commits, self._committed_at = numbers.commits, _now_ms()

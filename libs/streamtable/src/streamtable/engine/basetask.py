@@ -157,6 +157,14 @@ class BaseTask(ABC):
         """How far rows that are due are behind their clock; None if the group has no such rows. Read by other threads."""
         return None
 
+    def count_due_rows(self, limit: int) -> Mapping[str, int]:  # noqa: ARG002 - of those that have such rows
+        """Return how many rows have not fallen due, by topic, as far as they are counted. By one thread of any.
+
+        Args:
+            limit: How many rows of each state table to go on by.
+        """
+        return {}
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
         """Return the index of the first record that has to wait for a joined table; None if there is none."""
         return None

@@ -354,6 +354,12 @@ class DueIndex:
                 self._over_from_ms = _NEVER_MS
         return keys
 
+    @contextmanager
+    def unfired_from(self, start: bytes) -> Iterator[Iterator[bytes]]:
+        """Yield the committed entries that were not handed over, from this one on. By any thread, as of now."""
+        with self._store.scan(_ENTRY + max(start, self.fired_from), _AFTER_ENTRIES) as rows:
+            yield (local[1:] for local, _ in rows)
+
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _unchanged(self) -> None:

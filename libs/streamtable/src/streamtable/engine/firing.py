@@ -1,7 +1,7 @@
 """Calls handlers for rows that are due, a slice at a time, so that neither a commit nor a poll waits for all of them."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from streamtable.engine.event_time import EventClock
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
+from streamtable.engine.pending_rows import PendingRows
 from streamtable.engine.state import KeptState
 from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo
@@ -47,6 +48,7 @@ class DueState:
 
     Attributes:
         noted: The `position` of the index as of the last commit.
+        pending_rows: Counts the rows that have not fallen due.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class DueState:
         self.now_ms = now_ms
         self.rows_at_once = _ROWS_AT_FIRST
         self.noted = index.position
+        self.pending_rows = PendingRows(index)
         self._timers = timers
 
     @property
@@ -224,6 +227,10 @@ class DueRunner:
         self.behind_ms = max(map(self._behind_ms, self._states), default=0)
         self.wakes_at = min(filter(None, map(self._wakes_at, self._states)), default=None)
         return self.total > before
+
+    def count_rows(self, limit: int) -> Mapping[str, int]:
+        """Count on, by so many rows of each state. Returns how many have not fallen due, by topic. By any one thread."""
+        return {each.rows.topic: each.pending_rows.step(limit) for each in self._states}
 
     def before_commit(self) -> None:
         """Fire the rows that the commit must not overtake, and fix the positions of all. Raises as `run`."""

@@ -1,20 +1,23 @@
 """The metrics of a processor: updated with each batch and commit, gauges every few seconds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from prometheus_client import Gauge
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask, Work
-from streamtable.errors import StoreCorrupted
+from streamtable.errors import RetryLater, StoreCorrupted
 from streamtable.event_time import NO_TIME
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import ClusterClient
 from streamtable.types import RecordBatch, TopicPartition, Watermarks
+
+_ROWS_COUNTED_MAX: Final = 2000
+"""Of each state table and partition, every few seconds: it takes a few milliseconds, and more are counted in several goes."""
 
 
 class EngineMetrics:
@@ -117,11 +120,21 @@ class EngineMetrics:
                     continue  # the next task that uses the store finds the damage too, and can repair it
                 self._metrics.store_bytes.labels(self._group.name, name, str(task.partition)).set(size)
                 gauged.add((name, task.partition))
+            gauged.update(self._count_due_rows(task))
         for topic, partition in self._gauged - gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._gauged = gauged
         self._times(tasks)
         return marks
+
+    def _count_due_rows(self, task: BaseTask) -> Iterator[tuple[str, int]]:
+        try:
+            counts = task.count_due_rows(_ROWS_COUNTED_MAX)
+        except (StoreCorrupted, RetryLater):
+            return  # as above, or it was closed meanwhile
+        for topic, rows in counts.items():
+            self._metrics.due_rows.labels(self._group.name, topic, str(task.partition)).set(rows)
+            yield topic, task.partition
 
     def _times(self, tasks: Sequence[BaseTask]) -> None:
         """Set the event-time gauges of these partitions where they have one, and drop all others."""

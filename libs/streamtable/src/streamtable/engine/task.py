@@ -243,6 +243,9 @@ class Task(BaseTask):
     def due_behind_ms(self) -> int | None:
         return None if self._dispatcher.due is None else self._dispatcher.due.behind_ms
 
+    def count_due_rows(self, limit: int) -> Mapping[str, int]:
+        return {} if self._dispatcher.due is None else self._dispatcher.due.count_rows(limit)
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """Return the index of the first record that has to wait for a joined table; None if there is none.
 

@@ -90,6 +90,14 @@ export function ago(then, now) {
   return `${Math.round(seconds / 86400)} days ago`;
 }
 
+export function span(ms) {
+  const seconds = ms / 1000;
+  if (seconds < 100) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
 export function bytes(value) {
   if (value < 1024) return `${value} B`;
   const unit = Math.min(3, Math.floor(Math.log2(value) / 10));

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { chart } from "./charts.js";
-import { ago, bytes, compact, element, h, number, rate, show, state, time } from "./dom.js";
+import { ago, bytes, compact, element, h, number, rate, show, span, state, time, wide } from "./dom.js";
 
 let lags = new Map();
 let events = [];
@@ -23,6 +23,27 @@ function partitions(each) {
       h("span", { class: "hidden" }, ` ${one.state} `), text && h("span", {}, ` ${text}`),
       one.state === "recovering" && h("progress", { max: 1, value: done, "aria-label": `Recovery of partition ${one.partition}` }));
   }));
+}
+
+// How far the event time of each partition has come, and what waits for it.
+function eventTimes(each, now) {
+  if (!each.event_times.length) return null;
+  const states = [...new Set(each.due.map((one) => one.topic))];
+  const short = (topic) => (topic.startsWith(`${each.group}-`) ? topic.slice(each.group.length + 1) : topic);
+  const heads = [["Partition"], ["Watermark"], ["Behind the clock"], ...states.map((topic) => [`Open in ${short(topic)}`]), ["Late records"]];
+  const rows = each.event_times.map((one) => {
+    const own = each.due.filter((due) => due.partition === one.partition);
+    const late = own.reduce((sum, due) => sum + due.late, 0);
+    const behind = one.due_behind_ms ? h("span", { class: "small" }, ` closing, ${span(one.due_behind_ms)} to go`) : null;
+    return h("tr", { "data-key": one.partition }, h("td", {}, one.partition), h("td", {}, time(one.watermark), behind),
+      h("td", { class: "number" }, span(Math.max(0, now - one.watermark))),
+      states.map((topic) => h("td", { class: "number" }, number(own.find((due) => due.topic === topic)?.rows ?? 0))),
+      h("td", { class: "number" }, number(late)));
+  });
+  return h("div", wide(`Event time of ${each.instance}`, "event-times"), h("table", {},
+    h("caption", {}, "Event time"),
+    h("thead", {}, h("tr", {}, heads.map(([text], index) => h("th", { scope: "col", class: index > 1 ? "number" : null }, text)))),
+    h("tbody", {}, rows)));
 }
 
 function fact(name, ...value) {
@@ -49,6 +70,7 @@ function instance(each, now) {
     h("p", { class: "small" }, `${each.service} ${each.version} ${each.role}, ${each.host} process ${each.pid}`),
     each.error && h("p", { class: "problem" }, `Ended by ${each.error}`),
     partitions(each),
+    eventTimes(each, now),
     h("dl", { class: "facts" }, facts));
 }
 

@@ -281,3 +281,144 @@ class WatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class ClickWindow(_message.Message):
+    """Clicks in a window of time, from start_ms on and before end_ms, in milliseconds since 1970."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    start_ms: _builtins.int
+    end_ms: _builtins.int
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        start_ms: _builtins.int = ...,
+        end_ms: _builtins.int = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "end_ms", b"end_ms", "start_ms", b"start_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClickWindow: _TypeAlias = ClickWindow  # noqa: Y015
+
+@_typing.final
+class ListMinutesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    user_id: _builtins.str
+    """As in GetRequest."""
+    since_ms: _builtins.int
+    """Only minutes that overlap the time from since_ms on and before until_ms, in milliseconds since 1970; 0: no bound."""
+    until_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        user_id: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since_ms", b"since_ms", "until_ms", b"until_ms", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMinutesRequest: _TypeAlias = ListMinutesRequest  # noqa: Y015
+
+@_typing.final
+class ListMinutesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    AGE_SECONDS_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
+    age_seconds: _builtins.float
+    """The oldest partition's."""
+    stale: _builtins.bool
+    unreadable: _builtins.int
+    """Windows that are left out because their rows cannot be decoded."""
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClickWindow]: ...
+    def __init__(
+        self,
+        *,
+        windows: _abc.Iterable[Global___ClickWindow] | None = ...,
+        age_seconds: _builtins.float = ...,
+        stale: _builtins.bool = ...,
+        unreadable: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "stale", b"stale", "unreadable", b"unreadable", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMinutesResponse: _TypeAlias = ListMinutesResponse  # noqa: Y015
+
+@_typing.final
+class ListHoursRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """1 to 2048 characters, without control characters and U+FFFD, compared one by one."""
+    since_ms: _builtins.int
+    """As in ListMinutesRequest."""
+    until_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since_ms", b"since_ms", "until_ms", b"until_ms", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoursRequest: _TypeAlias = ListHoursRequest  # noqa: Y015
+
+@_typing.final
+class ListHoursResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    AGE_SECONDS_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
+    age_seconds: _builtins.float
+    stale: _builtins.bool
+    unreadable: _builtins.int
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClickWindow]: ...
+    def __init__(
+        self,
+        *,
+        windows: _abc.Iterable[Global___ClickWindow] | None = ...,
+        age_seconds: _builtins.float = ...,
+        stale: _builtins.bool = ...,
+        unreadable: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "stale", b"stale", "unreadable", b"unreadable", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoursResponse: _TypeAlias = ListHoursResponse  # noqa: Y015

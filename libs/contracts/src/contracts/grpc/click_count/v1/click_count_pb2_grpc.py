@@ -61,6 +61,16 @@ class ClickCountsStub:
                 request_serializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.WatchRequest.SerializeToString,
                 response_deserializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.ListMinutes = channel.unary_unary(
+                '/streamtable.click_count.v1.ClickCounts/ListMinutes',
+                request_serializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListMinutesRequest.SerializeToString,
+                response_deserializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListMinutesResponse.FromString,
+                _registered_method=True)
+        self.ListHours = channel.unary_unary(
+                '/streamtable.click_count.v1.ClickCounts/ListHours',
+                request_serializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListHoursRequest.SerializeToString,
+                response_deserializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListHoursResponse.FromString,
+                _registered_method=True)
 
 
 class ClickCountsServicer:
@@ -103,6 +113,21 @@ class ClickCountsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMinutes(self, request, context):
+        """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out;
+        they are kept for a day. UNIMPLEMENTED where the server has no such table.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHours(self, request, context):
+        """The clicks of one URL by the hour of the click; otherwise as ListMinutes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClickCountsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -125,6 +150,16 @@ def add_ClickCountsServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.WatchRequest.FromString,
                     response_serializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.WatchResponse.SerializeToString,
+            ),
+            'ListMinutes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMinutes,
+                    request_deserializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListMinutesRequest.FromString,
+                    response_serializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListMinutesResponse.SerializeToString,
+            ),
+            'ListHours': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHours,
+                    request_deserializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListHoursRequest.FromString,
+                    response_serializer=contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListHoursResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -242,6 +277,60 @@ class ClickCounts:
             '/streamtable.click_count.v1.ClickCounts/Watch',
             contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.WatchRequest.SerializeToString,
             contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMinutes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/streamtable.click_count.v1.ClickCounts/ListMinutes',
+            contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListMinutesRequest.SerializeToString,
+            contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListMinutesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHours(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/streamtable.click_count.v1.ClickCounts/ListHours',
+            contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListHoursRequest.SerializeToString,
+            contracts_dot_grpc_dot_click__count_dot_v1_dot_click__count__pb2.ListHoursResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,12 @@ class ClickCountsStub:
     UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
     what may have been missed.
     """
+    ListMinutes: _grpc.UnaryUnaryMultiCallable[_click_count_pb2.ListMinutesRequest, _click_count_pb2.ListMinutesResponse]
+    """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out;
+    they are kept for a day. UNIMPLEMENTED where the server has no such table.
+    """
+    ListHours: _grpc.UnaryUnaryMultiCallable[_click_count_pb2.ListHoursRequest, _click_count_pb2.ListHoursResponse]
+    """The clicks of one URL by the hour of the click; otherwise as ListMinutes."""
 
 class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
     """How many clicks each user made, from this server's own copy of the table.
@@ -81,5 +87,23 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
         what may have been missed.
         """
+
+    @_abc_1.abstractmethod
+    def ListMinutes(
+        self,
+        request: _click_count_pb2.ListMinutesRequest,
+        context: _grpc.ServicerContext,
+    ) -> _click_count_pb2.ListMinutesResponse:
+        """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out;
+        they are kept for a day. UNIMPLEMENTED where the server has no such table.
+        """
+
+    @_abc_1.abstractmethod
+    def ListHours(
+        self,
+        request: _click_count_pb2.ListHoursRequest,
+        context: _grpc.ServicerContext,
+    ) -> _click_count_pb2.ListHoursResponse:
+        """The clicks of one URL by the hour of the click; otherwise as ListMinutes."""
 
 def add_ClickCountsServicer_to_server(servicer: ClickCountsServicer, server: _grpc.Server) -> None: ...

@@ -1,0 +1,41 @@
+"""Counts the rows of a state table that have not fallen due: open windows, pending timers. A little of it at a time."""
+
+from itertools import islice
+
+from streamtable.engine.due import DueIndex
+
+
+class PendingRows:
+    """Counts the committed entries of an index in passes, each of many steps, so that no step scans all of them.
+
+    Args:
+        index: The entries of one partition of a state table.
+
+    Attributes:
+        rows: As the last pass has counted them; during the first pass, those that it has come across so far.
+    """
+
+    def __init__(self, index: DueIndex) -> None:
+        self.rows = 0
+        self._index = index
+        self._next = b""
+        self._counted = 0
+        self._passes = 0
+
+    def step(self, limit: int) -> int:
+        """Go on by at most so many entries. Returns `rows`. By any one thread, beside the one that changes the rows.
+
+        Raises:
+            StoreCorrupted: The store is damaged.
+        """
+        with self._index.unfired_from(self._next) as entries:
+            seen = list(islice(entries, limit))
+        self._counted += len(seen)
+        if len(seen) == limit:
+            self._next = seen[-1] + b"\0"
+            if not self._passes:
+                self.rows = self._counted
+        else:
+            self.rows, self._counted, self._next = self._counted, 0, b""
+            self._passes += 1
+        return self.rows
