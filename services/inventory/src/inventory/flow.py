@@ -128,3 +128,7 @@ def checked(stream: KeyedStream[str, V], fault_of: Callable[[str, V], str | None
         yield value
 
     return stream.process(passed)
+
+
+FLOW: Final = inventory().flow
+"""The flow by its usual name, as Spark's jobs find it: `--graph inventory.flow:FLOW`."""
