@@ -1,24 +1,15 @@
 """Windows in views: in which partition the rows of a key are, and which of them overlap a range of time."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 from streamtable.errors import GraphError
-from streamtable.partitioner import hash_of
 from streamtable.ports import WindowedKeys
 from streamtable.topics import Table
 
 END_MS = (1 << 63) - 1
 """Behind all windows."""
-
-
-def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
-    """Return what decides the partition of an encoded key: all windows of a key are where the key's records are."""
-    hash_key = hash_of(table.partitioner)
-    if isinstance(keys := table.key, WindowedKeys):
-        return lambda data: hash_key(keys.inner(data))
-    return hash_key
 
 
 @dataclass(frozen=True)
