@@ -3,10 +3,10 @@
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
-from streamtable.engine.local_rows import Freshness, LocalAnswer
+from streamtable.engine.local_queries import Freshness, LocalAnswer
 from streamtable.errors import PartitionNotAssigned, UnreadableRow
 from streamtable.graph import (
     Changes,
@@ -30,7 +30,7 @@ from streamtable.state import State, StateTable
 from streamtable.timer import Timer, Timers
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
-from streamtable.views.rows import OnUnreadable, RowIterator, Rows
+from streamtable.views.rows import OnUnreadable, RowIterator, RowList
 from streamtable.views.view import Answer, Position, Snapshot, View
 from streamtable.views.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
 
@@ -41,7 +41,7 @@ __all__ = [
     "App",
     "Avro",
     "BadToken",
-    "Batch",
+    "BatchContext",
     "Bytes",
     "Change",
     "Changes",
@@ -80,7 +80,7 @@ __all__ = [
     "ProcessorOptions",
     "RowChange",
     "RowIterator",
-    "Rows",
+    "RowList",
     "Settings",
     "SingleObject",
     "Snapshot",

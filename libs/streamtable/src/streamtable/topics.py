@@ -1,4 +1,4 @@
-"""Topics with a meaning: a `Stream` of events, a `Table` of latest values by key."""
+"""Typed topics: a `Stream` of events, a `Table` of the latest value by key."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ would delete those of old events before they are read."""
 
 
 def legal_name(name: str, what: str) -> str:
-    """Return the name if Kafka accepts it as a topic's. Raises `GraphError` with the rule if not."""
+    """Return the name if it is valid for a Kafka topic. Raises `GraphError` with the rule if not."""
     if name in {".", ".."} or not _LEGAL.fullmatch(name):
         raise GraphError(
             f"{what} {name!r} cannot be a topic name: use 1 to 249 of the characters a-z A-Z 0-9 . _ - "
@@ -86,7 +86,7 @@ class Table(Generic[K, V]):
 
 
 def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
-    """Return what decides the partition of an encoded key: all windows of a key are where the key's records are."""
+    """Return the hash that decides the partition of an encoded key: windows are where the records of their key are."""
     hash_key = hash_of(table.partitioner)
     if isinstance(keys := table.key, WindowedKeys):
         return lambda data: hash_key(keys.inner(data))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamtable import Bytes, Long, String
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow import Hopping, Session, SessionKey, Tumbling, Windowed, WindowedKey
-from streamtable.flow.windows import Sliding, Span, add_session
+from streamtable.flow.windows import SessionBounds, Sliding, add_session
 
 NOW = timedelta(0)
 times = st.integers(0, 10_000)
@@ -79,19 +79,19 @@ def test_sliding_windows_are_the_distinct_sets_of_records_within_the_difference(
 def test_sessions_are_the_runs_of_records_without_a_longer_gap_in_any_order_of_arrival(
     events: list[int], gap: int
 ) -> None:
-    sessions: list[Span] = []
+    sessions: list[SessionBounds] = []
     for time in events:
         before = list(sessions)
         session, replaced = add_session(sessions, time, gap)
         assert session in sessions
         assert set(before) - set(sessions) <= set(replaced)
         assert session.start <= time <= session.end
-    expected: list[Span] = []
+    expected: list[SessionBounds] = []
     for time in sorted(events):
         if expected and time - expected[-1].end <= gap:
-            expected[-1] = Span(expected[-1].start, time)
+            expected[-1] = SessionBounds(expected[-1].start, time)
         else:
-            expected.append(Span(time, time))
+            expected.append(SessionBounds(time, time))
     assert sessions == expected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.folds import Fold, changes_of, kept_apart
 from streamtable.flow.keys import END_START, START
-from streamtable.flow.windows import Session, Span, TimeWindow, add_session
+from streamtable.flow.windows import Session, SessionBounds, TimeWindow, add_session
 from streamtable.state import State, StateRows
 from streamtable.topics import Stream
 
@@ -174,22 +174,22 @@ class _Sessions:
         touched: The index of the last record that has changed a session, also of those that are gone.
     """
 
-    spans: list[Span]
-    rows: dict[Span, Any]
-    before: dict[Span, Any]
-    touched: dict[Span, int] = field(default_factory=dict)
+    spans: list[SessionBounds]
+    rows: dict[SessionBounds, Any]
+    before: dict[SessionBounds, Any]
+    touched: dict[SessionBounds, int] = field(default_factory=dict)
 
     @classmethod
     def load(cls, table: StateRows[Any], state: State[Any, Any], key: bytes, since: int) -> "_Sessions":
         """Read the sessions of a key that end at this time or later."""
         start, after = key + END_START.pack(max(since, 0), 0), key + END_START.pack(_ALWAYS_MS, _ALWAYS_MS)
         length = len(key) + END_START.size
-        rows: dict[Span, Any] = {}
+        rows: dict[SessionBounds, Any] = {}
         # Other keys of the same length cannot begin with this one's bytes; longer and shorter ones may lie in between.
         for found, row in table.scan(start, after):
             if len(found) == length:
                 end, begin = END_START.unpack_from(found, len(key))
-                rows[Span(begin, end)] = row
+                rows[SessionBounds(begin, end)] = row
         return cls(sorted(rows), rows, dict(zip(rows, kept_apart(state, rows.values()), strict=True)))
 
     def add(
@@ -217,7 +217,7 @@ class _Sessions:
         self.touched[span] = index
         return True
 
-    def changes(self) -> Sequence[tuple[Span, int, Any, Any]]:
+    def changes(self) -> Sequence[tuple[SessionBounds, int, Any, Any]]:
         """Return each session that has changed: its record, its row before and its row now."""
         return [
             (span, index, self.before.get(span), self.rows.get(span))

@@ -276,14 +276,16 @@ def _closing_of(life: int, start: bytes) -> int | None:
     return int(START.unpack(start)[0]) + life if len(start) == START.size else None
 
 
-class Span(NamedTuple):
+class SessionBounds(NamedTuple):
     """A session: the times of its first and of its last record."""
 
     start: int
     end: int
 
 
-def merged(sessions: Sequence[Span], time: int, gap: int) -> tuple[Span, Sequence[Span]]:
+def merged(
+    sessions: Sequence[SessionBounds], time: int, gap: int
+) -> tuple[SessionBounds, Sequence[SessionBounds]]:
     """Return the session that a record at this time belongs to, and those that it replaces.
 
     Args:
@@ -297,11 +299,13 @@ def merged(sessions: Sequence[Span], time: int, gap: int) -> tuple[Span, Sequenc
         end += 1
     replaced = sessions[begin:end]
     if not replaced:
-        return Span(time, time), ()
-    return Span(min(time, replaced[0].start), max(time, replaced[-1].end)), replaced
+        return SessionBounds(time, time), ()
+    return SessionBounds(min(time, replaced[0].start), max(time, replaced[-1].end)), replaced
 
 
-def add_session(sessions: list[Span], time: int, gap: int) -> tuple[Span, Sequence[Span]]:
+def add_session(
+    sessions: list[SessionBounds], time: int, gap: int
+) -> tuple[SessionBounds, Sequence[SessionBounds]]:
     """Add a record to the sessions of its key, in place. Returns what `merged` does."""
     session, replaced = merged(sessions, time, gap)
     if replaced:

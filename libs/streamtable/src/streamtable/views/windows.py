@@ -1,4 +1,4 @@
-"""Windows in views: in which partition the rows of a key are, and which of them overlap a range of time."""
+"""Windows in views: the partition of a key's rows, and which of them overlap a range of time."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

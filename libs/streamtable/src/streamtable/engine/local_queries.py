@@ -63,7 +63,7 @@ class LocalAnswer(Generic[V]):
     age_seconds: float
 
 
-class LocalRows:
+class LocalQueries:
     """Answers questions about the tables of a group. Any thread.
 
     Args:
