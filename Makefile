@@ -45,8 +45,8 @@ setup: ## install what the demo needs into .venv and fetch Kafka, quick when not
 setup-spark:
 	@$(PYTHON) infra/setup.py --spark
 
-demo: setup ## run three scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop
-	@$(PY) infra/demo.py $(if $(filter-out 0,$(CHECK)),--check)
+demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop
+	@$(PY) -m infra.demo $(if $(filter-out 0,$(CHECK)),--check)
 
 # The checks take one processor, and tests with servers wait: side by side both take less.
 test: setup-spark ## all checks and tests, with a real broker and the short faults; 12 minutes on two processors
@@ -96,7 +96,7 @@ clean: ## delete what was built and cached here, Kafka's data in build/ too; .ve
 lock: setup ## compile requirements.lock and the pins of the tools again, after a change of a pyproject
 	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
-		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console) \
+		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console inventory) \
 		-o infra/docker/locks/services.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		services/tweet_reach/pyproject.toml -o infra/docker/locks/stores.txt
@@ -189,6 +189,7 @@ gen: setup ## make what is generated: records, gRPC stubs, OpenAPI in proto/, an
 	$(PY) services/user_status/generate_openapi.py
 	$(PY) services/messaging/generate_openapi.py
 	$(PY) services/tweet_reach/generate_openapi.py
+	$(PY) services/inventory/generate_openapi.py
 	$(PY) services/console/generate_openapi.py
 	$(PY) infra/api_page.py
 	$(PY) infra/grafana/generate.py

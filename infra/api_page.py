@@ -48,7 +48,16 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Max",
         "Last",
     ),
-    "Apps and processors": ("App", "Processor", "ProcessorOptions", "Topology", "Guarantee"),
+    "Apps and processors": (
+        "App",
+        "Processor",
+        "LocalAnswer",
+        "Freshness",
+        "PartitionNotAssigned",
+        "ProcessorOptions",
+        "Topology",
+        "Guarantee",
+    ),
     "Views": (
         "View",
         "Answer",

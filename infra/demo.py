@@ -1,7 +1,9 @@
-"""`make demo`: a real Kafka and the services of three scenarios on this machine, with known answers.
+"""`make demo`: a real Kafka and the services of four scenarios on this machine, with known answers.
 
-Clicks go in, then what users say, in an order that is not that of saying it; counts come out, in all, by minutes, one of which
-closes, and of URLs by hours, and the latest status of each user with the clicks before it and those of now; tweets and followers go in, and the reach of each URL comes out.
+Clicks go in, then what users say, in an order that is not that of saying it; counts come out, in all, by minutes, one of
+which closes, and of URLs by hours, and the latest status of each user with the clicks before it and those of now; tweets and
+followers go in, and the reach of each URL comes out; shipments and sales go in, and stocks, prices, totals and what is to be
+ordered again come out.
 The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
 order. With --check it ends by itself, with exit code 0 only if every answer is right.
 """
@@ -12,13 +14,12 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,18 +27,29 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from rich.console import Console
+from infra.demo_inventory import compare_stock, trade
+from infra.demo_parts import (
+    BIN,
+    ROOT,
+    DemoFailed,
+    Service,
+    answers,
+    free_port,
+    mark,
+    reached,
+    say,
+    service,
+    wait_until,
+)
 from rich.table import Table
 
 from click_count.windows import CLICK_MINUTES, MINUTE_MS, NAME
+from inventory.flow import HOUR_MS
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
-from localkafka.waiting import Deadline
 from servicekit_testing.topic_reading import committed_records
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = ROOT / ".venv" / "bin"
 KNOWN_CLICKS: Mapping[str, int] = {"alice": 5, "bob": 3, "carol": 2, "dave": 1, "erin": 1, "user-1": 8}
 URLS = ("https://example.org/", "https://example.org/news", "https://example.org/about")
 KNOWN_URLS: Mapping[str, int] = dict(zip(URLS, (7, 7, 6), strict=True))  # of the clicks above, in turn
@@ -59,93 +71,6 @@ KNOWN_USERS: Mapping[str, tuple[str | None, int | None, int | None]] = {
 }
 READY_SECONDS = 90.0
 ANSWER_SECONDS = 20.0
-STOP_SECONDS = 20.0
-say = Console(highlight=False).print
-
-
-class DemoFailed(Exception):
-    """The demo failed; the message says what did not work, and where to look."""
-
-
-@dataclass
-class Service:
-    """A process of the demo: a command such as `click-count view`, or `streamtable-console` alone."""
-
-    command: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def check_alive(self) -> None:
-        if self.process.poll() is not None:
-            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-            raise DemoFailed(f"{self.command} ended with {self.process.returncode}:\n{tail}")
-
-
-def free_port(preferred: int) -> int:
-    """Return the preferred port if it is free, else any free one."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise DemoFailed("there is no free port")
-
-
-@contextmanager
-def service(command: str, environment: Mapping[str, str], folder: Path) -> Iterator[Service]:
-    """Run a service; at the end ask it to stop, and insist if it does not."""
-    program, *role = command.split()
-    log = folder / f"{command.replace(' ', '-')}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [BIN / program, *role],
-            env={**os.environ, **environment, "STREAMTABLE_INSTANCE_ID": "-".join(["demo", *role])},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this program, which stops the services one after the other
-        )
-    try:
-        yield Service(command, process, log)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            say(f"[red]{command} did not stop in {STOP_SECONDS:g} s and is killed[/]")
-            process.kill()
-            process.wait()
-
-
-def wait_until(what: str, seconds: float, services: Sequence[Service], done: Callable[[], bool]) -> None:
-    """Ask again and again; an answer that cannot come because a service died is reported at once."""
-    deadline = Deadline(seconds)
-    while not done():
-        for each in services:
-            each.check_alive()
-        if deadline.passed():
-            logs = ", ".join(str(each.log) for each in services)
-            raise DemoFailed(f"{what}: not within {seconds:g} s; see {logs}")
-        time.sleep(0.1)
-
-
-def answers(client: httpx.Client, url: str) -> dict[str, Any] | None:
-    """The JSON of a good answer, or None."""
-    try:
-        response = client.get(url)
-    except httpx.TransportError:
-        return None
-    found: dict[str, Any] | None = response.json() if response.is_success else None
-    return found
-
-
-def reached(client: httpx.Client, url: str, headers: Mapping[str, str] | None = None) -> bool:
-    try:
-        return client.get(url, headers=headers).is_success
-    except httpx.TransportError:
-        return False
 
 
 def emit(
@@ -302,10 +227,6 @@ def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service
     return found == REACHES
 
 
-def mark(right: bool) -> str:  # noqa: FBT001 the only argument
-    return "[green]right[/]" if right else "[red]WRONG[/]"
-
-
 @dataclass(frozen=True)
 class Addresses:
     """Where the services listen."""
@@ -322,13 +243,16 @@ class Addresses:
     reaches: str
     reaches_grpc: str
     console: str
+    movements: str
+    stocks: str
+    stocks_grpc: str
 
 
 def start(
     running: ExitStack, environment: Mapping[str, str], folder: Path
 ) -> tuple[Addresses, list[Service]]:
     """Start the scenarios, their emitters last, so that these are stopped first: what they accepted is processed."""
-    ports = (8081, 8082, 8091, 8092, 8083, 8093, 50051, 50052, 8101, 8102, 50053, 8090)
+    ports = (8081, 8082, 8091, 8092, 8083, 8093, 50051, 50052, 8101, 8102, 50053, 8090, 8111, 8112, 50054)
     at = Addresses(*(f"127.0.0.1:{free_port(port)}" for port in ports))
     commands = {
         "streamtable-console": {"STREAMTABLE_HTTP_ADDRESS": at.console},
@@ -336,6 +260,7 @@ def start(
         "click-count windows": {},
         "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
         "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
+        "inventory processor": {},
         "click-count view": {
             "STREAMTABLE_GRPC_ADDRESS": at.counts_grpc,
             "CLICK_COUNT_REFLECTION": "true",
@@ -343,12 +268,15 @@ def start(
         },
         "user-status view": {"STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc, "USER_STATUS_REFLECTION": "true"},
         "tweet-reach view": {"STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc, "TWEET_REACH_REFLECTION": "true"},
+        "inventory view": {"STREAMTABLE_GRPC_ADDRESS": at.stocks_grpc, "INVENTORY_REFLECTION": "true"},
         "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts, "CLICK_COUNT_WINDOWS": NAME},
         "user-status query": {"STREAMTABLE_HTTP_ADDRESS": at.users},
         "tweet-reach query": {"STREAMTABLE_HTTP_ADDRESS": at.reaches},
+        "inventory query": {"STREAMTABLE_HTTP_ADDRESS": at.stocks},
         "click-count emitter": {"STREAMTABLE_HTTP_ADDRESS": at.clicks},
         "user-status emitter": {"STREAMTABLE_HTTP_ADDRESS": at.statuses},
         "tweet-reach emitter": {"STREAMTABLE_HTTP_ADDRESS": at.tweets},
+        "inventory emitter": {"STREAMTABLE_HTTP_ADDRESS": at.movements},
     }
     services = []
     for command, own in commands.items():
@@ -375,14 +303,21 @@ def run(folder: Path, *, check: bool) -> int:
             stdout=subprocess.DEVNULL,
         )
         environment["CONSOLE_TOKEN"] = secrets.token_urlsafe(32)
-        say("Starting the services of click-count, user-status and tweet-reach, and the console ...")
+        say(
+            "Starting the services of click-count, user-status, tweet-reach and inventory, and the console ..."
+        )
         at, services = start(running, environment, folder)
         with httpx.Client(timeout=10) as client:
             asked = (at.clicks, at.counts, at.statuses, at.users, at.processor, at.status_processor)
-            for each in (*asked, at.tweets, at.reaches, at.console):
+            for each in (*asked, at.tweets, at.reaches, at.movements, at.stocks, at.console):
                 url = f"http://{each}/readyz"
                 wait_until(f"{url} is ready", READY_SECONDS, services, partial(reached, client, url))
             right = walk(client, at, services, environment)
+            now = time.time_ns() // 1_000_000
+            trade(client, f"http://{at.movements}", now)
+            hour = now - now % HOUR_MS
+            servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
+            right = compare_stock(client, f"http://{at.stocks}", hour, servers, services) and right
         say(f"{'Right' if right else 'Wrong'} after {time.monotonic() - began:.0f} s.")
         if check or not right:
             return 0 if right else 1
@@ -441,6 +376,7 @@ def show(at: Addresses, environment: Mapping[str, str]) -> None:
   http://{at.counts}/events                 live changes (server-sent events)
   http://{at.users}/users/alice/events     what alice says and clicks, live
   http://{at.reaches}/reach/top              the URLs with the highest reach
+  http://{at.stocks}/stock                 what is in stock in which warehouse
   http://{at.processor}/metrics                the processor's metrics
 
 [bold]Try[/] in another terminal
@@ -452,10 +388,13 @@ def show(at: Addresses, environment: Mapping[str, str]) -> None:
   curl 'http://{at.reaches}/reach?url=foo.com/blog/1'
   curl -X POST http://{at.tweets}/follows -H 'content-type: application/json' \\
        -d '{{"author": "george", "follower": "you"}}'
+  curl -X POST http://{at.movements}/sales -H 'content-type: application/json' \\
+       -d '{{"product": "lamp", "warehouse": "oslo", "quantity": 1}}'
+  curl http://{at.stocks}/categories/light
   STREAMTABLE_BOOTSTRAP_SERVERS={environment["STREAMTABLE_BOOTSTRAP_SERVERS"]} \\
        .venv/bin/click-count load --rate 2000 --keys 100 --seconds 10
 
-gRPC is served on {at.counts_grpc} (counts), {at.statuses_grpc} (statuses) and {at.reaches_grpc} (reach). [bold]Ctrl-C[/] stops everything.
+gRPC is served on {at.counts_grpc} (counts), {at.statuses_grpc} (statuses), {at.reaches_grpc} (reach) and {at.stocks_grpc} (stock). [bold]Ctrl-C[/] stops everything.
 """,
         soft_wrap=True,
     )

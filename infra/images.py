@@ -65,6 +65,7 @@ IMAGES = (
     Image("messaging", "messaging", "services"),
     Image("console", "streamtable-console", "services"),
     Image("tweet-reach", "tweet-reach", "stores"),
+    Image("inventory", "inventory", "services"),
     Image("streamtable-cli", "streamtable", "cli"),
     Image("streamtable-spark", "streamtable-spark", "spark", kind="spark", profile="spark"),
 )

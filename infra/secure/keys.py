@@ -26,6 +26,7 @@ CERTIFICATES = {
     "click-count-view": ["click-count-view", "localhost", "127.0.0.1"],
     "user-status-view": ["user-status-view", "localhost", "127.0.0.1"],
     "tweet-reach-view": ["tweet-reach-view", "localhost", "127.0.0.1"],
+    "inventory-view": ["inventory-view", "localhost", "127.0.0.1"],
 }
 CALLER = "operator"
 """Who has the API key."""

@@ -63,12 +63,12 @@ def test_the_query_of_tweet_reach_is_given_the_store_of_its_processor(store: str
     assert environments[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
 
 
-@pytest.mark.parametrize("scenario", ["click-count", "user-status", "tweet-reach"])
+@pytest.mark.parametrize("scenario", ["click-count", "user-status", "tweet-reach", "inventory"])
 @pytest.mark.parametrize("role", ["view", "query"])
 def test_a_view_or_query_can_be_scaled_to_two(scenario: str, role: str) -> None:
     name, variables = (
         f"{scenario}-{role}",
-        {"click-count": "CLICK", "user-status": "STATUS", "tweet-reach": "REACH"},
+        {"click-count": "CLICK", "user-status": "STATUS", "tweet-reach": "REACH", "inventory": "INVENTORY"},
     )
     variable = f"STACK_{variables[scenario]}_{role.upper()}_PORT"
     assert host_port(rendered(TEXT)[name]).isdecimal()  # one copy is where the pages say

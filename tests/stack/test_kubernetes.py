@@ -40,6 +40,7 @@ RUN = {
     | {"click-count-windows-processor": ["windows"]},
     "user-status": {f"user-status-{role}": [role] for role in ROLES},
     "tweet-reach": {f"tweet-reach-{role}": [role] for role in ROLES},
+    "inventory": {f"inventory-{role}": [role] for role in ROLES},
     "messaging": {
         f"messaging-{role}-processor": [role]
         for role in ("filter", "collector", "blocker", "translator", "detector")

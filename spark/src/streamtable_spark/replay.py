@@ -17,6 +17,7 @@ import structlog
 from streamtable import Avro, Count, Group
 from streamtable.deadletter import ORIGIN_TOPIC
 from streamtable.errors import StreamtableError
+from streamtable.flow.foreign_key import PartsCodec
 from streamtable.graph import HANDLED, IDS, STATES
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of
@@ -48,6 +49,9 @@ class Program:
         retry: The name of its retries.
         tables: The ends of the names of its tables' topics: `table` is the group's own.
         event_time: Whether it follows event time.
+        answers: The inputs by which the two sides of a join by a foreign key talk. They carry the event time of the row that
+            they are about, which may be before the timestamp of its record, so their records are handled after all others:
+            an answer is matched with its row by a version, and the last one counts.
     """
 
     graph: str
@@ -61,6 +65,7 @@ class Program:
     retry: str
     tables: tuple[str, ...]
     event_time: bool
+    answers: tuple[str, ...] = ()
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -120,6 +125,9 @@ def program_of(graph: str, group: str) -> Program:
         retry=chosen.retry,
         tables=(*own, *chosen.named_tables),
         event_time=chosen.event_time is not None,
+        answers=tuple(
+            edge.stream.name for edge in chosen.inputs if isinstance(edge.stream.value, PartsCodec)
+        ),
     )
 
 

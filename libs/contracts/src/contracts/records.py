@@ -1,6 +1,6 @@
 """Typed records, generated from proto/avro by libs/contracts/generate.py. Do not edit."""
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from contracts.schema import RecordSchema
 
@@ -21,6 +21,24 @@ class Blocked(TypedDict):
     """Nobody gets them."""
     by: list[str]
     """The recipients who have blocked the sender, in the order of their ids."""
+
+
+class CategorizedStock(TypedDict):
+    """The stock of a product in a warehouse with the category of the product, on its way to the totals."""
+
+    category: str
+    """The category of the product."""
+    quantity: int
+    """Pieces in stock."""
+
+
+class CategoryStock(TypedDict):
+    """The stock of all products of a category in all warehouses. The key is the category."""
+
+    items: int
+    """How many products are stocked; one in two warehouses counts twice."""
+    quantity: int
+    """Pieces in stock, of all of them."""
 
 
 class Message(TypedDict):
@@ -145,6 +163,36 @@ class MessageCounts(TypedDict):
     """Messages from others, those included that were dropped."""
     spammer: bool
     """The counts say so: much was sent, and little received."""
+
+
+class Price(TypedDict):
+    """The adjusted price of a product in a warehouse. The key is <product>@<warehouse>."""
+
+    product: str
+    """The product: lower-case letters, digits and hyphens."""
+    warehouse: str
+    """The warehouse: lower-case letters, digits and hyphens."""
+    list_price: int
+    """The list price in cents."""
+    percent: int
+    """What is added to it, in percent."""
+    price: int
+    """The price in cents, rounded down."""
+
+
+class PriceAdjustment(TypedDict):
+    """A warehouse sells a product at another price. The key is <product>@<warehouse>."""
+
+    id: str
+    """UUID given by the emitter or its caller. A repeated event changes nothing."""
+    product: str
+    """The product: lower-case letters, digits and hyphens."""
+    warehouse: str
+    """The warehouse: lower-case letters, digits and hyphens."""
+    percent: int | None
+    """What is added to the list price, in percent; null: the adjustment ends."""
+    at: int
+    """When it happened: milliseconds since 1970 in UTC."""
 
 
 class PartitionStatus(TypedDict):
@@ -279,6 +327,21 @@ class ProcessStatus(TypedDict):
     """Entries of the lists above that were too many to send."""
 
 
+class Product(TypedDict):
+    """What is known of a product; the last one that was written counts. The key is the product."""
+
+    id: str
+    """UUID given by the emitter or its caller. A repeated event changes nothing."""
+    product: str
+    """The product: lower-case letters, digits and hyphens."""
+    category: str
+    """The category: lower-case letters, digits and hyphens."""
+    price: int
+    """The list price in cents."""
+    at: int
+    """When it happened: milliseconds since 1970 in UTC."""
+
+
 class ReachAuthor(TypedDict):
     """How many followers one author brings to a URL."""
 
@@ -361,6 +424,56 @@ class ReachWork(TypedDict):
     """At most 1,000; empty where a URL is given."""
     cursor: str
     """Where to go on: hexadecimal digits, the beginning of a name's hash; empty: at the first."""
+
+
+class Reorder(TypedDict):
+    """The stock of a product in a warehouse has fallen below its threshold. The key is <product>@<warehouse>."""
+
+    product: str
+    """The product: lower-case letters, digits and hyphens."""
+    warehouse: str
+    """The warehouse: lower-case letters, digits and hyphens."""
+    quantity: int
+    """Pieces that were left."""
+    threshold: int
+    """The threshold at that time."""
+    movement: str
+    """The id of the movement by which the stock fell."""
+    at: int
+    """When that happened: milliseconds since 1970 in UTC."""
+
+
+class Stock(TypedDict):
+    """How many pieces of a product a warehouse has. The key is <product>@<warehouse>."""
+
+    product: str
+    """The product: lower-case letters, digits and hyphens."""
+    warehouse: str
+    """The warehouse: lower-case letters, digits and hyphens."""
+    quantity: int
+    """Pieces in stock; below zero: more were sold than came."""
+    threshold: int
+    """The product is ordered again when the quantity falls below it."""
+
+
+MovementKind = Literal["listed", "shipped", "sold"]
+
+
+class StockMovement(TypedDict):
+    """A warehouse lists a product, receives a shipment of it, or sells some. The key is <product>@<warehouse>."""
+
+    id: str
+    """UUID given by the emitter or its caller. A repeated event changes nothing."""
+    product: str
+    """The product: lower-case letters, digits and hyphens."""
+    warehouse: str
+    """The warehouse: lower-case letters, digits and hyphens."""
+    kind: MovementKind
+    """listed: the warehouse stocks the product from now on, or changes its threshold."""
+    quantity: int
+    """How many pieces were shipped or sold, at least 1; of a listing the threshold below which the product is ordered again."""
+    at: int
+    """When it happened: milliseconds since 1970 in UTC."""
 
 
 class Traffic(TypedDict):
@@ -485,6 +598,28 @@ BLOCKED: RecordSchema[Blocked] = RecordSchema(
 )
 
 
+CATEGORIZED_STOCK: RecordSchema[CategorizedStock] = RecordSchema(
+    row=CategorizedStock,
+    name='streamtable.inventory.CategorizedStock',
+    schema='{"type":"record","name":"CategorizedStock","namespace":"streamtable.inventory","fields":[{"name":"category","type":"string"},{"name":"quantity","type":"long"}]}',
+    fingerprint=0xaa2194bc1e96db5d,
+    history=(
+        '{"type":"record","name":"CategorizedStock","namespace":"streamtable.inventory","fields":[{"name":"category","type":"string"},{"name":"quantity","type":"long"}]}',
+    ),
+)
+
+
+CATEGORY_STOCK: RecordSchema[CategoryStock] = RecordSchema(
+    row=CategoryStock,
+    name='streamtable.inventory.CategoryStock',
+    schema='{"type":"record","name":"CategoryStock","namespace":"streamtable.inventory","fields":[{"name":"items","type":"long"},{"name":"quantity","type":"long"}]}',
+    fingerprint=0xb13ddf796c8b29cb,
+    history=(
+        '{"type":"record","name":"CategoryStock","namespace":"streamtable.inventory","fields":[{"name":"items","type":"long"},{"name":"quantity","type":"long"}]}',
+    ),
+)
+
+
 FEED: RecordSchema[Feed] = RecordSchema(
     row=Feed,
     name='streamtable.messaging.Feed',
@@ -540,6 +675,28 @@ MESSAGE_COUNTS: RecordSchema[MessageCounts] = RecordSchema(
 )
 
 
+PRICE: RecordSchema[Price] = RecordSchema(
+    row=Price,
+    name='streamtable.inventory.Price',
+    schema='{"type":"record","name":"Price","namespace":"streamtable.inventory","fields":[{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"list_price","type":"long"},{"name":"percent","type":"int"},{"name":"price","type":"long"}]}',
+    fingerprint=0x4624c390f44fd778,
+    history=(
+        '{"type":"record","name":"Price","namespace":"streamtable.inventory","fields":[{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"list_price","type":"long"},{"name":"percent","type":"int"},{"name":"price","type":"long"}]}',
+    ),
+)
+
+
+PRICE_ADJUSTMENT: RecordSchema[PriceAdjustment] = RecordSchema(
+    row=PriceAdjustment,
+    name='streamtable.inventory.PriceAdjustment',
+    schema='{"type":"record","name":"PriceAdjustment","namespace":"streamtable.inventory","fields":[{"name":"id","type":"string"},{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"percent","type":["null","int"],"default":null},{"name":"at","type":"long"}]}',
+    fingerprint=0x48d64888d61a8ea1,
+    history=(
+        '{"type":"record","name":"PriceAdjustment","namespace":"streamtable.inventory","fields":[{"name":"id","type":"string"},{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"percent","type":["null","int"],"default":null},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
 PROCESS_STATUS: RecordSchema[ProcessStatus] = RecordSchema(
     row=ProcessStatus,
     name='streamtable.console.ProcessStatus',
@@ -548,6 +705,17 @@ PROCESS_STATUS: RecordSchema[ProcessStatus] = RecordSchema(
     history=(
         '{"type":"record","name":"ProcessStatus","namespace":"streamtable.console","fields":[{"name":"service","type":"string"},{"name":"role","type":"string"},{"name":"group","type":"string","default":""},{"name":"instance","type":"string"},{"name":"host","type":"string","default":""},{"name":"pid","type":"int","default":0},{"name":"version","type":"string","default":""},{"name":"started_at","type":"long"},{"name":"at","type":"long"},{"name":"state","type":"string"},{"name":"error","type":"string","default":""},{"name":"graph","type":"string","default":""},{"name":"partitions","default":[],"type":{"type":"array","items":{"type":"record","name":"PartitionStatus","fields":[{"name":"partition","type":"int"},{"name":"state","type":"string"},{"name":"remaining","type":"long","default":0},{"name":"total","type":"long","default":0}]}}},{"name":"inputs","default":[],"type":{"type":"array","items":{"type":"record","name":"InputStatus","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"lag","type":"long","default":-1},{"name":"records","type":"long","default":0}]}}},{"name":"flows","default":[],"type":{"type":"array","items":{"type":"record","name":"FlowStatus","fields":[{"name":"topic","type":"string"},{"name":"direction","type":"string"},{"name":"records","type":"long","default":0},{"name":"rate","type":"double","default":0}]}}},{"name":"copies","default":[],"type":{"type":"array","items":{"type":"record","name":"CopyStatus","fields":[{"name":"table","type":"string"},{"name":"partitions","type":"int","default":0},{"name":"age_seconds","type":"double","default":0}]}}},{"name":"emits","type":{"type":"array","items":"string"},"default":[]},{"name":"commits","type":"long","default":0},{"name":"committed_at","type":"long","default":0},{"name":"commit_ms","type":"double","default":0},{"name":"dead_letters","type":"long","default":0},{"name":"aborts","type":"long","default":0},{"name":"rebalances","type":"long","default":0},{"name":"requests","type":"long","default":0},{"name":"failed_requests","type":"long","default":0},{"name":"request_rate","type":"double","default":0},{"name":"memory_bytes","type":"long","default":0},{"name":"store_bytes","type":"long","default":0},{"name":"omitted","type":"int","default":0}]}',
         '{"type":"record","name":"ProcessStatus","namespace":"streamtable.console","fields":[{"name":"service","type":"string"},{"name":"role","type":"string"},{"name":"group","type":"string","default":""},{"name":"instance","type":"string"},{"name":"host","type":"string","default":""},{"name":"pid","type":"int","default":0},{"name":"version","type":"string","default":""},{"name":"started_at","type":"long"},{"name":"at","type":"long"},{"name":"state","type":"string"},{"name":"error","type":"string","default":""},{"name":"graph","type":"string","default":""},{"name":"partitions","default":[],"type":{"type":"array","items":{"type":"record","name":"PartitionStatus","fields":[{"name":"partition","type":"int"},{"name":"state","type":"string"},{"name":"remaining","type":"long","default":0},{"name":"total","type":"long","default":0}]}}},{"name":"inputs","default":[],"type":{"type":"array","items":{"type":"record","name":"InputStatus","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"lag","type":"long","default":-1},{"name":"records","type":"long","default":0}]}}},{"name":"flows","default":[],"type":{"type":"array","items":{"type":"record","name":"FlowStatus","fields":[{"name":"topic","type":"string"},{"name":"direction","type":"string"},{"name":"records","type":"long","default":0},{"name":"rate","type":"double","default":0}]}}},{"name":"copies","default":[],"type":{"type":"array","items":{"type":"record","name":"CopyStatus","fields":[{"name":"table","type":"string"},{"name":"partitions","type":"int","default":0},{"name":"age_seconds","type":"double","default":0}]}}},{"name":"event_times","default":[],"type":{"type":"array","items":{"type":"record","name":"EventTimeStatus","fields":[{"name":"partition","type":"int"},{"name":"watermark","type":"long"},{"name":"due_behind_ms","type":"long","default":0}]}}},{"name":"due","default":[],"type":{"type":"array","items":{"type":"record","name":"DueStatus","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"rows","type":"long","default":0},{"name":"late","type":"long","default":0}]}}},{"name":"emits","type":{"type":"array","items":"string"},"default":[]},{"name":"commits","type":"long","default":0},{"name":"committed_at","type":"long","default":0},{"name":"commit_ms","type":"double","default":0},{"name":"dead_letters","type":"long","default":0},{"name":"aborts","type":"long","default":0},{"name":"rebalances","type":"long","default":0},{"name":"requests","type":"long","default":0},{"name":"failed_requests","type":"long","default":0},{"name":"request_rate","type":"double","default":0},{"name":"memory_bytes","type":"long","default":0},{"name":"store_bytes","type":"long","default":0},{"name":"omitted","type":"int","default":0}]}',
+    ),
+)
+
+
+PRODUCT: RecordSchema[Product] = RecordSchema(
+    row=Product,
+    name='streamtable.inventory.Product',
+    schema='{"type":"record","name":"Product","namespace":"streamtable.inventory","fields":[{"name":"id","type":"string"},{"name":"product","type":"string"},{"name":"category","type":"string"},{"name":"price","type":"long"},{"name":"at","type":"long"}]}',
+    fingerprint=0x66d952b657ca27ca,
+    history=(
+        '{"type":"record","name":"Product","namespace":"streamtable.inventory","fields":[{"name":"id","type":"string"},{"name":"product","type":"string"},{"name":"category","type":"string"},{"name":"price","type":"long"},{"name":"at","type":"long"}]}',
     ),
 )
 
@@ -603,6 +771,39 @@ REACH_WORK: RecordSchema[ReachWork] = RecordSchema(
     fingerprint=0x118c90d5fbcee773,
     history=(
         '{"type":"record","name":"ReachWork","namespace":"streamtable.reach","fields":[{"name":"url","type":["null","string"]},{"name":"followers","type":{"type":"array","items":"string"}},{"name":"cursor","type":"string"}]}',
+    ),
+)
+
+
+REORDER: RecordSchema[Reorder] = RecordSchema(
+    row=Reorder,
+    name='streamtable.inventory.Reorder',
+    schema='{"type":"record","name":"Reorder","namespace":"streamtable.inventory","fields":[{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"quantity","type":"long"},{"name":"threshold","type":"long"},{"name":"movement","type":"string"},{"name":"at","type":"long"}]}',
+    fingerprint=0x2045e203b3c0d23b,
+    history=(
+        '{"type":"record","name":"Reorder","namespace":"streamtable.inventory","fields":[{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"quantity","type":"long"},{"name":"threshold","type":"long"},{"name":"movement","type":"string"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+STOCK: RecordSchema[Stock] = RecordSchema(
+    row=Stock,
+    name='streamtable.inventory.Stock',
+    schema='{"type":"record","name":"Stock","namespace":"streamtable.inventory","fields":[{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"quantity","type":"long"},{"name":"threshold","type":"long"}]}',
+    fingerprint=0x766e2d0b3b6adff0,
+    history=(
+        '{"type":"record","name":"Stock","namespace":"streamtable.inventory","fields":[{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"quantity","type":"long"},{"name":"threshold","type":"long"}]}',
+    ),
+)
+
+
+STOCK_MOVEMENT: RecordSchema[StockMovement] = RecordSchema(
+    row=StockMovement,
+    name='streamtable.inventory.StockMovement',
+    schema='{"type":"record","name":"StockMovement","namespace":"streamtable.inventory","fields":[{"name":"id","type":"string"},{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"kind","type":{"type":"enum","name":"MovementKind","symbols":["listed","shipped","sold"]}},{"name":"quantity","type":"long"},{"name":"at","type":"long"}]}',
+    fingerprint=0x27ab6dda80e425e7,
+    history=(
+        '{"type":"record","name":"StockMovement","namespace":"streamtable.inventory","fields":[{"name":"id","type":"string"},{"name":"product","type":"string"},{"name":"warehouse","type":"string"},{"name":"kind","type":{"type":"enum","name":"MovementKind","symbols":["listed","shipped","sold"]}},{"name":"quantity","type":"long"},{"name":"at","type":"long"}]}',
     ),
 )
 

@@ -6,7 +6,8 @@ from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleO
 from streamtable.context import BatchContext, Context
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
-from streamtable.errors import UnreadableRow
+from streamtable.engine.local_queries import Freshness, LocalAnswer
+from streamtable.errors import PartitionNotAssigned, UnreadableRow
 from streamtable.graph import (
     Changes,
     EventTime,
@@ -53,6 +54,7 @@ __all__ = [
     "DueRows",
     "Emitter",
     "EventTime",
+    "Freshness",
     "Group",
     "Guarantee",
     "Input",
@@ -60,6 +62,7 @@ __all__ = [
     "Json",
     "Kafka",
     "Last",
+    "LocalAnswer",
     "Long",
     "Lookup",
     "Loop",
@@ -69,6 +72,7 @@ __all__ = [
     "OnUnreadable",
     "Once",
     "Output",
+    "PartitionNotAssigned",
     "Persist",
     "Plain",
     "Position",

@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import SystemClock
 from streamtable.emitter import Emitter
+from streamtable.engine.local_queries import Freshness, LocalAnswer
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
@@ -82,6 +83,66 @@ class Processor(Protocol):
     @property
     def working(self) -> tuple[int, ...]:
         """The partitions of the group whose tasks run here."""
+        ...
+
+    def get(self, table: Table[K, V], key: K, *, partition: int | None = None) -> LocalAnswer[V]:
+        """Return the row of a key as of the last commit, if its partition is at work in this process. Any thread may ask.
+
+        It costs no copy of the table, as a view does, and answers for this process's partitions alone. A process that Kafka
+        has given up, as one that was frozen, can answer until it finds out; `LocalAnswer.age_seconds` says how long ago its
+        last commit was.
+
+        Args:
+            table: A table that the group keeps: `group.table`, `group.state_table(state)`, or the `table` of a flow's step.
+            key: The key of the row.
+            partition: The partition to look in; by default that of the key. A state that handlers write under keys of their
+                own has its rows in the partitions of the records.
+
+        Raises:
+            PartitionNotAssigned: The partition is at work in another process, or in none; `partition` says which it is.
+            NotReady: The partition is being restored here, or the processor has not joined its group.
+            UnreadableRow: The row cannot be decoded.
+            GraphError: The group does not keep this table.
+        """
+        ...
+
+    def range(
+        self,
+        table: Table[K, V],
+        start: K | None = None,
+        end: K | None = None,
+        *,
+        partition: int | None = None,
+    ) -> Iterator[tuple[K, V]]:
+        """Iterate over committed rows of the partitions at work in this process, one partition after the other.
+
+        Within a partition rows come in the order of the encoded keys. Commits go on meanwhile: a row that is written after it
+        was passed is not seen. When a partition is taken away in the middle, the iteration ends with `PartitionNotAssigned`.
+
+        Args:
+            table: As of `get`.
+            start: The first key; None: from the beginning.
+            end: The first key that is left out; None: to the end.
+            partition: Only this partition; by default all that are at work here now.
+
+        Raises:
+            PartitionNotAssigned: As of `get`; also while it is iterated.
+            NotReady: As of `get`.
+            UnreadableRow: As of `get`, while it is iterated.
+            GraphError: As of `get`.
+        """
+        ...
+
+    def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
+        """Return how current the rows of each partition are that is at work in this process.
+
+        Args:
+            table: As of `get`.
+
+        Raises:
+            NotReady: The processor has not joined its group.
+            GraphError: As of `get`.
+        """
         ...
 
 

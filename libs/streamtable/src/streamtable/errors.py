@@ -17,6 +17,7 @@
     │   ├── QueueFull           the record was not sent: send it again
     │   ├── RetryKeys           some rows of a central store were not read or written: ask for these again
     │   └── TransactionPending  a transaction holds the committed offsets and has not ended: ask again
+    ├── PartitionNotAssigned    the partition is at work in another process: ask that one, or a view
     ├── Migrated                the partition belongs to another member now: drop its work
     ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
     ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
@@ -190,6 +191,27 @@ class RetryKeys(RetryLater):
 
 class TransactionPending(RetryLater):
     """The committed offsets of a group are held by an open transaction, which may change them."""
+
+
+class PartitionNotAssigned(StreamtableError):
+    """A question is for a partition that is not at work in this process. The process that has it answers, or a view.
+
+    Args:
+        group: The group.
+        topic: The table.
+        partition: The partition of the question.
+        assigned: The partitions that are at work in this process.
+    """
+
+    def __init__(self, group: str, topic: str, partition: int, assigned: Sequence[int]) -> None:
+        self.group, self.assigned = group, tuple(sorted(assigned))
+        here = ", ".join(map(str, self.assigned)) or "none"
+        super().__init__(
+            f"partition {partition} of group {group!r} is not assigned to this process, which has {here}: ask the process that "
+            "has it, or a view of the table",
+            topic=topic,
+            partition=partition,
+        )
 
 
 class Migrated(StreamtableError):

@@ -1,13 +1,13 @@
 """Typed topics: a `Stream` of events, a `Table` of the latest value by key."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
-from streamtable.partitioner import Partitioner, legal_partitioner
-from streamtable.ports import Codec
+from streamtable.partitioner import Partitioner, hash_of, legal_partitioner
+from streamtable.ports import Codec, WindowedKeys
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -83,3 +83,11 @@ class Table(Generic[K, V]):
     def __post_init__(self) -> None:
         legal_name(self.name, "table")
         legal_partitioner(self.partitioner, f"table {self.name!r}")
+
+
+def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
+    """Return the hash that decides the partition of an encoded key: windows are where the records of their key are."""
+    hash_key = hash_of(table.partitioner)
+    if isinstance(keys := table.key, WindowedKeys):
+        return lambda data: hash_key(keys.inner(data))
+    return hash_key

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
-from streamtable.errors import StreamtableError
+from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.group_processor import GroupProcessor, ProcessorSettings
@@ -69,6 +69,13 @@ class Instance:
         self._name = ""
         self.kill_at: str | None = None
         self.times = 0
+
+    @property
+    def running(self) -> GroupProcessor:
+        """The processor of this life. Raises `ConfigurationError` between two lives."""
+        if self.processor is None:
+            raise ConfigurationError(f"this process of group {self.group.name!r} has stopped: start it again")
+        return self.processor
 
     def start(self, *, disk: bool) -> None:
         """Begin a life; `disk` says whether it keeps the disk of the one before. Raises as `Processor.run`."""

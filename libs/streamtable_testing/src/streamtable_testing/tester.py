@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from prometheus_client import CollectorRegistry
 
+from streamtable.app import Processor
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
 from streamtable.errors import ConfigurationError
@@ -411,6 +412,10 @@ class Tester:
         table: Table[Any, Any] = kept
         self._exists(table.name)
         return rows_of(table, (record for _, record in self.kafka.records(table.name)))
+
+    def processor(self, group: Group[Any, Any], member: int = -1) -> Processor:
+        """Return the processor of a process of a group, in the order in which they began: to `get` rows, for example."""
+        return self._of(group)[member].running
 
     def watermark_ms(self, group: Group[Any, Any], partition: int = 0) -> int:
         """Return the watermark of a partition; -1 if it has none yet. Raises `ConfigurationError` if it has no task."""

@@ -109,7 +109,8 @@ def _by_handlers(session: SparkSession, source: Source, history: History) -> Com
     replay = GroupReplay(
         source.program, history.partitions, history.now, source.names(history.retries), history.watermarks
     )
-    ordered = in_order(handled, tables, source.context, history.partitions)
+    answers = [source.topic(name) for name in source.program.answers]
+    ordered = in_order(handled, tables, source.context, history.partitions, answers)
     made = session.createDataFrame(ordered.rdd.mapPartitions(replay), SCHEMA, verifySchema=False).persist()
     summaries = {
         row["partition"]: Summary.decode(bytes(row["value"]))

@@ -9,7 +9,11 @@ ORDERED = ("task", "topic", "partition", "offset", "ms", "key", "value", "header
 
 
 def in_order(
-    records: DataFrame, first: Sequence[str], everywhere: Sequence[str], partitions: int
+    records: DataFrame,
+    first: Sequence[str],
+    everywhere: Sequence[str],
+    partitions: int,
+    last: Sequence[str] = (),
 ) -> DataFrame:
     """Bring the records of each partition together, in order: by timestamp across topics, by offset in each.
 
@@ -20,6 +24,7 @@ def in_order(
         first: The topics that come first where timestamps are the same.
         everywhere: The topics whose records go to all partitions.
         partitions: The number of partitions.
+        last: The topics whose records come after all others, in this order among themselves.
 
     Returns:
         The columns `ORDERED`: the records of one `task`, a partition of the others, are together and in order.
@@ -31,8 +36,11 @@ def in_order(
     all_tasks = fn.sequence(fn.lit(0), fn.lit(partitions - 1))
     tasks = fn.when(fn.col("topic").isin(*everywhere), all_tasks) if everywhere else None
     own = fn.array("partition")
-    later = fn.when(fn.col("topic").isin(*first), 0).otherwise(1) if first else fn.lit(1)
-    timed = records.withColumns({"ms": ms, "later": later}).withColumn("at", fn.max("ms").over(so_far))
+    topic = fn.col("topic")
+    later = fn.when(topic.isin(*first), 0).otherwise(1)
+    timed = records.withColumns({"ms": ms, "later": later, "last": topic.isin(*last)}).withColumn(
+        "at", fn.max("ms").over(so_far)
+    )
     found = timed.withColumn("task", fn.explode(own if tasks is None else tasks.otherwise(own)))
-    order = ("task", "at", "later", "topic", "partition", "offset")
+    order = ("task", "last", "at", "later", "topic", "partition", "offset")
     return found.repartition(partitions, "task").sortWithinPartitions(*order).select(*ORDERED)

@@ -47,12 +47,14 @@ class KeyParameter:
         kind: Its type with description and bounds, as FastAPI takes it.
         check: Returns a key if it is one; raises `Problem`.
         member: The member of answers and events that holds the key.
+        prefix: The type of the query parameter `prefix`, with description and bounds.
     """
 
     name: str
     kind: Any
     check: Callable[[str], str]
     member: str
+    prefix: Any = Annotated[Prefix, Query()]
 
 
 USER: Final = KeyParameter("user", UserPath, user_of_path, "user_id")
@@ -178,9 +180,7 @@ class ListRows(Operation):
     def add(self, app: FastAPI, served: Served[Any]) -> None:
         table, cursors, member = served.table, served.cursors, served.key.member
 
-        def list_rows(
-            prefix: Annotated[Prefix, Query()] = "", cursor: Cursor = None, limit: PageLimit = 100
-        ) -> Any:
+        def list_rows(prefix: str, cursor: str | None, limit: int) -> Any:
             assert cursors is not None
             after = page_after(cursors, prefix, cursor)
             found = listing(table, prefix, after, limit)
@@ -196,7 +196,9 @@ class ListRows(Operation):
 
         checks = [only("prefix", "cursor", "limit"), served.writes.dependency]
         responses = dict(read_your_writes.RESPONSES)
-        self.get(app, list_rows, dependencies=checks, response_model=self.model, responses=responses)
+        parameters = {"prefix": served.key.prefix, "cursor": Cursor, "limit": PageLimit}
+        handler = with_parameters(list_rows, parameters, prefix="", cursor=None, limit=100)
+        self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
 
 
 @dataclass(frozen=True)
@@ -253,10 +255,11 @@ class WatchRows(Operation):
     tag: str = "live"
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        async def watch_rows(prefix: Annotated[Prefix, Query()] = "") -> Response:
+        async def watch_rows(prefix: str) -> Response:
             return served.events.response(ChangeSource(served.changes, prefix=prefix))
 
-        self.get(app, watch_rows, **events_options(served.events_text, "prefix"))
+        handler = with_parameters(watch_rows, {"prefix": served.key.prefix}, prefix="")
+        self.get(app, handler, **events_options(served.events_text, "prefix"))
 
 
 @dataclass(frozen=True)

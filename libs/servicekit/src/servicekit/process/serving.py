@@ -136,17 +136,25 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
     return 0
 
 
-def serve_flow(runtime: Runtime[S], flow: Topology) -> int:
+def serve_flow(runtime: Runtime[S], flow: Topology, parent: int | None = None) -> int:
     """Process all groups of a flow in this process until stopped.
 
     Args:
         runtime: Settings and cluster.
         flow: The flow.
+        parent: The id of the process without which this one is to stop.
     """
     app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
     processors = [app.processor(group) for group in flow.groups]
     for group, processor in zip(flow.groups, processors, strict=True):
         runtime.status.processes(group, processor)
+
+    def stop() -> None:
+        for each in processors:
+            each.stop()
+
+    if parent is not None:
+        stop_with_parent(stop, parent)
 
     def not_ready() -> str:
         return "; ".join(filter(None, (each.not_ready for each in processors)))

@@ -27,7 +27,7 @@ from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList, TopMetrics
-from streamtable import Group, Stream, Table, View
+from streamtable import Group, Stream, Table, Topology, View
 
 S = TypeVar("S", bound=ServiceSettings)
 V = TypeVar("V")
@@ -99,7 +99,9 @@ class TableService(Generic[S, V]):
         what: What its events are, in the plural.
         emitter: The REST API of the emitter.
         query: The REST API of the query service, or what builds its application.
-        group: Returns the group that makes the table; None: the service has a command `processor` of its own.
+        group: Returns the group that makes the table; None: a flow does, or the service has a command `processor` of its
+            own.
+        flow: Returns the flow that makes the tables, all of whose groups each processor runs; None: a group does.
         tables: Returns the tables that are queried, by the topics whose events they are made from; the view serves the
             first. Default: the group's table, made from the first stream.
         view: The gRPC service of the view; None: there is no view.
@@ -118,6 +120,7 @@ class TableService(Generic[S, V]):
     emitter: EmitterApi
     query: TableApi[V] | Callable[[QueryContext[S]], FastAPI]
     group: Callable[[S], Group[str, V]] | None = None
+    flow: Callable[[S], Topology] | None = None
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
     view: TableContract[V] | None = None
     windows: Callable[[S], Mapping[str, Table[Any, Any]]] = lambda _: {}
@@ -154,7 +157,9 @@ class TableService(Generic[S, V]):
         """Answer gRPC calls until stopped."""
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
-        return serving.serve_table(runtime, table, self.view, self.windows(runtime.service))
+        called = {call.table for call in self.view.windows}  # no copies of tables that no call asks for
+        windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
+        return serving.serve_table(runtime, table, self.view, windows)
 
     def serve_query(self, runtime: Runtime[S]) -> int:
         """Answer REST requests until stopped."""
@@ -192,7 +197,7 @@ class TableService(Generic[S, V]):
         return serving.send_load(runtime, load, self.streams, records, self.what, self.stream_of)
 
     def process(
-        self, group: Callable[[S], Group[str, V]], workers: int, parent: int | None, *arguments: str
+        self, made: Callable[[S], Group[str, V] | Topology], workers: int, parent: int | None, *arguments: str
     ) -> Callable[[Runtime[S]], int]:
         """Return the work of the command `processor`; worker processes get these further arguments."""
 
@@ -200,7 +205,10 @@ class TableService(Generic[S, V]):
             if workers > 1:
                 command = [self.module, "processor", *arguments]
                 return serving.serve_workers(runtime.settings, command, workers)
-            return serving.serve_group(runtime, group(runtime.service), parent)
+            worked = made(runtime.service)
+            if isinstance(worked, Group):
+                return serving.serve_group(runtime, worked, parent)
+            return serving.serve_flow(runtime, worked, parent)
 
         return work
 
@@ -233,8 +241,8 @@ class TableService(Generic[S, V]):
         return line.app
 
     def _processor(self) -> Callable[..., None]:
-        group = self.group
-        assert group is not None, "a service without a group has a command of its own"
+        made = self.group or self.flow
+        assert made is not None, "a service without a group or a flow has a command of its own"
 
         def processor(
             workers: options.Workers = 1,
@@ -242,7 +250,7 @@ class TableService(Generic[S, V]):
             *,
             fail_fast: options.FailFast = False,
         ) -> None:
-            sys.exit(self.program.run(self.process(group, workers, parent), fail_fast=fail_fast))
+            sys.exit(self.program.run(self.process(made, workers, parent), fail_fast=fail_fast))
 
         return processor
 

@@ -78,6 +78,7 @@ class BaseTask(ABC):
         must_recover: What it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
         traced: Contexts of the work since the last commit, as far as it is traced.
         ends: The ends of its inputs as the client last heard of them, by topic.
+        committed_at: Monotonic time of its last commit, or of its start.
     """
 
     failure: StoreCorrupted | None = None
@@ -104,6 +105,7 @@ class BaseTask(ABC):
         self.traced: list[Headers] = []
         self.topic_ids = dict(topic_ids or {})
         self.ends: dict[str, int] = {}
+        self.committed_at = 0.0
 
     # ---- records in ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The life of a processor: wait for the broker, join the group, work until stopped, leave cleanly."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -12,19 +12,23 @@ from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import FollowedTable, TableFollower
 from streamtable.engine.event_time import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
+from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
-from streamtable.errors import ConfigurationError, GraphError, RetryLater, TopicMissing
+from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater, TopicMissing
 from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
+from streamtable.topics import Table
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 log = structlog.get_logger()
 
 _BACKGROUND_SLICE_SECONDS = 0.05
@@ -172,6 +176,25 @@ class GroupProcessor:
         member = self.member
         return tuple(member.assignment.tasks) if member is not None else ()
 
+    def get(self, table: Table[K, V], key: K, *, partition: int | None = None) -> LocalAnswer[V]:
+        """Return the committed row of a key. As `streamtable.Processor.get`."""
+        return self._local.get(table, key, partition)
+
+    def range(
+        self,
+        table: Table[K, V],
+        start: K | None = None,
+        end: K | None = None,
+        *,
+        partition: int | None = None,
+    ) -> Iterator[tuple[K, V]]:
+        """Iterate over committed rows. As `streamtable.Processor.range`."""
+        return self._local.range(table, start, end, partition)
+
+    def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
+        """Return how current the rows of each partition are. As `streamtable.Processor.freshness`."""
+        return self._local.freshness(table)
+
     # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
 
     def start(self) -> None:
@@ -254,6 +277,15 @@ class GroupProcessor:
             self._reached("store-closed")
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _local(self) -> LocalQueries:
+        member = self.member  # once: another thread may ask while it is closed
+        if member is None:
+            raise NotReady(
+                f"the processor of group {self.group.name!r} has not joined its group, or has left it"
+            )
+        return LocalQueries(self.group, self._topics, member.assignment, self._clock)
 
     def _warm_up(self) -> None:
         """Load what the codecs of the inputs need later, while the group is joined."""

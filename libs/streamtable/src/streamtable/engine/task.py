@@ -95,6 +95,7 @@ class Task(BaseTask):
         self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
         self._topics = topics
         self._clock = clock
+        self.committed_at = clock.monotonic()
         self._tracer = tracer
         self.table: WorkingTable[Any] | None = None
         if group.persist is not None:
@@ -418,6 +419,7 @@ class Task(BaseTask):
         # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
         self.changelog_position, self.named_positions = position.changelog, dict(position.tables)
         self.committed_offsets = dict(work.next_offsets)
+        self.committed_at = self._clock.monotonic()
         self._unchecked = self._unchecked and self.uncommitted
         self.uncommitted = False
         self._to_copy = self._left_to_copy

@@ -18,13 +18,13 @@ from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCo
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
-from streamtable.topics import Table
+from streamtable.topics import Table, hash_of_rows
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, Committed, TopicPartition
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList, RowReader
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.watch import Watch, Watches
-from streamtable.views.windows import END_MS, WindowRange, hash_of_rows
+from streamtable.views.windows import END_MS, WindowRange
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,24 +1,15 @@
 """Windows in views: the partition of a key's rows, and which of them overlap a range of time."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 from streamtable.errors import GraphError
-from streamtable.partitioner import hash_of
 from streamtable.ports import WindowedKeys
 from streamtable.topics import Table
 
 END_MS = (1 << 63) - 1
 """Behind all windows."""
-
-
-def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
-    """Return the hash that decides the partition of an encoded key: windows are where the records of their key are."""
-    hash_key = hash_of(table.partitioner)
-    if isinstance(keys := table.key, WindowedKeys):
-        return lambda data: hash_key(keys.inner(data))
-    return hash_key
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""The inventory in the demo: a small world goes in, and its known answers come out."""
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+import httpx
+from infra.demo_parts import DemoFailed, Service, answers, mark, say, wait_until
+from rich.table import Table
+
+from inventory.flow import HOUR_MS, REORDERS
+from inventory.known import ANSWERS, HOURS, REORDERED, SETTING_UP, TRADING
+from servicekit_testing.topic_reading import committed_records
+
+ANSWER_SECONDS = 30.0  # rows go through several groups
+
+
+def trade(client: httpx.Client, emitter: str, at: int) -> None:
+    """Send products and what happens to them in warehouses, all of it at this time."""
+    count = 0
+    for path, events in (*SETTING_UP, *TRADING):
+        client.post(f"{emitter}{path}", json=[{**event, "at": at} for event in events]).raise_for_status()
+        count += len(events)
+    say(
+        f"Emitted by REST and acknowledged by Kafka: {count} products, listings, prices, shipments and sales."
+    )
+
+
+def compare_stock(
+    client: httpx.Client, query: str, hour: int, bootstrap_servers: str, services: Sequence[Service]
+) -> bool:
+    """Wait for the stocks, prices, totals, sales of the hour and orders, print them, return whether all are right."""
+    expected: dict[str, object] = {
+        **ANSWERS,
+        **{f"/products/{product}/hours": quantity for product, quantity in HOURS.items()},
+        **{f"ordered again: {item}": list(left) for item, left in REORDERED.items()},
+    }
+    found: dict[str, object] = {}
+
+    def known() -> bool:
+        for path, members in ANSWERS.items():
+            if (answer := answers(client, f"{query}{path}")) is not None:
+                found[path] = {member: answer[member] for member in members}
+        for product in HOURS:
+            path = f"/products/{product}/hours"
+            answer = answers(client, f"{query}{path}?{urlencode({'since': hour, 'until': hour + HOUR_MS})}")
+            if answer is not None and answer["items"]:
+                found[path] = answer["items"][0]["quantity"]
+        ordered: dict[str, list[int]] = {}
+        for item, order in committed_records(bootstrap_servers, REORDERS, ANSWER_SECONDS):
+            if order is not None:
+                ordered.setdefault(item, []).append(order["quantity"])
+        found.update({f"ordered again: {item}": left for item, left in ordered.items()})
+        return found == expected
+
+    try:
+        wait_until("the stocks", ANSWER_SECONDS, services, known)
+    except DemoFailed as error:
+        say(f"[red]{error}[/]")
+    table = Table("inventory", "expected", "found", "")
+    for what, right in expected.items():
+        shown = found.get(what, "-")
+        table.add_row(what, str(right), str(shown), mark(shown == right))
+    say(table)
+    return found == expected

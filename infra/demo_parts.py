@@ -1,0 +1,111 @@
+"""What the scenarios of the demo have in common: processes and answers that are waited for."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+
+from localkafka.waiting import Deadline
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+STOP_SECONDS = 20.0
+say = Console(highlight=False).print
+
+
+class DemoFailed(Exception):
+    """The demo failed; the message says what did not work, and where to look."""
+
+
+@dataclass
+class Service:
+    """A process of the demo: a command such as `click-count view`, or `streamtable-console` alone."""
+
+    command: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check_alive(self) -> None:
+        if self.process.poll() is not None:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+            raise DemoFailed(f"{self.command} ended with {self.process.returncode}:\n{tail}")
+
+
+def free_port(preferred: int) -> int:
+    """Return the preferred port if it is free, else any free one."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise DemoFailed("there is no free port")
+
+
+@contextmanager
+def service(command: str, environment: Mapping[str, str], folder: Path) -> Iterator[Service]:
+    """Run a service; at the end ask it to stop, and insist if it does not."""
+    program, *role = command.split()
+    log = folder / f"{command.replace(' ', '-')}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [BIN / program, *role],
+            env={**os.environ, **environment, "STREAMTABLE_INSTANCE_ID": "-".join(["demo", *role])},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for this program, which stops the services one after the other
+        )
+    try:
+        yield Service(command, process, log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            say(f"[red]{command} did not stop in {STOP_SECONDS:g} s and is killed[/]")
+            process.kill()
+            process.wait()
+
+
+def wait_until(what: str, seconds: float, services: Sequence[Service], done: Callable[[], bool]) -> None:
+    """Ask again and again; an answer that cannot come because a service died is reported at once."""
+    deadline = Deadline(seconds)
+    while not done():
+        for each in services:
+            each.check_alive()
+        if deadline.passed():
+            logs = ", ".join(str(each.log) for each in services)
+            raise DemoFailed(f"{what}: not within {seconds:g} s; see {logs}")
+        time.sleep(0.1)
+
+
+def answers(client: httpx.Client, url: str) -> dict[str, Any] | None:
+    """The JSON of a good answer, or None."""
+    try:
+        response = client.get(url)
+    except httpx.TransportError:
+        return None
+    found: dict[str, Any] | None = response.json() if response.is_success else None
+    return found
+
+
+def reached(client: httpx.Client, url: str, headers: Mapping[str, str] | None = None) -> bool:
+    try:
+        return client.get(url, headers=headers).is_success
+    except httpx.TransportError:
+        return False
+
+
+def mark(right: bool) -> str:  # noqa: FBT001 the only argument
+    return "[green]right[/]" if right else "[red]WRONG[/]"

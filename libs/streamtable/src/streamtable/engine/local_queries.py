@@ -1,0 +1,198 @@
+"""The rows at work in a process, for questions from outside of the engine: the process's own partitions, as committed.
+
+A partition is answered for while its task runs here. The task's store holds committed rows alone, one thread writes it and any
+may read. Whether the task is still assigned is asked after each read: what was read while the partition moved is not given out.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from streamtable.clock import Clock
+from streamtable.engine.assignment import Assignment
+from streamtable.engine.basetask import BaseTask
+from streamtable.engine.due import RowsOf
+from streamtable.errors import (
+    DeserializationError,
+    GraphError,
+    NotReady,
+    PartitionNotAssigned,
+    RetryLater,
+    StoreCorrupted,
+    UnreadableRow,
+)
+from streamtable.graph import Group
+from streamtable.ports import Store, TopicInfo
+from streamtable.topics import Table, hash_of_rows
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_ROWS_AT_ONCE = 256  # then the store is let go of, so that a slow reader does not hold up a rebalance
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How current the rows of a partition are that is at work in a process.
+
+    Attributes:
+        offset: The offset in the table's topic up to which the rows hold everything: that of the last commit.
+        age_seconds: Seconds since the last commit of the partition, or since its task started. A busy partition commits every
+            `commit_interval`; one without records does not commit, and has nothing newer.
+    """
+
+    offset: int
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnswer(Generic[V]):
+    """A committed row of a partition that is at work in this process, with its freshness.
+
+    Attributes:
+        value: The row; None if the key has none.
+        partition: The partition of the key.
+        offset: As of `Freshness`.
+        age_seconds: As of `Freshness`.
+    """
+
+    value: V | None
+    partition: int
+    offset: int
+    age_seconds: float
+
+
+class LocalQueries:
+    """Answers questions about the tables of a group. Any thread.
+
+    Args:
+        group: The graph.
+        topics: Its topics, as the broker describes them.
+        assignment: The partitions that are at work here.
+        clock: The clock of the tasks.
+    """
+
+    def __init__(
+        self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], assignment: Assignment, clock: Clock
+    ) -> None:
+        self._group = group
+        self._topics = topics
+        self._assignment = assignment
+        self._clock = clock
+        self._names = {group.named_topic(name): name for name in group.named_tables}
+        self._indexed = {group.named_topic(state.name) for state in group.all_states if state.due is not None}
+
+    def get(self, table: Table[K, V], key: K, partition: int | None = None) -> LocalAnswer[V]:
+        """Return the row of a key. As `Processor.get`."""
+        raw = table.key.encode(key)
+        number = self._partition_of(table, raw) if partition is None else partition
+        task = self._task(table, number)
+        found = self._freshness(table, task)  # before the row, so that the row is at least as new
+        try:
+            data = self._rows(table, task).get(raw)
+        except (RetryLater, StoreCorrupted) as error:
+            raise self._moved(table, number, task, error) from error
+        self._check_assigned(table, task)
+        value = None if data is None else self._value(table, task, raw, data)
+        return LocalAnswer(value, number, found.offset, found.age_seconds)
+
+    def range(
+        self, table: Table[K, V], start: K | None = None, end: K | None = None, partition: int | None = None
+    ) -> Iterator[tuple[K, V]]:
+        """Return the rows in a range of keys. As `Processor.range`."""
+        numbers = sorted(self._assignment.tasks) if partition is None else [partition]
+        tasks = [self._task(table, number) for number in numbers]
+        first = None if start is None else table.key.encode(start)
+        after = None if end is None else table.key.encode(end)
+        return (row for task in tasks for row in self._scan(table, task, first, after))
+
+    def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
+        """Return how current the rows are, by partition. As `Processor.freshness`."""
+        self._check_kept(table)
+        return {number: self._freshness(table, task) for number, task in list(self._assignment.tasks.items())}
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _scan(
+        self, table: Table[K, V], task: BaseTask, start: bytes | None, end: bytes | None
+    ) -> Iterator[tuple[K, V]]:
+        while True:
+            self._check_assigned(table, task)
+            try:
+                with self._rows(table, task).scan(start, end) as rows:
+                    read = list(islice(rows, _ROWS_AT_ONCE))
+            except (RetryLater, StoreCorrupted) as error:
+                raise self._moved(table, task.partition, task, error) from error
+            self._check_assigned(table, task)
+            for key, data in read:
+                yield self._key(table, task, key), self._value(table, task, key, data)
+            if len(read) < _ROWS_AT_ONCE:
+                return
+            start = read[-1][0] + b"\0"
+
+    def _partition_of(self, table: Table[Any, Any], key: bytes) -> int:
+        self._check_kept(table)
+        return hash_of_rows(table)(key) % self._topics[table.name].partitions
+
+    def _task(self, table: Table[Any, Any], partition: int) -> BaseTask:
+        self._check_kept(table)
+        task = self._assignment.tasks.get(partition)
+        if task is None:
+            raise self._refusal(table, partition)
+        if task.failure is not None:
+            raise NotReady(
+                f"partition {partition} of {table.name!r} is damaged here and restored from its changelog"
+            )
+        return task
+
+    def _check_assigned(self, table: Table[Any, Any], task: BaseTask) -> None:
+        if self._assignment.tasks.get(task.partition) is not task:
+            raise self._refusal(table, task.partition)
+
+    def _refusal(self, table: Table[Any, Any], partition: int) -> NotReady | PartitionNotAssigned:
+        if (left := self._assignment.recovering.get(partition)) is not None:
+            return NotReady(
+                f"partition {partition} of {table.name!r} is being restored here: {left} changelog offsets are left"
+            )
+        return PartitionNotAssigned(self._group.name, table.name, partition, tuple(self._assignment.tasks))
+
+    def _moved(
+        self, table: Table[Any, Any], partition: int, task: BaseTask, error: RetryLater | StoreCorrupted
+    ) -> Exception:
+        """Return why a store could not be read: its partition has moved, or what the store says."""
+        if self._assignment.tasks.get(partition) is not task:
+            return self._refusal(table, partition)
+        return NotReady(f"partition {partition} of {table.name!r} cannot be read here: {error.message}")
+
+    def _check_kept(self, table: Table[Any, Any]) -> None:
+        if any(edge.custom is not None for edge in self._group.inputs):
+            raise GraphError(
+                f"group {self._group.name!r} keeps its rows by tasks of its own kind: ask a view of {table.name!r}"
+            )
+        if table.name not in self._group.tables:
+            tables = ", ".join(self._group.tables) or "none"
+            raise GraphError(
+                f"group {self._group.name!r} does not keep the table {table.name!r}: its tables are {tables}"
+            )
+
+    def _rows(self, table: Table[Any, Any], task: BaseTask) -> Store | RowsOf:
+        store = task.stores[table.name]
+        return RowsOf(store) if table.name in self._indexed else store
+
+    def _freshness(self, table: Table[Any, Any], task: BaseTask) -> Freshness:
+        name = self._names.get(table.name)
+        offset = task.changelog_position if name is None else task.named_positions[name]
+        return Freshness(offset, max(0.0, self._clock.monotonic() - task.committed_at))
+
+    def _key(self, table: Table[K, Any], task: BaseTask, key: bytes) -> K:
+        try:
+            return table.key.decode(key)
+        except DeserializationError as error:
+            raise UnreadableRow(error.message, key=key, topic=table.name, partition=task.partition) from error
+
+    def _value(self, table: Table[Any, V], task: BaseTask, key: bytes, data: bytes) -> V:
+        try:
+            return table.value.decode(data)
+        except DeserializationError as error:
+            raise UnreadableRow(error.message, key=key, topic=table.name, partition=task.partition) from error

@@ -1,0 +1,71 @@
+"""The command line: `inventory emitter|load|processor|view|query`. Settings come from the environment."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from inventory import flow
+from inventory.emitter import EMITTER
+from inventory.load import events
+from inventory.query import Tables, build_query
+from inventory.settings import InventorySettings
+from inventory.view import CONTRACT
+from servicekit.process.runtime import Program
+from servicekit.process.table_service import TableService, Texts
+from streamtable import Table
+
+
+def made(settings: InventorySettings) -> flow.Inventory:
+    """Return the flow that the settings name, with its tables."""
+    return flow.inventory(settings.group)
+
+
+def tables_of(settings: InventorySettings) -> Mapping[str, Table[str, Any]]:
+    """Return the tables that are queried, by the topics that they are made from: of these clients write movements alone."""
+    inventory = made(settings)
+    return {
+        flow.MOVEMENTS.name: inventory.stock,
+        f"{settings.group}-adjusted-answers": inventory.prices,
+        f"{settings.group}-by-category": inventory.categories,
+    }
+
+
+SERVICE: Final = TableService(
+    Program("inventory", InventorySettings, flow.MOVEMENTS.name),
+    module="inventory.main",
+    texts=Texts(
+        service="Keeps the stock of warehouses: four services and a load generator.",
+        emitter="Take products, listings, shipments, sales and price adjustments by REST on STREAMTABLE_HTTP_ADDRESS and "
+        "write them to Kafka.",
+        load="Write made-up shipments and sales to Kafka and report the rate that was acknowledged.",
+        processor="Follow stock, prices, totals and sales by hour, and order again what runs low: all groups of the flow.",
+        query="Answer REST from local copies of the tables, on STREAMTABLE_HTTP_ADDRESS.",
+    ),
+    streams=[flow.MOVEMENTS, flow.PRODUCTS, flow.ADJUSTMENTS],
+    what="events",
+    load=events,
+    stream_of=lambda event: int("category" in event),
+    flow=lambda settings: made(settings).flow,
+    tables=tables_of,
+    windows=lambda settings: {flow.HOURS_TABLE: made(settings).hours},
+    emitter=EMITTER,
+    view=CONTRACT,
+    query=lambda query: build_query(
+        Tables(*query.views),
+        query.windows,
+        query.cursors,
+        query.events,
+        query.writes,
+        metrics=query.runtime.metrics,
+        edge=query.edge,
+    ),
+)
+app: Final = SERVICE.command_line()
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

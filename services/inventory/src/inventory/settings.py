@@ -1,0 +1,17 @@
+"""The settings of the inventory: variables that begin with INVENTORY_."""
+
+from pydantic_settings import SettingsConfigDict
+
+from servicekit.process.service_settings import ServiceSettings
+
+
+class InventorySettings(ServiceSettings):
+    """Settings of the inventory.
+
+    Attributes:
+        group: INVENTORY_GROUP: the name of the flow, with which the names of its groups and topics begin.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="INVENTORY_")
+
+    group: str = "inventory"

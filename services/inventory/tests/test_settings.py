@@ -1,0 +1,24 @@
+import pytest
+
+from inventory.main import tables_of
+from inventory.settings import InventorySettings
+from streamtable.errors import ConfigurationError
+
+
+def test_without_variables_the_defaults_hold() -> None:
+    settings = InventorySettings.from_environment({"PATH": "/bin", "CLICK_COUNT_GROUP": "other"})
+    assert settings == InventorySettings(group="inventory")
+
+
+def test_all_tables_take_their_names_from_the_group() -> None:
+    settings = InventorySettings.from_environment({"INVENTORY_GROUP": "inventory-v2"})
+    assert [table.name for table in tables_of(settings).values()] == [
+        "inventory-v2-stock",
+        "inventory-v2-prices",
+        "inventory-v2-by-category-totals",
+    ]
+
+
+def test_what_is_wrong_is_reported_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="INVENTORY_GROPU: there is no such setting"):
+        InventorySettings.from_environment({"INVENTORY_GROPU": "a"})
