@@ -46,15 +46,6 @@ return [...wrong];
 """
 
 
-TIMED = status_with(
-    role="processor",
-    group="windows",
-    instance="timed",
-    at=time.time_ns() // 1_000_000,
-    partitions=[{"partition": 3, "state": "working", "remaining": 0, "total": 0}],
-    event_times=[{"partition": 3, "watermark": 1_790_000_000_000, "due_behind_ms": 5000}],
-    due=[{"topic": "windows-minutes", "partition": 3, "rows": 1234, "late": 2}],
-)
 RUNS = [
     run_with(
         run="etl-1", job="etl", state="running", stage="silver", stages_done=1, finished_at=0, differences=-1
@@ -91,7 +82,20 @@ def clicked(world: World) -> None:
     world.poison("eve", b"<img src=x onerror=alert(1)>")
     for run in RUNS:
         world.tell_run(run)
-    world.tell("windows/processor/timed", TIMED)
+    world.count_in_minute("alice", 0, 3)
+    world.count_in_minute("bob", 0, 4)
+    world.count_in_minute("alice", 1, 2)
+    group = world.windows.name.removesuffix("-minutes")
+    timed = status_with(
+        role="processor",
+        group=group,
+        instance="timed",
+        at=time.time_ns() // 1_000_000,
+        partitions=[{"partition": 3, "state": "working", "remaining": 0, "total": 0}],
+        event_times=[{"partition": 3, "watermark": 1_790_000_000_000, "due_behind_ms": 5000}],
+        due=[{"topic": world.windows.name, "partition": 3, "rows": 1234, "late": 2}],
+    )
+    world.tell(f"{group}/processor/timed", timed)
     rows = f"/api/tables/{world.group.table.name}/rows"
     world.until(rows, lambda answer: len(answer["rows"]) == 2)
     world.until("/api/fleet", lambda answer: any(each["dead_letters"] for each in answer["instances"]))
@@ -131,6 +135,7 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
         ),
         "instance": (("instances", group), ("All processes", f"{world.clicks.name} 0")),
         "table": (("tables", world.group.table.name), ("alice", "bob", "rows")),
+        "windows": (("windows", world.windows.name), ("The latest windows", "3 rows", "7")),
         "letter groups": (("letters",), (group,)),
         "letters": (("letters", group), ("DeserializationError", world.clicks.name, "never sent again")),
         "topics": (("topics",), (world.clicks.name, "Growth")),
@@ -149,6 +154,7 @@ PARTS = [
     "instances",
     "instance",
     "table",
+    "windows",
     "letter groups",
     "letters",
     "topics",
@@ -208,11 +214,12 @@ def test_the_whole_console_can_be_reached_by_keyboard(world: World, browser: Bro
         reached.append(name)
         if name == "The same as a list":
             break
-    assert reached[:8] == [
+    assert reached[:9] == [
         "Skip to the content",
         "Fleet",
         "Instances",
         "Tables",
+        "Windows",
         "Dead letters",
         "Topics",
         "Runs",
@@ -320,6 +327,14 @@ def test_a_console_without_keys_asks_for_the_token_that_it_has_printed(world: Wo
         stranger.open("about:blank")
         stranger.open(f"{world.http.base_url}/#/instances")
         stranger.until_text(world.group.name, "worker")
+
+
+def test_a_chart_of_windows_changes_when_a_window_does(world: World, browser: Browser) -> None:
+    show(browser, world, "windows", world.windows.name)
+    browser.until_text("The latest windows", selector="#windows")
+    world.count_in_minute("alice", 2, 42)
+    browser.until_text("42", selector="#windows")
+    assert browser.run("return document.querySelectorAll('#windows .bar').length") == 3
 
 
 def test_a_topic_is_followed_as_it_grows(world: World, browser: Browser) -> None:

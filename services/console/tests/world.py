@@ -31,6 +31,7 @@ from streamtable import (
     Stream,
     String,
 )
+from streamtable.flow import Windowed, WindowedKey
 from streamtable.observe import Metrics
 
 KEY = "a key of the tests"
@@ -127,6 +128,7 @@ class World:
     clicks: Stream[str, UserClick]
     statuses: Stream[str, ProcessStatus]
     runs: Stream[str, JobRun]
+    windows: Stream[Windowed[str], int]
     http: httpx.Client
     signed: httpx.Client
 
@@ -144,6 +146,12 @@ class World:
     def poison(self, user: str, value: bytes) -> None:
         with Emitter(Stream(self.clicks.name, key=String(), value=Bytes()), self.kafka) as emitter:
             emitter.emit_now(user, value)
+
+    def count_in_minute(self, user: str, minute: int, count: int) -> None:
+        """Write a row of the windowed table, as a flow would."""
+        begin = 1_790_000_000_000 // 60_000 * 60_000 + minute * 60_000
+        with Emitter(self.windows, self.kafka) as emitter:
+            emitter.emit_now(Windowed(user, begin, begin + 60_000), count)
 
     def tell(self, key: str, status: ProcessStatus | None) -> None:
         """As a process would."""
@@ -190,6 +198,11 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
         topics.create("count-retry")
         status = topics.create("status", partitions=1, config=compact)
         runs = Stream(topics.create("runs", partitions=1, config=compact), key=String(), value=Avro(JOB_RUN))
+        minutes: Stream[Windowed[str], int] = Stream(
+            topics.create("windows-minutes", config=compact),
+            key=WindowedKey(String(), 60_000),
+            value=Avro("long"),
+        )
         stack.enter_context(_processing(group, kafka, status, folder))
         settings = {"SERVICEKIT_RUNS_TOPIC": runs.name}
         signed = {
@@ -201,7 +214,7 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
             for name, more in (("open", {}), ("signed", signed))
         ]
         consoles[1].headers["Authorization"] = f"Bearer {KEY}"
-        yield World(kafka, group, clicks, status_stream(status), runs, *consoles)
+        yield World(kafka, group, clicks, status_stream(status), runs, minutes, *consoles)
 
 
 @contextmanager

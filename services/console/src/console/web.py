@@ -38,7 +38,7 @@ PAGE: Final = {
     "/console.css": ("console.css", "text/css"),
     **{
         f"/{name}.js": (f"{name}.js", "text/javascript")
-        for name in ("app", "dom", "api", "graph", "charts", "fleet", "data", "letters", "runs")
+        for name in ("app", "dom", "api", "graph", "charts", "fleet", "data", "windows", "letters", "runs")
     },
 }
 AUDITED: Final = ("/api/topics/", "/api/tables/", "/api/letters/")

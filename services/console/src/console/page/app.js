@@ -7,8 +7,9 @@ import { history, instances } from "./fleet.js";
 import { page as graph } from "./graph.js";
 import { letters } from "./letters.js";
 import { runs } from "./runs.js";
+import { windows } from "./windows.js";
 
-const PAGES = { fleet: graph, instances, tables, letters, topics, runs, history };
+const PAGES = { fleet: graph, instances, tables, windows, letters, topics, runs, history };
 let current = null;
 let fleet = null;
 

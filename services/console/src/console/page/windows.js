@@ -1,0 +1,129 @@
+// Windowed tables as charts: the numbers of all keys, or of those with a prefix, by the start of their windows, as they change.
+
+import { follow, get } from "./api.js";
+import { compact, element, h, number, s, show, time, wide } from "./dom.js";
+
+const [PAGE, ROWS_MAX, BARS_MAX, WIDTH, HEIGHT] = [500, 5000, 60, 720, 180];
+let stop = null;
+
+function end() {
+  stop?.();
+  stop = null;
+}
+
+const tableNames = (fleet) => [...new Set(fleet.instances.flatMap((each) => each.due.map((one) => one.topic)))].filter((name) => !name.endsWith("timers")).sort();
+
+// The last 8 bytes of a windowed key are the start of its window, as Kafka Streams writes them.
+function startOf(row) {
+  return row.id.length < 16 ? null : Number(BigInt.asIntN(64, BigInt(`0x${row.id.slice(-16)}`)));
+}
+
+function sums(rows) {
+  const found = new Map();
+  for (const row of rows.values()) {
+    const start = startOf(row);
+    const amount = Number(row.value?.value);
+    if (start !== null) found.set(start, (found.get(start) ?? 0) + (Number.isFinite(amount) ? amount : 1));
+  }
+  return [...found].sort(([one], [other]) => one - other).slice(-BARS_MAX);
+}
+
+function bars(name, windows) {
+  const top = Math.max(1, ...windows.map(([, sum]) => sum));
+  const step = WIDTH / Math.max(windows.length, 12);
+  const last = windows.at(-1)[1];
+  return s("svg", { class: "bars", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${name}: ${windows.length} windows, the last with ${number(last)}, at most ${number(top)}` },
+    s("path", { class: "base", d: `M0 ${HEIGHT - 1}H${WIDTH}` }),
+    windows.map(([, sum], index) => {
+      const height = Math.max(1, (sum / top) * (HEIGHT - 8));
+      return s("rect", { class: "bar", x: (index * step + 1).toFixed(1), y: (HEIGHT - 1 - height).toFixed(1), width: (step - 2).toFixed(1), height: height.toFixed(1) });
+    }));
+}
+
+export const windows = {
+  title: "Windows",
+  begin(place, name) {
+    end();
+    this.name = name;
+    this.names = null;
+    [this.rows, this.more, this.waiting] = [new Map(), false, null];
+    place.replaceChildren(
+      h("form", { class: "card form", onsubmit: (event) => { event.preventDefault(); this.look(); } },
+        h("div", { class: "field" }, h("label", { for: "windowed" }, "Windowed table"),
+          h("select", { id: "windowed", onchange: (event) => { location.hash = `#/windows/${encodeURIComponent(event.target.value)}`; } })),
+        h("div", { class: "field" }, h("label", { for: "of-key" }, "Key begins with"), h("input", { id: "of-key", type: "search", maxlength: 200, autocomplete: "off", placeholder: "all keys" })),
+        h("button", { type: "submit", class: "main" }, "Search")),
+      h("p", { id: "windows-said", role: "status", class: "small" }, name ? "" : "Choose a table of windows, as flows keep them."),
+      h("div", { id: "windows" }));
+    if (name) this.look();
+  },
+  onFleet(fleet) {
+    const names = tableNames(fleet);
+    if (JSON.stringify(names) === JSON.stringify(this.names)) return;
+    this.names = names;
+    element("windowed").replaceChildren(...[...(names.includes(this.name) ? [] : [this.name || ""]), ...names].map((each) =>
+      h("option", { value: each, selected: each === this.name }, each || "Choose one")));
+  },
+  end,
+  // Changes are followed first and the rows asked for then, so that none is missed in between; nor after a lost connection.
+  look() {
+    if (!this.name) return;
+    end();
+    const [address, prefix] = [`api/tables/${encodeURIComponent(this.name)}`, element("of-key").value];
+    this.say("Looking…");
+    stop = follow(`${address}/events?${new URLSearchParams({ prefix })}`, (kind, data) => {
+      if (kind === "missed") this.load(address, prefix);
+      else if (kind === "rows") this.changed(data.rows);
+    }, (well, error) => {
+      if (well) this.load(address, prefix);
+      else if (error) this.say(error.message, true);
+    });
+  },
+  async load(address, prefix) {
+    const [rows, waiting] = [new Map(), []];
+    this.waiting = waiting;
+    try {
+      let after = "";
+      do {
+        const found = await get(`${address}/rows?${new URLSearchParams({ limit: PAGE, prefix, ...(after && { after }) })}`);
+        for (const row of found.rows) rows.set(row.id, row);
+        after = found.next;
+      } while (after && rows.size < ROWS_MAX);
+      if (this.waiting !== waiting || !element("windows")) return;
+      [this.rows, this.more, this.waiting] = [rows, Boolean(after), null];
+      this.say(after ? `The first ${number(rows.size)} rows; name the beginning of a key for those of fewer keys.` : `${number(rows.size)} rows; they change here as they change there.`);
+      this.changed(waiting);
+    } catch (error) {
+      if (this.waiting === waiting) this.say(error.message, true);
+    }
+  },
+  changed(rows) {
+    if (this.waiting) {
+      this.waiting.push(...rows);
+      return;
+    }
+    for (const row of rows) {
+      if (row.value === null) this.rows.delete(row.id);
+      else if (!this.more || this.rows.has(row.id)) this.rows.set(row.id, row);
+    }
+    this.draw();
+  },
+  say(text, wrong = false) {
+    const place = element("windows-said");
+    if (!place) return;
+    place.textContent = text;
+    place.className = wrong ? "problem" : "small";
+  },
+  draw() {
+    const place = element("windows");
+    if (!place) return;
+    const found = sums(this.rows);
+    show(place, found.length ? h("section", { class: "card" },
+      bars(this.name, found),
+      h("div", wide(`Windows of ${this.name}`, "latest"), h("table", {},
+        h("caption", {}, "The latest windows"),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Begins"), h("th", { scope: "col", class: "number" }, "All keys together"))),
+        h("tbody", {}, found.slice(-10).reverse().map(([start, sum]) => h("tr", { "data-key": start }, h("th", { scope: "row" }, time(start)), h("td", { class: "number" }, sum < 1e6 ? number(sum) : compact(sum))))))))
+      : h("p", { class: "empty" }, "No window is there."));
+  },
+};
