@@ -65,7 +65,13 @@ class State(Edge[object, object], Generic[K, V]):
 
 
 class StateRows(Protocol[V]):
-    """The rows of a state table by encoded key. `tables.ordered_table.OrderedTable` is one."""
+    """The rows of a state table by encoded key. `tables.ordered_table.OrderedTable` is one.
+
+    Attributes:
+        notes: What a step remembers of the rows, by keys of its own. It is emptied when rows become what they were before.
+    """
+
+    notes: dict[bytes, Any]
 
     def get(self, key: bytes) -> V | None: ...
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
