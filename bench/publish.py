@@ -15,18 +15,18 @@ from bench.results import Line
 from bench.tables import FIGURES_HEAD, GOALS_HEAD, Rows, figure_rows, goal_rows, markdown, number
 
 from streamtable_cli import capacity
-from streamtable_cli.estimate import Load, Measured, estimate
+from streamtable_cli.estimate import Measured, Workload, estimate
 
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "reference" / "benchmark.md"
 CAPACITY = ROOT / "docs" / "operate" / "capacity.md"
 MEASURED = ROOT / "libs" / "streamtable_cli" / "src" / "streamtable_cli" / "measured.json"
 LOADS = {
-    "capacity-demo": Load(1_000, 100_000, replicas=1),
-    "capacity-100k": Load(100_000, 10_000_000, partitions=24),
-    "capacity-100k-changed": Load(100_000, 10_000_000, partitions=24, standby=True),
-    "capacity-10m": Load(10_000_000, 1_000_000_000, partitions=480),
-    "capacity-10m-changed": Load(
+    "capacity-demo": Workload(1_000, 100_000, replicas=1),
+    "capacity-100k": Workload(100_000, 10_000_000, partitions=24),
+    "capacity-100k-changed": Workload(100_000, 10_000_000, partitions=24, standby=True),
+    "capacity-10m": Workload(10_000_000, 1_000_000_000, partitions=480),
+    "capacity-10m-changed": Workload(
         10_000_000, 1_000_000_000, partitions=480, views=0, retention_h=24, lag_s=300, recovery_s=600
     ),
 }

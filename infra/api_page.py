@@ -36,7 +36,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     ),
     "Handlers": (
         "Context",
-        "Batch",
+        "BatchContext",
         "RowChange",
         "StateTable",
         "DueRows",
@@ -54,7 +54,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Answer",
         "Position",
         "Snapshot",
-        "Rows",
+        "RowList",
         "RowIterator",
         "UnreadableRow",
         "OnUnreadable",
@@ -77,10 +77,10 @@ FOR_THE_ENGINE = {
     "Context.stand",
     "Context.stand_at_row",
     "Context.work_on",
-    "Batch.work_on",
-    "Batch.whole",
+    "BatchContext.work_on",
+    "BatchContext.whole",
 }
-MADE_BY_OTHERS = {"Batch", "Context", "View", "Watch", "RowIterator", "Snapshot", "Processor"}
+MADE_BY_OTHERS = {"BatchContext", "Context", "View", "Watch", "RowIterator", "Snapshot", "Processor"}
 """Classes that a program gets from a method, so that their arguments are not documented."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias

@@ -4,7 +4,7 @@ import logging
 import sys
 from pathlib import Path
 
-from localkafka.errors import ConfigurationError
+from localkafka.errors import SetupError
 from localkafka.jars import maven_jars
 from streamtable_spark.session import PACKAGE, cache_name
 
@@ -17,7 +17,7 @@ def main() -> None:
     pinned = (PACKAGE / "jars.sha256").read_text()
     try:
         print(maven_jars(cache_name(pinned), POM, pinned))
-    except ConfigurationError as error:
+    except SetupError as error:
         sys.exit(str(error))
 
 

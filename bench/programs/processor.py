@@ -40,7 +40,7 @@ from streamtable.observe import configure_logging
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamtable.engine.processor import GroupProcessor
+    from streamtable.group_processor import GroupProcessor
 
 _LOOK_SECONDS = 0.005
 _AMPLIFIED = 4_000  # bytes

@@ -12,7 +12,7 @@ from bench.programs.marks import mark
 from streamtable import Kafka
 from streamtable.partitioner import Partitioner
 from streamtable.ports import (
-    Cluster,
+    ClusterClient,
     GroupConsumer,
     Log,
     Producer,
@@ -110,7 +110,7 @@ class Watched(Log):
         self._restoring = False
         self.pauses = Pauses()
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         return self._kafka.cluster()
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.behaviour.world import World, stream_of, text_stream
 
-from streamtable import Batch, Context, Group, Input, Long, OnError, Output, Persist
+from streamtable import BatchContext, Context, Group, Input, Long, OnError, Output, Persist, Stream
 from streamtable.errors import HandlerFailed
 
 
@@ -81,7 +81,7 @@ def test_a_record_to_be_skipped_is_left_out(world: World) -> None:
 def test_the_one_bad_record_of_a_batch_is_found(world: World) -> None:
     events = text_stream(world, "events")
 
-    def whole(records: Batch[str, str, int]) -> None:
+    def whole(records: BatchContext[str, str, int]) -> None:
         rows = {key: row or 0 for key, row in records.get_many(records.keys).items()}
         for key, event in zip(records.keys, records.events, strict=True):
             if event == "fail":
@@ -110,9 +110,10 @@ def test_a_row_that_does_not_fit_its_schema_is_the_fault_of_the_record_that_made
     world.emit_many(events, [("a", "x"), ("b", "text"), ("a", "x")])
     world.settle()
     assert world.table(group) == {"a": 2}
-    assert [(letter.key, letter.error) for letter in world.dead_letters(group)] == [
-        (b"b", "SerializationError")
-    ]
+    (letter,) = world.dead_letters(group)
+    assert (letter.key, letter.error) == (b"b", "SerializationError")
+    assert f"the row of '{group.table.name}' for key b'b'" in letter.reason
+    assert "Long: must be an int, not str" in letter.reason
 
 
 def test_an_output_larger_than_its_topic_accepts_is_the_fault_of_its_record(world: World) -> None:
@@ -131,6 +132,23 @@ def test_an_output_larger_than_its_topic_accepts_is_the_fault_of_its_record(worl
     assert [(letter.key, letter.error) for letter in world.dead_letters(group)] == [
         (b"b", "SerializationError")
     ]
+
+
+def test_an_output_that_does_not_fit_its_schema_names_its_topic(world: World) -> None:
+    events = text_stream(world, "events")
+    out: Stream[str, Any] = stream_of(world, "out", Long())
+
+    def handle(ctx: Context[str, Any], event: str) -> None:
+        ctx.emit(out, ctx.key, event)
+
+    group: Group[str, Any] = Group(
+        world.name("g"), Input(events, handle, on_error=OnError.DEAD_LETTER), Output(out)
+    )
+    world.run(group)
+    world.emit_many(events, [("a", "text")])
+    world.settle()
+    (letter,) = world.dead_letters(group)
+    assert f"the record for '{out.name}' cannot be written: Long: must be an int, not str" in letter.reason
 
 
 def test_a_failing_handler_stops_its_group_which_goes_on_once_it_is_mended(world: World) -> None:

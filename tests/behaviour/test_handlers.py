@@ -6,7 +6,21 @@ from typing import Any
 import pytest
 from tests.behaviour.world import World, stream_of, text_stream
 
-from streamtable import Batch, Context, Count, Group, Input, Json, Last, Long, Max, Min, Output, Persist, Sum
+from streamtable import (
+    BatchContext,
+    Context,
+    Count,
+    Group,
+    Input,
+    Json,
+    Last,
+    Long,
+    Max,
+    Min,
+    Output,
+    Persist,
+    Sum,
+)
 from streamtable.errors import GraphError
 
 NOW_MS = round(time.time() * 1000)  # a real Kafka deletes what is a week old, and refuses what is to come
@@ -28,7 +42,7 @@ def test_each_event_is_counted_once_under_its_key(world: World) -> None:
 def test_a_batch_handler_reads_and_writes_the_rows_of_many_keys_at_once(world: World) -> None:
     events = stream_of(world, "events", Long())
 
-    def add(records: Batch[str, int, int]) -> None:
+    def add(records: BatchContext[str, int, int]) -> None:
         rows = {key: row or 0 for key, row in records.get_many(records.keys).items()}
         for key, event in zip(records.keys, records.events, strict=True):
             rows[key] += event

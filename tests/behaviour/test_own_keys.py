@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.behaviour.world import World, text_stream
 
-from streamtable import Aggregate, Batch, Group, Input, Long, Loop, Persist
-from streamtable.aggregate import Rows
+from streamtable import Aggregate, BatchContext, Group, Input, Long, Loop, Persist
+from streamtable.aggregate import AggregateRows
 from streamtable.errors import WrongPartition
 from streamtable.partitioner import partition_for
 
@@ -18,29 +18,29 @@ THERE = next(
 )
 
 
-def write(records: Batch[str, str, int]) -> None:
+def write(records: BatchContext[str, str, int]) -> None:
     records.put_many(dict.fromkeys(records.events, 1))
 
 
-def delete(records: Batch[str, str, int]) -> None:
+def delete(records: BatchContext[str, str, int]) -> None:
     records.put_many(dict.fromkeys(records.events))
 
 
-def read(records: Batch[str, str, int]) -> None:
+def read(records: BatchContext[str, str, int]) -> None:
     records.put_many(dict.fromkeys(records.keys, len(records.get_many(records.events))))
 
 
 class CountEvents(Aggregate[str, int]):
     """Counts by the event in place of the key."""
 
-    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[str]) -> None:
+    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[str]) -> None:
         counts = rows.changing([event.encode() for event in events])
         for event in events:
             counts[event.encode()] = (counts[event.encode()] or 0) + 1
 
 
 def group_of(
-    world: World, how: Callable[[Batch[str, str, int]], None] | Aggregate[str, int]
+    world: World, how: Callable[[BatchContext[str, str, int]], None] | Aggregate[str, int]
 ) -> Group[str, int]:
     events = text_stream(world, "events")
     if isinstance(how, Aggregate):
@@ -72,7 +72,7 @@ def test_a_row_whose_key_belongs_to_another_partition_is_refused(world: World, h
 def test_every_row_that_a_batch_may_write_is_found_by_a_view(world: World) -> None:
     events, loop = text_stream(world, "events"), text_stream(world, "g-loop")
 
-    def spread(records: Batch[str, str, int]) -> None:
+    def spread(records: BatchContext[str, str, int]) -> None:
         records.put_many(dict.fromkeys(records.keys, 1))
         for key in records.events:
             records.loopback(loop, key, "x")

@@ -17,7 +17,7 @@ from localkafka.fixtures import Topics
 from streamtable import Ack, App, Emitter, Group, Guarantee, Stream, String, Table
 from streamtable.errors import StreamtableError
 from streamtable.ports import Codec
-from streamtable.types import Headers, Message, TopicPartition, Watermarks
+from streamtable.types import Headers, KafkaMessage, TopicPartition, Watermarks
 from streamtable.views.view import View
 from streamtable_testing import DeadLetter, Emitted, Tester
 from streamtable_testing.tester import rows_of
@@ -369,7 +369,7 @@ class RealWorld:
         }
         return all(committed.get(place, -1) > last.get(place, -2) for place in behind)
 
-    def _read(self, topic: str) -> list[tuple[TopicPartition, Message]]:
+    def _read(self, topic: str) -> list[tuple[TopicPartition, KafkaMessage]]:
         """All committed records, partition by partition."""
         partitions = self._bench.cluster.topics([topic])[topic].partitions
         marks: dict[TopicPartition, Watermarks] = {}
@@ -383,7 +383,7 @@ class RealWorld:
             answered, f"the end offsets of {topic} are known"
         )  # a new leader is not known everywhere at once
         self._reader.assign({place: mark.low for place, mark in marks.items()})
-        found: dict[TopicPartition, list[Message]] = {place: [] for place in marks}
+        found: dict[TopicPartition, list[KafkaMessage]] = {place: [] for place in marks}
 
         def whole() -> bool:
             for batch in self._reader.poll(10_000, 0.1):

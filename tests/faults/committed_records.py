@@ -9,7 +9,7 @@ from tests.faults.patience import patiently
 
 from localkafka import waiting
 from streamtable.errors import RetryLater
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.types import TopicPartition
 
 _TRANSACTION_SECONDS = 60.0
@@ -26,7 +26,7 @@ class Change:
     time: float
 
 
-def committed_records(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[int, list[Change]]:
+def committed_records(cluster: ClusterClient, places: Sequence[TopicPartition]) -> dict[int, list[Change]]:
     """Return the committed records of these partitions of one topic, by partition, in their order.
 
     A process that was killed within a transaction leaves it open, and a consumer of committed records reports the
@@ -65,7 +65,7 @@ def committed_records(cluster: Cluster, places: Sequence[TopicPartition]) -> dic
     return found
 
 
-def _wait_stable(cluster: Cluster, places: Sequence[TopicPartition]) -> None:
+def _wait_stable(cluster: ClusterClient, places: Sequence[TopicPartition]) -> None:
     """Wait until every transaction that has written to the partitions so far has ended."""
     ends = patiently(lambda: cluster.watermarks(places))
 

@@ -14,7 +14,7 @@ from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, Body, body_of
 
 from localkafka.broker import Broker
-from localkafka.wire import Wire
+from localkafka.wire import WireProxy
 
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
 AT_ONCE = 8
@@ -28,14 +28,14 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="session")
-def fault_wire() -> Iterator[Wire]:
+def fault_wire() -> Iterator[WireProxy]:
     """Another way to the common broker, on which requests can be lost, delayed and cut."""
-    with Wire() as wire:
+    with WireProxy() as wire:
         yield wire
 
 
 @pytest.fixture(scope="session")
-def fault_broker(fault_wire: Wire) -> Iterator[Broker]:
+def fault_broker(fault_wire: WireProxy) -> Iterator[Broker]:
     """The broker of all fault tests that do not break the broker itself."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
         broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True, listeners=[fault_wire.listener])

@@ -19,7 +19,7 @@ from tests.faults.arena import BROKER_SETTINGS, ROOT
 from click_count import topics
 from localkafka.broker import Broker
 from localkafka.process import reserve_port
-from localstores.proxy import Cut, Delay, Drop, Proxy
+from localstores.proxy import Delay, Drop, Proxy, TruncatedResponse
 from servicekit_testing import Process
 from streamtable import App, Kafka
 from streamtable.errors import NotReady, RetryLater
@@ -195,13 +195,17 @@ class EdgeArena:
                 self.broker.kill()
                 self.broker.start()
             case "lost answers":
-                self._disturb(self.kafka_proxy, [Cut(random.choice([0, 0, 3])) for _ in range(faults)])
+                self._disturb(
+                    self.kafka_proxy, [TruncatedResponse(random.choice([0, 0, 3])) for _ in range(faults)]
+                )
             case "late answers":
                 self._disturb(self.kafka_proxy, [Delay(random.uniform(0.2, 3.0)) for _ in range(faults)])
             case "lost requests":
                 self._disturb(self.kafka_proxy, [Drop() for _ in range(faults)])
             case "lost http answers":
-                self._disturb(self.http_proxy, [random.choice([Cut(0), Drop()]) for _ in range(faults)])
+                self._disturb(
+                    self.http_proxy, [random.choice([TruncatedResponse(0), Drop()]) for _ in range(faults)]
+                )
             case other:
                 raise ValueError(other)
 

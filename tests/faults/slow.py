@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamtable import App, Avro, Count, Group, Input, Kafka, Persist, Stream, String
-from streamtable.aggregate import Rows
+from streamtable.aggregate import AggregateRows
 from streamtable.observe import configure_logging
 
 RECORD_SECONDS = 4e-6
@@ -21,7 +21,7 @@ RECORD_SECONDS = 4e-6
 class SlowCount(Count):
     """Counts, and takes longer about it than the client does about fetching."""
 
-    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:
+    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:
         super().fold(rows, keys, events)
         time.sleep(len(keys) * RECORD_SECONDS)
 

@@ -14,7 +14,7 @@ from tests.faults.wire_arena import WireArena
 from localkafka import waiting
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from localkafka.wire import Wire
+from localkafka.wire import WireProxy
 from localkafka.wirefaults import (
     Api,
     CutAnswer,
@@ -90,7 +90,7 @@ def test_lost_answers_late_requests_cut_connections_and_darkness_cost_nothing(
 
 @pytest.mark.faults
 def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coordinator_has_gone_silent(
-    fault_broker: Broker, fault_wire: Wire
+    fault_broker: Broker, fault_wire: WireProxy
 ) -> None:
     topics = Topics(fault_broker.bootstrap_servers)
     places = [TopicPartition(topics.create("in", partitions=1), 0)]
@@ -126,7 +126,7 @@ class Owned:
 
 @pytest.mark.faults
 def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_nor_skips_a_record(
-    fault_broker: Broker, fault_wire: Wire
+    fault_broker: Broker, fault_wire: WireProxy
 ) -> None:
     topics = Topics(fault_broker.bootstrap_servers)
     topic = topics.create("in", partitions=PARTITIONS)

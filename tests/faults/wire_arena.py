@@ -21,7 +21,7 @@ from tests.system.bench import Bench
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from localkafka.wire import Wire
+from localkafka.wire import WireProxy
 from localkafka.wirefaults import Api, Each
 from streamtable import Context, Group, Input, Kafka, Long, Lookup, Persist, Stream
 
@@ -62,7 +62,7 @@ class WireArena:
         return self
 
     def _build(self) -> None:
-        self.wire = self._stack.enter_context(Wire())
+        self.wire = self._stack.enter_context(WireProxy())
         self.broker = broker = Broker(
             self._folder / "broker",
             overrides=BROKER_SETTINGS,

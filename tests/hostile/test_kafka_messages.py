@@ -18,7 +18,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import (
     Avro,
-    Batch,
+    BatchContext,
     Context,
     Count,
     Group,
@@ -58,7 +58,7 @@ def count(ctx: Context[str, int], event: Any) -> None:
     ctx.set((ctx.value or 0) + 1)
 
 
-def count_batch(records: Batch[str, Any, int]) -> None:
+def count_batch(records: BatchContext[str, Any, int]) -> None:
     assert [records.headers(index) is not None for index in range(len(records))]
     rows = records.get_many(records.keys)
     for key in records.keys:

@@ -37,7 +37,7 @@ from streamtable.types import NextOffset, RecordBatch, TopicPartition
 from streamtable.watermarks import Mark
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import VirtualMembership
-from streamtable_testing.topic import Partition, Record
+from streamtable_testing.topic import InMemoryMessage, Partition
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -193,7 +193,7 @@ def abort_without_an_answer_taken_for_done(patch: pytest.MonkeyPatch) -> None:
 def aborted_records_restored(patch: pytest.MonkeyPatch) -> None:
     read = Partition.read
 
-    def read_uncommitted(self: Partition, start: int, limit: int) -> tuple[list[Record], int]:
+    def read_uncommitted(self: Partition, start: int, limit: int) -> tuple[list[InMemoryMessage], int]:
         if not self.place.topic.endswith("-table"):
             return read(self, start, limit)
         found = [record for record in self.records if record.offset() >= start][:limit]

@@ -9,7 +9,7 @@ from tests.simulation.oracle import Wrong
 from tests.simulation.world import World
 
 from streamtable.watermarks import Mark
-from streamtable_testing.topic import Partition, Record
+from streamtable_testing.topic import InMemoryMessage, Partition
 
 IDLE_ROUNDS_MAX = 600  # without a commit
 ROUNDS_MAX = 10_000
@@ -103,7 +103,7 @@ def undone(world: World) -> Iterator[str]:
 
 def _only_marks(partition: Partition, start: int) -> bool:
     """Whether an input holds nothing but watermarks from this offset on, and no transaction is open."""
-    records = partition.records[bisect_left(partition.records, start, key=Record.offset) :]
+    records = partition.records[bisect_left(partition.records, start, key=InMemoryMessage.offset) :]
     return partition.stable_end == partition.high and all(Mark.read(each.headers() or ()) for each in records)
 
 

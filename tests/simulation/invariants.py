@@ -26,13 +26,13 @@ from tests.simulation.trace import Trace
 from streamtable.codec.plain import Json, Long
 from streamtable.deadletter import Origin
 from streamtable.graph import IDS
-from streamtable.once import Chunk
+from streamtable.once import IdChunk
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable.visiting import VisitProgress
 from streamtable.watermarks import Mark
 from streamtable_testing.log import VirtualKafka
-from streamtable_testing.topic import Partition, Record
+from streamtable_testing.topic import InMemoryMessage, Partition
 
 DUE_STATES = ("waiting", "kept", "timers", "wall-timers")
 
@@ -148,7 +148,7 @@ class Books:
                 if missing:
                     raise Wrong(f"I1: committed, but not emitted: {missing[:3]}")
 
-    def _check_marked(self, number: int, producer: int, record: Record) -> None:
+    def _check_marked(self, number: int, producer: int, record: InMemoryMessage) -> None:
         """Behind the watermark of a producer comes nothing for which earlier windows were still open (I8)."""
         marked = self._marked.get((number, producer))
         if marked is not None and late_before_of(record) < marked:
@@ -320,14 +320,14 @@ class Books:
         queue.popleft()
 
     @staticmethod
-    def _letter_of(record: Record) -> Letter:
+    def _letter_of(record: InMemoryMessage) -> Letter:
         origin = Origin.read(record.headers() or ())
         if origin is None:
             raise Wrong(f"dead letter {record.offset()} does not say where it comes from")
         return (origin.topic, origin.partition, origin.offset, origin.attempt)
 
 
-def joined_rows(records: Iterable[Record], position: int) -> Mapping[bytes, bytes]:
+def joined_rows(records: Iterable[InMemoryMessage], position: int) -> Mapping[bytes, bytes]:
     """What the records below a position come to."""
     rows: dict[bytes, bytes] = {}
     for record in records:
@@ -347,11 +347,11 @@ class Unread:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._next = 0  # offset
-        self._undecided: list[Record] = []
+        self._undecided: list[InMemoryMessage] = []
 
-    def take(self) -> list[Record]:
+    def take(self) -> list[InMemoryMessage]:
         records = self._partition.records
-        waiting = self._undecided + records[bisect_left(records, self._next, key=Record.offset) :]
+        waiting = self._undecided + records[bisect_left(records, self._next, key=InMemoryMessage.offset) :]
         self._next = self._partition.high
         self._undecided = [r for r in waiting if r.transaction and r.transaction.committed is None]
         return [r for r in waiting if r.transaction is None or r.transaction.committed]
@@ -379,7 +379,7 @@ def _with_ids(records: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     rows = {b"r" + key: value for key, value in records.items()}
     for key, value in sorted(records.items()):
         topic, separator, _ = key.partition(b"\0")
-        for each, at in Chunk.decode(value).each() if separator else ():
+        for each, at in IdChunk.decode(value).each() if separator else ():
             rows[b"i" + topic + b"\0" + each] = at.to_bytes(8, "big", signed=True)
     return rows
 

@@ -17,7 +17,7 @@ from tests.simulation.shape import JobShape, Kind
 
 from streamtable.aggregate import Sum
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.graph import Changes, EventTime, Group, Input, Join, Loop, OnError, Output, Persist, Visit
 from streamtable.once import Once
 from streamtable.row_change import RowChange
@@ -165,7 +165,7 @@ class Handlers:
             self.due.set(ctx, source, event)
         self._fail_if_bad(event, ctx.topic)  # at the end: what it did until then must leave no trace
 
-    def whole(self, batch: Batch[str, int, Row]) -> None:
+    def whole(self, batch: BatchContext[str, int, Row]) -> None:
         job = self.job
         rows = batch.get_many(batch.keys)
         late_before = batch.late_before_ms if job.shape.idle_after else [0] * len(batch)

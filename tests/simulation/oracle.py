@@ -17,7 +17,7 @@ from streamtable.codec.plain import Json, Long
 from streamtable.deadletter import Origin
 from streamtable.graph import OnError
 from streamtable.watermarks import LATE_BEFORE, Mark
-from streamtable_testing.topic import Partition, Record
+from streamtable_testing.topic import InMemoryMessage, Partition
 
 FAR_MS = 1 << 45
 """Timestamps of a clock that is wrong by centuries."""
@@ -32,10 +32,10 @@ class Wrong(Exception):
     """Something is not as promised; the message says what."""
 
 
-def committed_records(partition: Partition, start: int, end: int) -> Iterator[Record]:
+def committed_records(partition: Partition, start: int, end: int) -> Iterator[InMemoryMessage]:
     """Records with start <= offset < end that are committed. Raises `Wrong` if one is neither that nor aborted yet."""
     records = partition.records
-    for record in records[bisect_left(records, start, key=Record.offset) :]:
+    for record in records[bisect_left(records, start, key=InMemoryMessage.offset) :]:
         if record.offset() >= end:
             return
         if record.transaction is None or record.transaction.committed:
@@ -44,7 +44,7 @@ def committed_records(partition: Partition, start: int, end: int) -> Iterator[Re
             raise Wrong(f"{partition.place}@{record.offset()} was taken for committed while it was pending")
 
 
-def late_before_of(record: Record) -> int:
+def late_before_of(record: InMemoryMessage) -> int:
     """What a record of a stream with watermarks carries. Raises `Wrong` if that is nothing."""
     for name, value in record.headers() or ():
         if name == LATE_BEFORE and value is not None:
@@ -98,7 +98,7 @@ class Expected:
             self.events += 1
         self.next[topic] = end
 
-    def _follow_time(self, topic: str, record: Record, timestamp_ms: int) -> None:
+    def _follow_time(self, topic: str, record: InMemoryMessage, timestamp_ms: int) -> None:
         if self._job.carried:
             late_before = late_before_of(record)
         else:
@@ -110,7 +110,7 @@ class Expected:
         if len(self._producers) == mark.producers:
             self.stream_ms[topic] = max(self.stream_ms[topic], min(self._producers.values()))
 
-    def _apply(self, number: int, topic: str, record: Record) -> None:
+    def _apply(self, number: int, topic: str, record: InMemoryMessage) -> None:
         key, value = record.key(), record.value()
         again = number == len(self._job.topics) - 1
         origin: Letter = (topic, self._partition, record.offset(), 1)
@@ -203,7 +203,7 @@ class Replayed:
         self._partition = partition
         self.rows: dict[bytes, bytes] = {}
         self.position = 0
-        self.undecided: list[Record] = []
+        self.undecided: list[InMemoryMessage] = []
         self._former: list[tuple[int, dict[bytes, bytes]]] = [(0, {})]
 
     def at(self, position: int) -> Mapping[bytes, bytes]:
@@ -214,7 +214,7 @@ class Replayed:
         if end == self.position:
             return
         records = self._partition.records
-        for record in records[bisect_left(records, self.position, key=Record.offset) :]:
+        for record in records[bisect_left(records, self.position, key=InMemoryMessage.offset) :]:
             if record.offset() >= end:
                 break
             key, value = record.key(), record.value()

@@ -20,7 +20,7 @@ from streamtable.codec.plain import Long
 from streamtable.errors import TransactionPending
 from streamtable.graph import Group
 from streamtable.observe import Metrics, metrics_page
-from streamtable.ports import Cluster, TopicDescription
+from streamtable.ports import ClusterClient, TopicDescription
 from streamtable.transactions import commands
 from streamtable.types import TopicPartition
 
@@ -182,7 +182,7 @@ def test_only_the_next_transaction_ends_offsets_whose_marker_is_lost_and_decides
 class Left(NamedTuple):
     """The committed offset of a group, which may be pending."""
 
-    cluster: Cluster
+    cluster: ClusterClient
     group: str
     producer: RawTransactions
 

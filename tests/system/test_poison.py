@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 from tests.system.bench import Bench, Found, until
 
-from streamtable import Batch, Context, Count, Group, Input, Long, OnError, Output, Persist, Stream, String
+from streamtable import (
+    BatchContext,
+    Context,
+    Count,
+    Group,
+    Input,
+    Long,
+    OnError,
+    Output,
+    Persist,
+    Stream,
+    String,
+)
 from streamtable.errors import HandlerFailed
 from streamtable.types import TopicPartition
 
@@ -21,7 +33,7 @@ def count_and_tell(ctx: Context[str, int], event: str) -> None:
         raise ValueError("bad event")
 
 
-def count_batch(records: Batch[str, str, int]) -> None:
+def count_batch(records: BatchContext[str, str, int]) -> None:
     rows = records.get_many(records.keys)
     out = Stream(records.topic.removesuffix("-in") + "-out", String(), String())
     for key, event in zip(records.keys, records.events, strict=True):

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from localkafka.broker import Broker, Node, cluster_id, server_properties
-from localkafka.errors import ConfigurationError, Fatal
+from localkafka.broker import Broker, BrokerNode, cluster_id, server_properties
+from localkafka.errors import BrokerFailed, SetupError
 from localkafka.fixtures import OwnBroker, OwnCluster
 
 
@@ -38,7 +38,7 @@ def as_map(text: str) -> dict[str, str]:
 
 
 def test_a_single_broker_replicates_nothing_and_a_cluster_needs_a_majority_in_sync() -> None:
-    nodes = [Node(1, 1001, 2001), Node(2, 1002, 2002), Node(3, 1003, 2003)]
+    nodes = [BrokerNode(1, 1001, 2001), BrokerNode(2, 1002, 2002), BrokerNode(3, 1003, 2003)]
     alone = as_map(server_properties(nodes[0], nodes[:1], Path("/data"), {}))
     assert (alone["default.replication.factor"], alone["min.insync.replicas"]) == ("1", "1")
     second = as_map(server_properties(nodes[1], nodes, Path("/data"), {}))
@@ -48,7 +48,7 @@ def test_a_single_broker_replicates_nothing_and_a_cluster_needs_a_majority_in_sy
 
 
 def test_an_override_wins_over_what_all_brokers_share() -> None:
-    node = Node(1, 1001, 2001)
+    node = BrokerNode(1, 1001, 2001)
     shared = as_map(server_properties(node, [node], Path("/data"), {}))
     assert shared["auto.create.topics.enable"] == "false"
     overridden = server_properties(node, [node], Path("/data"), {"auto.create.topics.enable": "true"})
@@ -64,13 +64,13 @@ def test_a_cluster_id_belongs_to_a_folder_and_has_the_form_that_kafka_wants() ->
 def test_a_taken_port_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"port {port} .*choose another"):
+        with pytest.raises(SetupError, match=f"port {port} .*choose another"):
             Broker(tmp_path, port=port).start()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_broker_that_was_not_started_cannot_be_frozen(tmp_path: Path) -> None:
-    with pytest.raises(Fatal, match="start it first"):
+    with pytest.raises(BrokerFailed, match="start it first"):
         Broker(tmp_path).pause()
 
 
@@ -98,7 +98,7 @@ def test_topics_survive_stop_and_kill_on_the_same_port(own_broker: OwnBroker) ->
 def test_a_wiped_broker_starts_empty_and_a_running_one_is_not_wiped(own_broker: OwnBroker) -> None:
     broker = own_broker()
     create(broker.bootstrap_servers, "gone")
-    with pytest.raises(Fatal, match="stop it before"):
+    with pytest.raises(BrokerFailed, match="stop it before"):
         broker.wipe()
     broker.kill()
     broker.wipe()
@@ -119,7 +119,7 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(own_broker: OwnBrok
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     broker = Broker(tmp_path, overrides={"log.cleaner.threads": "none"})
-    with pytest.raises(Fatal, match=r"log\.cleaner\.threads"):
+    with pytest.raises(BrokerFailed, match=r"log\.cleaner\.threads"):
         broker.start()
     assert not broker.running
     broker.close()

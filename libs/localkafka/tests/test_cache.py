@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from localkafka.cache import cached, run
-from localkafka.errors import ConfigurationError
+from localkafka.errors import SetupError
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,9 @@ def test_a_folder_is_built_once(cache: Path) -> None:
 def test_a_build_that_fails_leaves_nothing_behind(cache: Path) -> None:
     def build(target: Path) -> None:
         (target / "file").write_text("half")
-        raise ConfigurationError("no network")
+        raise SetupError("no network")
 
-    with pytest.raises(ConfigurationError, match="no network"):
+    with pytest.raises(SetupError, match="no network"):
         cached("thing", build)
     assert list(cache.iterdir()) == []
 
@@ -47,5 +47,5 @@ def test_of_two_builds_at_once_the_first_to_finish_wins(cache: Path) -> None:
 
 
 def test_a_program_that_fails_is_reported_with_what_it_said() -> None:
-    with pytest.raises(ConfigurationError, match=r"failed \(2\):\n/bin/ls: "):
+    with pytest.raises(SetupError, match=r"failed \(2\):\n/bin/ls: "):
         run(["/bin/ls", "/no/such/folder"])

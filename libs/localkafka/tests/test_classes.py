@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from localkafka import classes
-from localkafka.errors import Fatal
+from localkafka.errors import BrokerFailed
 from localkafka.fixtures import OwnBroker
 from localkafka.jars import class_archive
 from localkafka.java import find_java
@@ -31,7 +31,7 @@ def test_where_no_broker_starts_it_is_said_and_the_rest_is_set_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(archive: Path) -> None:
-        raise Fatal("the broker ended with 1")
+        raise BrokerFailed("the broker ended with 1")
 
     monkeypatch.setattr(classes, "make", fail)
     classes.main()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from localkafka.cache import PINS
-from localkafka.errors import ConfigurationError
+from localkafka.errors import SetupError
 from localkafka.jars import KAFKA_VERSION, ROOTS, kafka_jars, read_pins, verify
 
 ONE, OTHER = "org/one/1/one-1.jar", "org/other/2/other-2.jar"
@@ -25,15 +25,15 @@ def test_a_folder_that_is_as_pinned_passes(tmp_path: Path) -> None:
 def test_a_jar_that_was_changed_is_refused_by_name(tmp_path: Path) -> None:
     pins = repository(tmp_path, {ONE: b"1", OTHER: b"2"})
     (tmp_path / OTHER).write_bytes(b"3")
-    with pytest.raises(ConfigurationError, match=f"1 jars are not .* {OTHER}"):
+    with pytest.raises(SetupError, match=f"1 jars are not .* {OTHER}"):
         verify(tmp_path, pins, "jars-1")
 
 
 def test_missing_and_added_jars_are_refused(tmp_path: Path) -> None:
     pins = repository(tmp_path, {ONE: b"1"})
-    with pytest.raises(ConfigurationError, match=OTHER):
+    with pytest.raises(SetupError, match=OTHER):
         verify(tmp_path, {**pins, OTHER: "0" * 64}, "jars-1")
-    with pytest.raises(ConfigurationError, match=ONE):
+    with pytest.raises(SetupError, match=ONE):
         verify(tmp_path, {}, "jars-1")
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from localkafka.wire import Wire
+from localkafka.wire import WireProxy
 from localkafka.wirefaults import (
     Api,
     CutAnswer,
@@ -82,13 +82,13 @@ def receive(peer: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    with Wire() as made:
+def wire() -> Iterator[WireProxy]:
+    with WireProxy() as made:
         yield made
 
 
 @pytest.fixture
-def server(wire: Wire) -> Iterator[Server]:
+def server(wire: WireProxy) -> Iterator[Server]:
     made = Server(wire.listener.port)
     made.start()
     yield made
@@ -96,7 +96,7 @@ def server(wire: Wire) -> Iterator[Server]:
 
 
 @pytest.fixture
-def client(wire: Wire, server: Server) -> Iterator[socket.socket]:
+def client(wire: WireProxy, server: Server) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", wire.port), timeout=20) as made:
         yield made
 
@@ -106,7 +106,7 @@ def number_of(answer: bytes) -> int:
 
 
 def test_requests_and_answers_pass_unchanged_and_the_plan_sees_each_header(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     asked: list[Request] = []
     wire.plan = asked.append
@@ -118,7 +118,7 @@ def test_requests_and_answers_pass_unchanged_and_the_plan_sees_each_header(
 
 
 def test_a_lost_request_and_what_follows_it_never_reach_the_broker(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.PRODUCE, LoseRequest(0.1))
     client.sendall(frame(Api.FETCH, 1) + frame(Api.PRODUCE, 2) + frame(Api.FETCH, 3))
@@ -130,7 +130,7 @@ def test_a_lost_request_and_what_follows_it_never_reach_the_broker(
 
 
 def test_a_request_whose_answer_is_lost_is_done_by_the_broker(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.END_TXN, LoseAnswer(0.3))
     client.sendall(frame(Api.END_TXN, 1) + frame(Api.FETCH, 2))
@@ -140,7 +140,7 @@ def test_a_request_whose_answer_is_lost_is_done_by_the_broker(
 
 
 def test_a_late_request_arrives_though_its_client_has_gone(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.END_TXN, DelayRequest(0.5))
     began = time.monotonic()
@@ -152,7 +152,7 @@ def test_a_late_request_arrives_though_its_client_has_gone(
 
 
 def test_a_late_answer_holds_up_those_of_its_connection_and_of_no_other(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.PRODUCE, DelayAnswer(0.5))
     began = time.monotonic()
@@ -167,7 +167,7 @@ def test_a_late_answer_holds_up_those_of_its_connection_and_of_no_other(
 
 @pytest.mark.parametrize("fault", [CutRequest(9), CutAnswer(9), CutRequest(0), CutAnswer(0)])
 def test_a_cut_frame_arrives_in_part_and_the_connection_is_reset(
-    wire: Wire, server: Server, client: socket.socket, fault: Fault
+    wire: WireProxy, server: Server, client: socket.socket, fault: Fault
 ) -> None:
     wire.plan = Each(Api.PRODUCE, fault)
     client.sendall(frame(Api.PRODUCE, 1))
@@ -177,7 +177,7 @@ def test_a_cut_frame_arrives_in_part_and_the_connection_is_reset(
 
 
 def test_in_darkness_nothing_passes_and_afterwards_what_was_said_arrives(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     client.sendall(frame(Api.FETCH, 1))
     receive(client)
@@ -193,7 +193,7 @@ def test_in_darkness_nothing_passes_and_afterwards_what_was_said_arrives(
 
 
 def test_a_reset_ends_all_connections_and_new_ones_work(
-    wire: Wire, server: Server, client: socket.socket
+    wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     client.sendall(frame(Api.FETCH, 1))
     receive(client)
@@ -205,7 +205,7 @@ def test_a_reset_ends_all_connections_and_new_ones_work(
         assert number_of(receive(other)) == 2
 
 
-def test_a_bounded_rate_is_kept(wire: Wire, server: Server, client: socket.socket) -> None:
+def test_a_bounded_rate_is_kept(wire: WireProxy, server: Server, client: socket.socket) -> None:
     wire.bytes_per_second = 100_000.0
     began = time.monotonic()
     client.sendall(frame(Api.PRODUCE, 1, b"x" * 50_000))
@@ -213,7 +213,7 @@ def test_a_bounded_rate_is_kept(wire: Wire, server: Server, client: socket.socke
     assert time.monotonic() - began >= 0.4
 
 
-def test_a_client_of_a_broker_that_is_away_is_reset(wire: Wire) -> None:
+def test_a_client_of_a_broker_that_is_away_is_reset(wire: WireProxy) -> None:
     # The reset may arrive while the client still connects, so connecting is part of what fails.
     with (
         pytest.raises((EOFError, ConnectionResetError)),
@@ -246,7 +246,7 @@ def test_each_kind_of_fault_is_drawn() -> None:
 def test_clients_of_a_real_broker_stay_on_the_wire_and_its_own_address_is_not_disturbed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    with Wire() as wire:
+    with WireProxy() as wire:
         broker = Broker(tmp_path_factory.mktemp("wire"), brief=True, listeners=[wire.listener])
         try:
             broker.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localstores.proxy import Answer, Cut, Delay, Drop, Proxy, http_answer
+from localstores.proxy import Delay, Drop, Proxy, StubResponse, TruncatedResponse, http_answer
 from localstores.redis import RedisServer
 
 
@@ -31,14 +31,14 @@ def test_what_goes_well_is_passed_on_both_ways(proxy: Proxy) -> None:
 
 
 def test_a_fault_is_that_of_one_request(proxy: Proxy) -> None:
-    proxy.next(Drop(), Cut(3))
+    proxy.next(Drop(), TruncatedResponse(3))
     assert ask(proxy, b"SET a 1") == b""
     assert ask(proxy, b"GET a") == b"$-1"  # nothing had come to the server
     assert ask(proxy, b"SET a 1") == b"+OK\r\n"
 
 
 def test_of_a_cut_answer_the_request_was_done(proxy: Proxy) -> None:
-    proxy.next(Cut(0))
+    proxy.next(TruncatedResponse(0))
     assert ask(proxy, b"SET a 1") == b""
     assert ask(proxy, b"GET a") == b"$1\r\n1\r\n"
 
@@ -56,7 +56,7 @@ def test_a_fault_may_be_that_of_all_requests(proxy: Proxy) -> None:
 
 
 def test_an_answer_of_its_own_takes_the_whole_request(proxy: Proxy) -> None:
-    proxy.next(Answer(http_answer(429, b"{}", "Retry-After: 1")))
+    proxy.next(StubResponse(http_answer(429, b"{}", "Retry-After: 1")))
     connection = HTTPConnection("127.0.0.1", proxy.port, timeout=20)
     connection.request("POST", "/", body=bytes(1_000_000))
     answer = connection.getresponse()

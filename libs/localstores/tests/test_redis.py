@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localkafka.errors import ConfigurationError, Fatal
+from localkafka.errors import BrokerFailed, SetupError
 from localstores.redis import Flavour, RedisServer, find_program
 
 BOTH: list[Flavour] = ["valkey", "redis"]
@@ -48,14 +48,14 @@ def test_a_frozen_server_answers_when_it_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(Fatal, match="nonsense"), RedisServer(tmp_path, options=("--nonsense", "1")):
+    with pytest.raises(BrokerFailed, match="nonsense"), RedisServer(tmp_path, options=("--nonsense", "1")):
         pass
 
 
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     with (
         RedisServer(tmp_path / "a") as server,
-        pytest.raises(ConfigurationError, match="is taken"),
+        pytest.raises(SetupError, match="is taken"),
         RedisServer(tmp_path / "b", port=server.port),
     ):
         pass

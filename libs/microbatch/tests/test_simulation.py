@@ -27,12 +27,12 @@ from microbatch.buffer import Buffer
 from microbatch.committed_state import document
 from microbatch.embedded import EmbeddedTasks
 from microbatch.stores.memory import MemoryDriver
-from microbatch.stores.port import Found, Written
+from microbatch.stores.port import Found, WriteResult
 from microbatch.stores.versions import ledger_key
 from microbatch.task import BatchTask
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
-from streamtable.custom_task import Written as WrittenAhead
+from streamtable.custom_task import Written
 from streamtable.engine.adapted import AdaptedTask, AdaptedTasks
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
@@ -126,7 +126,7 @@ class Driver:
             raise RetryLater("the store does not answer")
         return self._driver.read(keys, timeout)
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         world = self._world
         world.meddle(self._life, "write")
         if world.chance(0.1):  # on its way
@@ -137,7 +137,7 @@ class Driver:
         if world.chance(0.05):
             raise RetryLater("the store's answer is lost")
         world.meddle(self._life, "written")
-        return Written(dict.fromkeys(rows.keys() - some.keys(), "not answered"), written.refused)
+        return WriteResult(dict.fromkeys(rows.keys() - some.keys(), "not answered"), written.refused)
 
     def flush(self, timeout: float) -> None: ...
     def close(self) -> None: ...
@@ -407,10 +407,10 @@ def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:
     write, applied = BatchTask.write, BatchTask.applied
 
-    def described(self: BatchTask) -> WrittenAhead:
+    def described(self: BatchTask) -> Written:
         ledger = self._next_ledger()
         state = ledger.committed_state if ledger is not None else None
-        return WrittenAhead(document(state, self._committed_offsets), ahead=False)
+        return Written(document(state, self._committed_offsets), ahead=False)
 
     def written_then_applied(self: BatchTask, next_offsets: Any) -> bool:
         write(self)
@@ -482,11 +482,11 @@ def numbers_not_given_to_the_store(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _forced(self: MemoryDriver, write: Any, rows: Any, number: int | None, timeout: float) -> Written:
+def _forced(self: MemoryDriver, write: Any, rows: Any, number: int | None, timeout: float) -> WriteResult:
     with self._server.lock:
         for key in rows:
             self._server.rows.pop((self._tenant, key), None)
-    written: Written = write(self, rows, number, timeout)
+    written: WriteResult = write(self, rows, number, timeout)
     return written
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver
-from microbatch.stores.port import Found, Written
+from microbatch.stores.port import Found, WriteResult
 from streamtable import Guarantee, Json, Long, OnError, Stream, String
 from streamtable.errors import (
     GraphError,
@@ -55,7 +55,7 @@ class Flaky(MemoryDriver):
             raise RetryLater("away")
         return super().read(keys, timeout)
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         if self.writes_to_fail:
             type(self).writes_to_fail -= 1
             raise RetryLater("away")
@@ -150,7 +150,9 @@ def test_rows_are_read_in_one_round_trip_and_written_in_one(tester: Tester) -> N
             asked.append(("read", len(keys)))
             return super().read(keys, timeout)
 
-        def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+        def write(
+            self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float
+        ) -> WriteResult:
             asked.append(("write", len(rows)))
             return super().write(rows, number, timeout)
 
@@ -332,7 +334,9 @@ def test_keys_of_rows_that_are_too_long_are_refused_at_once(tester: Tester) -> N
 
 def test_a_row_that_the_store_refuses_for_its_size_is_blamed_on_its_record(tester: Tester) -> None:
     class Small(MemoryDriver):
-        def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+        def write(
+            self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float
+        ) -> WriteResult:
             for at, (key, data) in enumerate(rows.items()):
                 if len(data or b"") > 500:
                     super().write(dict(list(rows.items())[:at]), number, timeout)

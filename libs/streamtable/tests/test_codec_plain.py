@@ -80,9 +80,20 @@ def test_a_long_is_written_as_javas_serializer_does(number: Any, data: Any) -> N
     assert Long().decode(bytes.fromhex(data)) == number
 
 
-@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 1.5, "1", True, None])
-def test_a_long_refuses_what_is_no_number_of_64_bits(value: Any) -> None:
-    with pytest.raises(SerializationError):
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (2**63, "65 bits, more than 64"),
+        (-(2**63) - 1, "65 bits"),
+        pytest.param(10**5000, "16611 bits", id="5000 digits"),
+        (1.5, "must be an int, not float"),
+        ("1", "not str"),
+        (True, "not bool"),
+        (None, "not NoneType"),
+    ],
+)
+def test_a_long_refuses_what_is_no_number_of_64_bits(value: Any, reason: str) -> None:
+    with pytest.raises(SerializationError, match=reason):
         Long().encode(value)
 
 

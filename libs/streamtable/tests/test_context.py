@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Json, String
-from streamtable.context import Batch, Context, Rejected
-from streamtable.errors import GraphError, WrongPartition
+from streamtable.context import BatchContext, Context
+from streamtable.errors import GraphError, Rejected, WrongPartition
 from streamtable.handler_services import HandlerServices
 from streamtable.own_keys import OwnKeys
 from streamtable.store.memory import MemoryStores
@@ -116,7 +116,7 @@ def test_what_is_emitted_goes_to_the_task_as_it_is(table: WorkingTable[Any], bat
     assert emitted == [(OUT, "k", None, [("h", b"1")], 7), (OUT, "k", "x", (), 0)]
 
 
-def whole(batch_: Batch[str, str, Any], records: RecordBatch, handler: Callable[..., None]) -> None:
+def whole(batch_: BatchContext[str, str, Any], records: RecordBatch, handler: Callable[..., None]) -> None:
     keys = [key.decode() for key in records.keys if key is not None]
     batch_.whole(records, keys, [value.decode() for value in records.values if value], handler)
 
@@ -125,13 +125,13 @@ def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: WorkingTable[Any],
     table.put(b"b", 5)
     seen: list[Any] = []
 
-    def handle(records: Batch[str, str, int]) -> None:
+    def handle(records: BatchContext[str, str, int]) -> None:
         seen.append((len(records), records.keys, records.events, records.offsets, records.timestamps_ms))
         seen.append(records.get_many(records.keys))
         records.put_many({"a": 1, "b": None})
 
     whole(
-        Batch(table, String(), reach(Emitted())),
+        BatchContext(table, String(), reach(Emitted())),
         batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")]),
         handle,
     )
@@ -145,7 +145,9 @@ def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: WorkingTable[Any],
 def test_a_key_that_its_producer_encodes_in_another_way_belongs_to_the_partition_of_its_record(
     table: WorkingTable[Any], batch: Make
 ) -> None:
-    rows = Batch[Any, str, int](table, Json(), HandlerServices(Emitted(), lambda *_: True, own_keys=OWN_KEYS))
+    rows = BatchContext[Any, str, int](
+        table, Json(), HandlerServices(Emitted(), lambda *_: True, own_keys=OWN_KEYS)
+    )
     rows.whole(batch("in", [(b" 1.50 ", b"x")]), [1.5], ["x"], lambda made: made.put_many({1.5: 1}))
     assert dict(table.changes(BYTES_MAX)) == {b"1.5": b"1"}
 
@@ -153,7 +155,9 @@ def test_a_key_that_its_producer_encodes_in_another_way_belongs_to_the_partition
 def test_a_key_that_equals_one_of_the_batch_only_in_python_is_checked(
     table: WorkingTable[Any], batch: Make
 ) -> None:
-    rows = Batch[Any, str, int](table, Json(), HandlerServices(Emitted(), lambda *_: True, own_keys=OWN_KEYS))
+    rows = BatchContext[Any, str, int](
+        table, Json(), HandlerServices(Emitted(), lambda *_: True, own_keys=OWN_KEYS)
+    )
     with pytest.raises(WrongPartition, match="key b'true'"):
         rows.whole(batch("in", [(b"1", b"x")]), [1], ["x"], lambda made: made.put_many({True: 1}))
 
@@ -162,12 +166,14 @@ def test_a_batch_has_the_headers_of_each_record(table: WorkingTable[Any], record
     seen: list[Any] = []
     records = RecordBatch("in", 0, [record(b"a", b"x"), record(b"a", b"y", 1, [("h", None)])])
     whole(
-        Batch(table, String(), reach(Emitted())), records, lambda b: seen.append([*map(b.headers, range(2))])
+        BatchContext(table, String(), reach(Emitted())),
+        records,
+        lambda b: seen.append([*map(b.headers, range(2))]),
     )
     assert seen == [[(), [("h", None)]]]
 
 
 def test_a_batch_without_a_table_cannot_use_one(batch: Make) -> None:
-    made: Batch[str, str, int] = Batch(None, String(), reach(Emitted()))
+    made: BatchContext[str, str, int] = BatchContext(None, String(), reach(Emitted()))
     with pytest.raises(GraphError, match="add Persist"):
         whole(made, batch("in", [(b"a", b"x")]), lambda b: b.put_many({"a": 1}))

@@ -14,7 +14,7 @@ from streamtable.codec.lazy import Lazy
 from streamtable.errors import GraphError
 from streamtable.once import (
     AHEAD_MS_MAX,
-    Chunk,
+    IdChunk,
     NoId,
     Once,
     UnreadableIds,
@@ -80,9 +80,9 @@ def test_events_without_an_id_are_named_by_index() -> None:
 @given(st.lists(st.tuples(st.binary(min_size=16, max_size=16), st.integers(-1, 2**62)), min_size=1))
 def test_a_chunk_survives_its_way_through_the_changelog(accepted: list[tuple[bytes, int]]) -> None:
     accepted.sort(key=itemgetter(1))
-    data = Chunk.of([each for each, _ in accepted], [time for _, time in accepted]).encode()
-    assert list(Chunk.decode(data).each()) == accepted
-    assert Chunk.newest_of(data) == accepted[-1][1]
+    data = IdChunk.of([each for each, _ in accepted], [time for _, time in accepted]).encode()
+    assert list(IdChunk.decode(data).each()) == accepted
+    assert IdChunk.newest_of(data) == accepted[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_chunk_survives_its_way_through_the_changelog(accepted: list[tuple[byt
 )
 def test_a_chunk_of_another_program_is_refused(data: bytes) -> None:
     with pytest.raises(UnreadableIds):
-        Chunk.decode(data)
+        IdChunk.decode(data)
 
 
 def test_an_id_counts_again_when_more_than_the_horizon_has_passed_since_it_was_accepted() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamtable import Avro, Count, Group, Input, Json, Long, OnError, Output, Persist, Stream, String, Table
 from streamtable.graph import Changes, Join, Lookup, Loop, Visit
 from streamtable_admin.errors import Refused
-from streamtable_admin.graph_model import Edge, GraphModel, Node, NodeKind, model_of
+from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind, model_of
 from streamtable_admin.layout import Layout, lay_out, text_sizes
 
 
@@ -142,8 +142,8 @@ NAMES = st.integers(0, 11).map(lambda number: f"n{number}")
 @given(st.lists(st.tuples(NAMES, NAMES).filter(lambda pair: pair[0] != pair[1]), max_size=25, unique=True))
 def test_any_graph_is_laid_out_without_overlaps(pairs: list[tuple[str, str]]) -> None:
     names = sorted({name for pair in pairs for name in pair})
-    nodes = {name: Node(name, NodeKind.STREAM, name * 3, "x") for name in names}
-    model = GraphModel(nodes, [Edge(source, target, "does") for source, target in pairs])
+    nodes = {name: GraphNode(name, NodeKind.STREAM, name * 3, "x") for name in names}
+    model = GraphModel(nodes, [GraphEdge(source, target, "does") for source, target in pairs])
     layout = laid_out(model)
     assert overlaps(layout) == []
     assert len(layout.routes) == len(pairs)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable_admin.errors import Refused
-from streamtable_cli.estimate import Load, Measured, changed_rows, estimate, processes_for, record_us
+from streamtable_cli.estimate import Measured, Workload, changed_rows, estimate, processes_for, record_us
 
 MEASURED = Measured(
     record_us=1.0,
@@ -23,7 +23,7 @@ MEASURED = Measured(
     where="nowhere",
 )
 LOADS = st.builds(
-    Load,
+    Workload,
     records_s=st.floats(1.0, 1e8),
     keys=st.integers(1_000, 2_000_000_000),
     partitions=st.integers(1, 5_000),
@@ -39,7 +39,7 @@ FACTORS = st.floats(1.0, 100.0)
 
 
 @given(LOADS, FACTORS)
-def test_more_records_never_take_fewer_processes_processors_or_bytes(load: Load, factor: float) -> None:
+def test_more_records_never_take_fewer_processes_processors_or_bytes(load: Workload, factor: float) -> None:
     less, more = (
         estimate(each, MEASURED) for each in (load, replace(load, records_s=load.records_s * factor))
     )
@@ -50,21 +50,21 @@ def test_more_records_never_take_fewer_processes_processors_or_bytes(load: Load,
 
 
 @given(LOADS, FACTORS)
-def test_more_keys_never_take_fewer_processes_or_a_smaller_disk(load: Load, factor: float) -> None:
+def test_more_keys_never_take_fewer_processes_or_a_smaller_disk(load: Workload, factor: float) -> None:
     more = replace(load, keys=int(load.keys * factor))
     assert processes_for(more, MEASURED) >= processes_for(load, MEASURED)
     assert estimate(more, MEASURED).table_gb >= estimate(load, MEASURED).table_gb
 
 
 @given(LOADS, FACTORS)
-def test_a_longer_commit_interval_never_takes_more_processes(load: Load, factor: float) -> None:
+def test_a_longer_commit_interval_never_takes_more_processes(load: Workload, factor: float) -> None:
     longer = replace(load, commit_s=load.commit_s * factor)
     assert processes_for(longer, MEASURED) <= processes_for(load, MEASURED)
 
 
 @given(LOADS)
 def test_processes_that_carry_the_load_do_so_with_half_of_what_they_can_and_one_fewer_does_not(
-    load: Load,
+    load: Workload,
 ) -> None:
     def used(processes: int) -> float:
         return load.records_s * record_us(load, MEASURED, processes)[0] / 1e6 / processes
@@ -77,7 +77,7 @@ def test_processes_that_carry_the_load_do_so_with_half_of_what_they_can_and_one_
 
 
 @given(LOADS)
-def test_every_number_is_finite_and_the_limit_that_breaks_first_stands_first(load: Load) -> None:
+def test_every_number_is_finite_and_the_limit_that_breaks_first_stands_first(load: Workload) -> None:
     found = estimate(load, MEASURED)
     numbers = [value for value in vars(found).values() if isinstance(value, int | float)]
     assert all(math.isfinite(number) and number >= 0 for number in numbers)
@@ -97,7 +97,9 @@ def test_rows_that_a_commit_writes_are_as_many_as_in_a_simulation(keys: int, rec
 
 
 def test_a_load_worked_out_by_hand() -> None:
-    load = Load(100_000, 10_000_000, partitions=12, replicas=2, record_bytes=90, key_bytes=10, value_bytes=20)
+    load = Workload(
+        100_000, 10_000_000, partitions=12, replicas=2, record_bytes=90, key_bytes=10, value_bytes=20
+    )
     found = estimate(replace(load, active_keys=1_000, retention_h=10, lag_s=0), MEASURED)
     # 20,000 records a commit are about all 1,000 keys: a twentieth changes a row, and all rows are in memory.
     assert found.changed == pytest.approx(0.05)
@@ -118,7 +120,7 @@ def test_a_load_worked_out_by_hand() -> None:
 
 
 def test_warm_copies_are_quick_to_go_on_and_cost_a_whole_table_for_each_process() -> None:
-    load = Load(1_000_000, 100_000_000, partitions=64)
+    load = Workload(1_000_000, 100_000_000, partitions=64)
     without, with_ = (estimate(replace(load, standby=standby), MEASURED) for standby in (False, True))
     assert with_.process_gb == pytest.approx(with_.table_gb)
     assert without.process_gb < with_.process_gb
@@ -127,9 +129,9 @@ def test_warm_copies_are_quick_to_go_on_and_cost_a_whole_table_for_each_process(
 
 
 def test_a_table_without_copies_breaks_no_limit_of_copies() -> None:
-    names = {limit.name for limit in estimate(Load(1e7, 10**9, views=0), MEASURED).limits}
+    names = {limit.name for limit in estimate(Workload(1e7, 10**9, views=0), MEASURED).limits}
     assert "a copy of the table" not in names
-    assert estimate(Load(1e7, 10**9, partitions=480), MEASURED).limits[0].name == "a copy of the table"
+    assert estimate(Workload(1e7, 10**9, partitions=480), MEASURED).limits[0].name == "a copy of the table"
 
 
 @pytest.mark.parametrize(
@@ -150,4 +152,4 @@ def test_a_table_without_copies_breaks_no_limit_of_copies() -> None:
 )
 def test_a_load_that_cannot_be_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(Refused, match=name):
-        replace(Load(1.0, 100), **{name: value})  # type: ignore[arg-type]  # each is of its name's type
+        replace(Workload(1.0, 100), **{name: value})  # type: ignore[arg-type]  # each is of its name's type

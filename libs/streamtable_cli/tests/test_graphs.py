@@ -12,7 +12,7 @@ from libs.streamtable_cli.tests.bench import Cli
 
 from streamtable import Avro, Count, Group, Input, Json, Long, OnError, Output, Persist, Stream, String, Table
 from streamtable.graph import Changes, Join, Lookup, Loop, Visit
-from streamtable_admin.graph_model import GraphModel, Node, NodeKind, model_of
+from streamtable_admin.graph_model import GraphModel, GraphNode, NodeKind, model_of
 from streamtable_admin.layout import Layout, lay_out, text_sizes
 from streamtable_cli.graphs import text_of
 from streamtable_cli.svg import svg_of
@@ -92,7 +92,7 @@ def test_a_picture_stands_alone_and_says_everything() -> None:
 
 
 def test_names_are_text_not_markup() -> None:
-    node = Node("n", NodeKind.GROUP, '<script>&"', "a<b")
+    node = GraphNode("n", NodeKind.GROUP, '<script>&"', "a<b")
     model = GraphModel({"n": node}, [])
     root = ET.fromstring(svg_of(model, laid_out(model)))
     assert '<script>&"' in {each.text for each in root.iter(f"{SVG}text")}

@@ -10,7 +10,7 @@ import pytest
 
 from streamtable.aggregate import Count, Sum
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.errors import HandlerFailed
 from streamtable.failpoint import COMMIT_STEPS
@@ -31,7 +31,7 @@ def each(ctx: Context[str, int], click: Any) -> None:
     ctx.emit(SEEN, ctx.key, str(click["id"]))
 
 
-def whole(batch: Batch[str, Any, int]) -> None:
+def whole(batch: BatchContext[str, Any, int]) -> None:
     rows = batch.get_many(batch.keys)
     for key, click in zip(batch.keys, batch.events, strict=True):
         if click.get("bad"):

@@ -33,7 +33,7 @@ from streamtable.errors import ConfigurationError, HandlerFailed
 from streamtable.flow import Flow, Tumbling
 from streamtable_testing import Tester
 from streamtable_testing.replay import Replay
-from streamtable_testing.topic import Record
+from streamtable_testing.topic import InMemoryMessage
 
 PARTITIONS = 3
 NOW = 1_700_000_000.0
@@ -165,7 +165,7 @@ def replayed(
     letters = {letter.origin for letter in tester.dead_letters(group)}
     dead = {(origin.topic, origin.partition, origin.offset) for origin in letters}
     lookups = {edge.table.name for edge in group.lookups}
-    found: list[tuple[str, int, Record]] = []
+    found: list[tuple[str, int, InMemoryMessage]] = []
     for topic in {*group.input_topics, *lookups}:
         for place, record in tester.kafka.records(topic):
             if place.partition == partition or topic in lookups:
@@ -236,7 +236,7 @@ def test_a_replay_stops_at_a_record_at_which_the_group_would_stop() -> None:
         ctx.fail(f"no {event}")
 
     replay = Replay(Group("strict", Input(ORDERS, fail)), partition=0, partitions=1, now=NOW)
-    replay.feed(ORDERS.name, [Record(7, b"k", b"1", (), 5, None)])
+    replay.feed(ORDERS.name, [InMemoryMessage(7, b"k", b"1", (), 5, None)])
     with pytest.raises(HandlerFailed, match="no 1") as raised:
         replay.finish()
     assert (raised.value.topic, raised.value.offset) == (ORDERS.name, 7)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from exactavro import columns
-from exactavro.columns import ColumnReader, Columns
+from exactavro.columns import AvroColumns, ColumnReader
 from streamtable import (
     Aggregate,
     Avro,
@@ -263,7 +263,7 @@ def test_the_comparison_notices_columns_that_take_a_malformed_record_for_a_good_
 ) -> None:
     read = ColumnReader.read
 
-    def too_sure(self: ColumnReader, messages: Sequence[bytes], max_bytes: int) -> Columns:
+    def too_sure(self: ColumnReader, messages: Sequence[bytes], max_bytes: int) -> AvroColumns:
         good = GOOD_ONE.value
         assert good is not None
         return read(self, [good if each == BAD_ONE.value else each for each in messages], max_bytes)

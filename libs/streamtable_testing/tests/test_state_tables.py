@@ -7,7 +7,7 @@ import pytest
 
 from streamtable.aggregate import Count
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.errors import GraphError, HandlerFailed, StateLost, StateMeaningChanged
 from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Group, Input, OnError, Output, Persist
@@ -35,7 +35,7 @@ def each(ctx: Context[str, int], word: str) -> None:
         ctx.fail("bad")
 
 
-def whole(batch: Batch[str, str, int]) -> None:
+def whole(batch: BatchContext[str, str, int]) -> None:
     lengths = batch.table(LENGTHS)
     rows = lengths.get_many(map(len, batch.events))
     for word in batch.events:
@@ -212,7 +212,7 @@ def test_a_long_range_can_be_changed_while_it_is_walked(tester: Tester) -> None:
 
 
 def test_aggregates_fold_into_a_state_by_raw_keys(tester: Tester) -> None:
-    def fold(batch: Batch[str, str, None]) -> None:
+    def fold(batch: BatchContext[str, str, None]) -> None:
         Count().fold(
             batch.table(LENGTHS).raw, [Long().encode(len(word)) for word in batch.events], batch.events
         )

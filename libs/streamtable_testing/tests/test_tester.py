@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamtable.codec.plain import Long, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -154,7 +154,7 @@ def test_a_dead_letter_is_dated_now_and_its_retry_is_handled_with_the_time_of_it
         if broken:
             raise ZeroDivisionError("as ordered")
 
-    def whole(records: Batch[str, str, int]) -> None:
+    def whole(records: BatchContext[str, str, int]) -> None:
         times.extend(records.timestamps_ms)
         if broken:
             raise ZeroDivisionError("as ordered")
@@ -184,7 +184,7 @@ def test_a_dead_letter_is_dated_now_and_its_retry_is_handled_with_the_time_of_it
 def test_events_emitted_together_come_in_one_batch(tester: Tester) -> None:
     sizes = []
 
-    def whole(records: Batch[str, str, int]) -> None:
+    def whole(records: BatchContext[str, str, int]) -> None:
         sizes.append(len(records.events))
 
     tester.run(Group("g", Input(EVENTS, batch=whole)))

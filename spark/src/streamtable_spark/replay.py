@@ -23,7 +23,7 @@ from streamtable_spark.graphs import codec_of, groups_of
 from streamtable_spark.programs import load
 from streamtable_spark.transforms.codecs import AvroCodec
 from streamtable_testing.replay import TABLE, Replay
-from streamtable_testing.topic import Record
+from streamtable_testing.topic import InMemoryMessage
 
 SCHEMA: Final = "name string, partition int, key binary, value binary"
 SUMMARY: Final = ""
@@ -220,13 +220,13 @@ class GroupReplay:
             replay.close()
 
 
-def _record(row: Any, names: Mapping[str, str]) -> Record:
+def _record(row: Any, names: Mapping[str, str]) -> InMemoryMessage:
     headers = [
         (name, _renamed(name, None if value is None else bytes(value), names))
         for name, value in row["headers"] or ()
     ]
     key, value = row["key"], row["value"]
-    return Record(
+    return InMemoryMessage(
         row["offset"],
         None if key is None else bytes(key),
         None if value is None else bytes(value),
@@ -243,8 +243,8 @@ def _renamed(header: str, value: bytes | None, names: Mapping[str, str]) -> byte
     return names[text].encode() if text in names else value
 
 
-def _at(record: Record, offset: int) -> Record:
-    return Record(
+def _at(record: InMemoryMessage, offset: int) -> InMemoryMessage:
+    return InMemoryMessage(
         offset, record.key(), record.value(), list(record.headers() or ()), record.timestamp()[1], None
     )
 

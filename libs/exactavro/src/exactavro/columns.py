@@ -1,6 +1,6 @@
 """Many messages of one schema at once, column by column: some ten times faster than one by one. Imports numpy.
 
-Only what is certain is decided here. A message that is anything but plain is named in `Columns.unsure`, and the caller
+Only what is certain is decided here. A message that is anything but plain is named in `AvroColumns.unsure`, and the caller
 reads it with a `Reader`, which knows what is wrong with it, or that nothing is. Values are made when they are asked
 for: who only counts messages pays for the checks alone.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from exactavro.schema import Schema
-from exactavro.vectors import Batch, Column, Field, field_of
+from exactavro.vectors import Column, Field, MessageBuffer, field_of
 
 _MESSAGE_BYTES_MAX: Final = 2**31
 _CHUNK: Final = 512
@@ -19,7 +19,7 @@ _Rows = Callable[[str, bytes, Iterable[tuple[Any, ...]]], list[Any]]
 _Make = Callable[[str | None], list[Any]]
 
 
-class Columns:
+class AvroColumns:
     """Messages that were checked.
 
     Attributes:
@@ -59,7 +59,7 @@ class ColumnReader:
             self._columns_of[name] = slice(first, first := first + field.columns)
         self._values_of = {name: _value_maker(field) for name, field in fields.items()}
 
-    def read(self, messages: Sequence[bytes], max_bytes: int) -> Columns:
+    def read(self, messages: Sequence[bytes], max_bytes: int) -> AvroColumns:
         """Check messages. It takes at most 10 times their bytes, and 24 bytes a field and 100 more for each message.
 
         Args:
@@ -71,7 +71,7 @@ class ColumnReader:
         if unsure.any():  # they cost no memory in each column then
             messages = [message for message, bad in zip(messages, unsure.tolist(), strict=True) if not bad]
             sizes = sizes[~unsure]
-        batch = Batch(messages, sizes)
+        batch = MessageBuffer(messages, sizes)
         position = batch.skip(self._prefix)
         columns: list[Column] = []
         for field in self._fields:
@@ -85,7 +85,7 @@ class ColumnReader:
         read = np.flatnonzero(~unsure)
         unsure[read] = batch.bad
         odd_texts = [(int(read[message]), self._texts[number], text) for message, number, text in odd]
-        return Columns(
+        return AvroColumns(
             np.flatnonzero(unsure).tolist(),
             lambda name: self._values(name, batch.data, columns, unsure.tolist(), odd_texts),
         )

@@ -18,7 +18,7 @@ Words = NDArray[np.uint64]
 Column = NDArray[Any]
 Rows = Ints | None
 """A selection of the messages of a batch; None for all."""
-Read = Callable[["Batch", Rows, Ints], tuple[list[Column], Ints]]
+Read = Callable[["MessageBuffer", Rows, Ints], tuple[list[Column], Ints]]
 """Reads one field of these messages at these positions; gives its columns, and the positions behind it."""
 
 _PADDING: Final = bytes(8)  # a word may be looked at where the data ends
@@ -31,7 +31,7 @@ _INT_BYTES: Final = 5
 _WORD: Final = 8
 
 
-class Batch:
+class MessageBuffer:
     """Messages one after the other in one buffer, and what is known of them so far.
 
     Attributes:
@@ -179,42 +179,42 @@ def field_of(node: Node) -> Field | None:
     return _PRIMITIVES.get(node["type"])
 
 
-def _read_null(_batch: Batch, _rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_null(_batch: MessageBuffer, _rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     return [], position
 
 
-def _read_boolean(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_boolean(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     byte = batch.bytes_at(position)
     batch.doubt(rows, byte > 1)
     return [byte == 1], batch.moved(rows, position, 1)
 
 
-def _read_long(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_long(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     number, _, end = batch.varints(rows, position)
     return [number], end
 
 
-def _read_int(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_int(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     number, size, end = batch.varints(rows, position)
     batch.doubt(rows, (number < -_INT_MAX) | (number >= _INT_MAX) | np.greater(size, _INT_BYTES))
     return [number], end
 
 
-def _read_float(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_float(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     return [batch.reals(position, 4)], batch.moved(rows, position, 4)
 
 
-def _read_double(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_double(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     return [batch.reals(position, 8)], batch.moved(rows, position, 8)
 
 
-def _read_bytes(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_bytes(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     size, _, start = batch.varints(rows, position)
     end = batch.moved(rows, start, size)
     return [start, end], end
 
 
-def _read_string(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+def _read_string(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
     size, _, start = batch.varints(rows, position)
     end = batch.moved(rows, start, size)
     batch.add_text(rows, start, end)
@@ -235,7 +235,7 @@ _PRIMITIVES: dict[str, Field] = {
 
 
 def _fixed(size: int) -> Field:
-    def read_fixed(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+    def read_fixed(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
         end = batch.moved(rows, position, size)
         return [position, end], end
 
@@ -243,7 +243,7 @@ def _fixed(size: int) -> Field:
 
 
 def _enum(symbols: Sequence[str]) -> Field:
-    def read_enum(batch: Batch, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+    def read_enum(batch: MessageBuffer, rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
         (index,), end = _read_int(batch, rows, position)
         batch.doubt(rows, (index < 0) | (index >= len(symbols)))
         return [index], end
@@ -259,7 +259,7 @@ def _optional(branches: list[Node]) -> Field | None:
         return None
     present = others[0] << 1
 
-    def read_optional(batch: Batch, _rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
+    def read_optional(batch: MessageBuffer, _rows: Rows, position: Ints) -> tuple[list[Column], Ints]:
         index = batch.bytes_at(position)
         batch.bad |= (index != 0) & (index != 2)  # noqa: PLR2004 - 1 as a varint
         position = batch.moved(None, position, 1)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from localkafka.broker import BrokerCluster
-from localkafka.errors import ConfigurationError, LocalKafkaError
+from localkafka.errors import LocalKafkaError, SetupError
 
 DEFAULT_DATA = Path("build/kafka")
 STOP_TIMEOUT_S = 30
@@ -37,14 +37,10 @@ def running(data_dir: Path) -> dict[Path, int]:
 def up(data_dir: Path, port: int, count: int, *, foreground: bool) -> None:
     """Start brokers and leave them running, or, in the foreground, wait for Ctrl-C."""
     if found := running(data_dir):
-        raise ConfigurationError(
-            f"already running on {data_dir} (process {', '.join(map(str, found.values()))})"
-        )
+        raise SetupError(f"already running on {data_dir} (process {', '.join(map(str, found.values()))})")
     formatted = len(list(data_dir.glob("*/logs/meta.properties")))
     if formatted not in (0, count):
-        raise ConfigurationError(
-            f"{data_dir} holds the data of {formatted} brokers, not {count}: wipe it first"
-        )
+        raise SetupError(f"{data_dir} holds the data of {formatted} brokers, not {count}: wipe it first")
     cluster = BrokerCluster(data_dir, count=count, port=port, detached=not foreground)
     signal.signal(signal.SIGTERM, _interrupt)
     stays = False

@@ -19,7 +19,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from localkafka.errors import ConfigurationError, Fatal
+from localkafka.errors import BrokerFailed, SetupError
 from localkafka.jars import class_archive, kafka_jars
 from localkafka.java import BRIEF, find_java
 from localkafka.process import Child, reserve_port
@@ -34,7 +34,7 @@ _PLAIN_PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"  # as in broker.pr
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class BrokerNode:
     """A broker that is also a controller: its number and its two ports."""
 
     node_id: int
@@ -58,8 +58,8 @@ class Listener:
 
 
 def server_properties(
-    node: Node,
-    quorum: Sequence[Node],
+    node: BrokerNode,
+    quorum: Sequence[BrokerNode],
     data_dir: Path,
     overrides: Mapping[str, str],
     security: Security | None = None,
@@ -134,18 +134,18 @@ class Broker:
         self._own_java_options = tuple(java_options)
         self._listeners = tuple(listeners)
         self._held: list[socket.socket] = []
-        self._quorum: Sequence[Node] = ()
+        self._quorum: Sequence[BrokerNode] = ()
         self._cluster_id = cluster_id(self.data_dir)
         self._child: Child | None = None
         self._log_start = 0
 
     @property
-    def node(self) -> Node:
+    def node(self) -> BrokerNode:
         """Its number and ports; they are reserved when first asked for."""
         if not self._held:
             self._held = [_reserve(self._port), _reserve(0)]
         port, controller_port = (held.getsockname()[1] for held in self._held)
-        return Node(self._node_id, port, controller_port)
+        return BrokerNode(self._node_id, port, controller_port)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -160,7 +160,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The id of the Java process. Raises `Fatal` when it was not started."""
+        """The id of the Java process. Raises `BrokerFailed` when it was not started."""
         return self._running().pid
 
     @property
@@ -172,13 +172,13 @@ class Broker:
         """Start it, formatting an empty data folder first, and wait until it answers.
 
         Raises:
-            ConfigurationError: the port is taken, or there are no jars or no Java to run it.
-            Fatal: it ended, or did not answer in `timeout` seconds; with the end of its log.
+            SetupError: the port is taken, or there are no jars or no Java to run it.
+            BrokerFailed: it ended, or did not answer in `timeout` seconds; with the end of its log.
         """
         self.launch(self._quorum or (self.node,), self._cluster_id)
         self.wait_ready(timeout)
 
-    def launch(self, quorum: Sequence[Node], of_cluster: str) -> None:
+    def launch(self, quorum: Sequence[BrokerNode], of_cluster: str) -> None:
         """Start its process, as one of these nodes, and return at once."""
         if self.running:
             return
@@ -226,7 +226,7 @@ class Broker:
                 self.kill()
                 state = f"did not answer in {timeout:.0f} s" if ended is None else f"ended with {ended}"
                 log = self.log_file.read_bytes()[self._log_start :]
-                raise Fatal(
+                raise BrokerFailed(
                     f"the broker on port {self.node.port} {state}:\n{log[-3000:].decode(errors='replace')}"
                 )
             time.sleep(0.05)
@@ -262,9 +262,11 @@ class Broker:
             self._child.signal_stop()
 
     def wipe(self) -> None:
-        """Delete its data. Raises `Fatal` while it runs."""
+        """Delete its data. Raises `BrokerFailed` while it runs."""
         if self.running:
-            raise Fatal(f"the broker on port {self.node.port} is running: stop it before its data is deleted")
+            raise BrokerFailed(
+                f"the broker on port {self.node.port} is running: stop it before its data is deleted"
+            )
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def close(self) -> None:
@@ -289,7 +291,7 @@ class Broker:
 
     def _running(self) -> Child:
         if self._child is None:
-            raise Fatal(f"the broker in {self.data_dir} is not running: start it first")
+            raise BrokerFailed(f"the broker in {self.data_dir} is not running: start it first")
         return self._child
 
     def _gone(self) -> None:
@@ -386,7 +388,7 @@ class BrokerCluster:
             broker.kill()
 
     def wipe(self) -> None:
-        """Delete the data of all. Raises `Fatal` while one runs."""
+        """Delete the data of all. Raises `BrokerFailed` while one runs."""
         for broker in self.brokers:
             broker.wipe()
 
@@ -428,7 +430,7 @@ def _reserve(port: int) -> socket.socket:
     try:
         return reserve_port(port)
     except OSError as error:
-        raise ConfigurationError(
+        raise SetupError(
             f"port {port} on 127.0.0.1 cannot be used ({error.strerror}): choose another, with --port"
         ) from error
 
@@ -438,6 +440,6 @@ def _format(command: Sequence[str]) -> None:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise Fatal(
+        raise BrokerFailed(
             f"the broker's data folder could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}"
         )

@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from localkafka.errors import ConfigurationError
+from localkafka.errors import SetupError
 
 PINS = files("localkafka") / "pins"
 
@@ -64,10 +64,10 @@ def run(command: list[str], *, env: dict[str, str] | None = None) -> None:
     )
     if done.returncode:
         said = (done.stdout + done.stderr)[-2000:].strip()
-        raise ConfigurationError(f"{' '.join(command[:5])} ... failed ({done.returncode}):\n{said}")
+        raise SetupError(f"{' '.join(command[:5])} ... failed ({done.returncode}):\n{said}")
 
 
 def _pip() -> list[str]:
     if find_spec("pip") is None:
-        raise ConfigurationError("neither uv nor pip is here to fetch a wheel with: install one of them")
+        raise SetupError("neither uv nor pip is here to fetch a wheel with: install one of them")
     return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localkafka.broker import Broker
 from localkafka.cache import cached
-from localkafka.errors import ConfigurationError, Fatal
+from localkafka.errors import BrokerFailed, SetupError
 from localkafka.jars import class_archive
 from localkafka.java import find_java
 
@@ -22,8 +22,8 @@ def make(archive: Path) -> None:
     """Run a broker for a moment, and let its Java write what it has loaded. One that cannot leaves no file.
 
     Raises:
-        ConfigurationError: there are no jars or no Java.
-        Fatal: the broker does not start.
+        SetupError: there are no jars or no Java.
+        BrokerFailed: the broker does not start.
     """
 
     def build(target: Path) -> None:
@@ -43,9 +43,9 @@ def main() -> None:
     try:
         archive = class_archive(find_java())
         make(archive)
-    except ConfigurationError as error:
+    except SetupError as error:
         sys.exit(str(error))
-    except Fatal as error:
+    except BrokerFailed as error:
         log.warning("Kafka's classes are not kept, as no broker starts here: %s", error)
     else:
         print(archive.parent)  # noqa: T201 - what this command is for

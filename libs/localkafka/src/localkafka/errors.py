@@ -5,13 +5,13 @@ class LocalKafkaError(Exception):
     """Base of all errors of this package."""
 
 
-class ConfigurationError(LocalKafkaError):
+class SetupError(LocalKafkaError):
     """Something that was asked for cannot be had: a port, Java, the jars. Ask for another, or install it."""
 
 
-class Fatal(LocalKafkaError):
+class BrokerFailed(LocalKafkaError):
     """The broker has ended, or does not do what brokers do: look at its log."""
 
 
-class RetryLater(LocalKafkaError):
+class BrokerNotReady(LocalKafkaError):
     """The broker takes longer than usual: ask again."""

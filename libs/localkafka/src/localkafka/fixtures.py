@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from localkafka.broker import Broker, BrokerCluster
-from localkafka.errors import RetryLater
+from localkafka.errors import BrokerNotReady
 from localkafka.security import Security
 from localkafka.waiting import Deadline
 
@@ -71,7 +71,7 @@ class Topics:
         deadline = Deadline(_ANSWER_SECONDS)
         while not done(self._known()):
             if deadline.passed():
-                raise RetryLater(
+                raise BrokerNotReady(
                     f"the broker has not taken over a change of its topics in {_ANSWER_SECONDS} s"
                 )
             time.sleep(0.02)

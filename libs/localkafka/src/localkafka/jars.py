@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localkafka.cache import PINS, cache_folder, cached, install_wheels, run
-from localkafka.errors import ConfigurationError
+from localkafka.errors import SetupError
 from localkafka.java import find_java, system_java
 
 KAFKA_VERSION = "4.3.1"
@@ -33,7 +33,7 @@ def kafka_jars() -> Path:
     """The folder that holds all jars of the broker and its tools, and nothing else.
 
     Raises:
-        ConfigurationError: they cannot be fetched, or are not what was pinned.
+        SetupError: they cannot be fetched, or are not what was pinned.
     """
     return maven_jars(f"kafka-{KAFKA_VERSION}", ROOTS, (PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
 
@@ -48,7 +48,7 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
         pinned: The output of `sha256sum` for all of them, with their paths in a Maven repository.
 
     Raises:
-        ConfigurationError: they cannot be fetched, or are not what was pinned.
+        SetupError: they cannot be fetched, or are not what was pinned.
     """
     return cached(name, lambda target: _build(name, roots, read_pins(pinned), target))
 
@@ -84,14 +84,14 @@ def read_pins(text: str) -> dict[str, str]:
 
 
 def verify(repository: Path, pins: Mapping[str, str], name: str) -> None:
-    """Compare a folder with the pins. Raises `ConfigurationError`, naming what is missing, added or different."""
+    """Compare a folder with the pins. Raises `SetupError`, naming what is missing, added or different."""
     found = {
         path.relative_to(repository).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in repository.rglob("*.jar")
     }
     wrong = sorted(path for path in {*found, *pins} if found.get(path) != pins.get(path))
     if wrong:
-        raise ConfigurationError(
+        raise SetupError(
             f"{len(wrong)} jars are not what {name}.sha256 pins, {', '.join(wrong[:3])} among them: "
             "look at the repository that Maven is set to, or renew the pins if the version was changed on purpose"
         )
@@ -132,7 +132,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         print(find_java(), kafka_jars(), sep="\n")  # noqa: T201 - what this command is for
-    except ConfigurationError as error:
+    except SetupError as error:
         sys.exit(str(error))
 
 

@@ -29,13 +29,13 @@ _LINGER_SECONDS: Final = 10.0  # so long the broker may take to answer a client 
 _SIZE: Final = struct.Struct(">i")
 
 
-class Wire:
+class WireProxy:
     """Passes on what clients and a broker say while it is entered, apart from what its plan says about each request.
 
     The broker gets a listener of its own for clients that come this way, and names this proxy's address to them. What
     brokers say to each other, and clients that use the broker's usual address, are not disturbed:
 
-        with Wire() as wire:
+        with WireProxy() as wire:
             broker = Broker(folder, listeners=[wire.listener])
             broker.start()
             Consumer({"bootstrap.servers": wire.bootstrap_servers, ...})
@@ -140,7 +140,7 @@ class _Connection:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: WireProxy,
         client_in: asyncio.StreamReader,
         client_out: asyncio.StreamWriter,
         broker_in: asyncio.StreamReader,

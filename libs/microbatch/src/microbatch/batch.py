@@ -61,7 +61,7 @@ class Record(Generic[K, E]):
         return self.raw.headers(self.index)
 
 
-class Emit(Protocol):
+class _Emit(Protocol):
     def __call__(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None: ...
@@ -70,7 +70,7 @@ class Emit(Protocol):
 class Send:
     """Sends records to the outputs. They are visible with the batch's commit, or never."""
 
-    def __init__(self, emit: Emit, flush: Callable[[], None]) -> None:
+    def __init__(self, emit: _Emit, flush: Callable[[], None]) -> None:
         self._emit = emit
         self._flush = flush
 

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from microbatch.store_settings import StoreSettings
-from microbatch.stores.port import Admin, Level, SweepDriver
+from microbatch.stores.port import Admin, Severity, SweepDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import SHORTEST_WAIT, sweep
 from streamtable.errors import ConfigurationError
@@ -29,7 +29,7 @@ Url = Annotated[
     ),
 ]
 Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Whose rows: the prefix of the group.")]
-_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+_COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 
 app = typer.Typer(no_args_is_help=True, help="Central stores of micro-batches: make, check and sweep them.")
 
@@ -75,7 +75,7 @@ def check(url: Url, tenant: Tenant = "streamtable-check", *, as_json: AsJson = F
                 for each in findings
             ),
         )
-    if any(each.level is Level.PROBLEM for each in findings):
+    if any(each.level is Severity.PROBLEM for each in findings):
         raise typer.Exit(1)
 
 

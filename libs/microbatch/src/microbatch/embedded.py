@@ -16,8 +16,7 @@ from microbatch.beginnings import Beginnings
 from microbatch.buffer import PoisonBisector, PoisonBisectors
 from microbatch.committed_state import decode as decode_committed_state
 from microbatch.metrics import BatchMetrics
-from microbatch.rows import StoredRows
-from microbatch.rows import Written as WrittenRows
+from microbatch.rows import BatchWrites, StoredRows
 from microbatch.stores.port import Row
 from microbatch.task import BatchTask, Done, Surroundings
 from streamtable.clock import Clock
@@ -98,7 +97,7 @@ class EmbeddedTask(BatchTask):
     def _stored_rows(self, services: TaskServices) -> StoredRows:
         return StoredRows(LocalRows(services.get), self.partition, None)
 
-    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> WrittenRows:
+    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:
         found = super()._rows_written(batch, stored, services)
         changed = {key: data for key, data in found.rows.items() if not stored.holds(key, data)}
         if changed and services.row_bytes_max is not None:

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from microbatch.stores.port import Driver, Fields, Found, SearchDriver, Written
+from microbatch.stores.port import Driver, Found, SearchDriver, VersionedFields, WriteResult
 from streamtable.tracing import UNTRACED, Tracer
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class MeteredDriver:
         self._metrics.store_retries.labels(self._group, "read").inc(len(found.failed))
         return found
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         return self._written(rows, lambda: self._driver.write(rows, number, timeout))
 
     def flush(self, timeout: float) -> None:
@@ -110,7 +110,7 @@ class MeteredDriver:
     def close(self) -> None:
         self._driver.close()
 
-    def _written(self, rows: Mapping[bytes, bytes | None], write: Callable[[], Written]) -> Written:
+    def _written(self, rows: Mapping[bytes, bytes | None], write: Callable[[], WriteResult]) -> WriteResult:
         written = self._timed("write", list(rows), write)
         size = sum(len(data or b"") for data in rows.values())
         self._metrics.store_bytes.labels(self._group, "write").inc(size)
@@ -147,8 +147,8 @@ class MeteredSearchDriver(MeteredDriver):
         rows: Mapping[bytes, bytes | None],
         number: int | None,
         timeout: float,
-        fields: Mapping[bytes, Fields],
-    ) -> Written:
+        fields: Mapping[bytes, VersionedFields],
+    ) -> WriteResult:
         return self._written(rows, lambda: self._searches.write_found_by(rows, number, timeout, fields))
 
 

@@ -16,10 +16,9 @@ from microbatch.tasks import BatchTasks
 from streamtable import Guarantee, Kafka, Settings
 from streamtable.app import local_stores
 from streamtable.clock import SystemClock
-from streamtable.engine.processor import GroupProcessor
-from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
+from streamtable.group_processor import GroupProcessor, ProcessorSettings
 from streamtable.observe import Metrics, progress_on
 from streamtable.ports import Log, Stores
 from streamtable.tracing import tracer_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from microbatch.stores.port import LONGEST_KEY, Fields, FieldValue, Row
+from microbatch.stores.port import LONGEST_KEY, FieldValue, Row, VersionedFields
 from microbatch.stores.versions import ABSENT, NOTHING, Head, Ledger, Version, replace
 from streamtable.errors import (
     DeserializationError,
@@ -210,15 +210,15 @@ class BatchRows(Generic[V]):
 
 
 @dataclass(frozen=True)
-class Written:
+class BatchWrites:
     """The rows that a batch writes to the store. `number` is None for plain rows."""
 
     rows: Mapping[bytes, bytes | None]
     number: int | None
-    fields: Mapping[bytes, Fields]
+    fields: Mapping[bytes, VersionedFields]
 
 
-def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> Written:
+def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> BatchWrites:
     """Return the rows to write for these changes. Rows that were put without being read are read first, in one round trip.
 
     Raises:
@@ -226,7 +226,7 @@ def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger 
         RetryLater: the store does not answer.
     """
     found: dict[bytes, bytes | None] = {}
-    fields: dict[bytes, Fields] = {}
+    fields: dict[bytes, VersionedFields] = {}
     changes = [(kind, kind.changes()) for kind in kinds]
     if ledger is not None:
         stored.read([key for _, changed in changes for key in changed])
@@ -242,5 +242,5 @@ def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger 
                     continue
                 found[key], before = cell.encode(), was.value
             if kind.searched:
-                fields[key] = Fields(found_by, kind.found_by(before))
-    return Written(found, None if ledger is None else write_id.number, fields)
+                fields[key] = VersionedFields(found_by, kind.found_by(before))
+    return BatchWrites(found, None if ledger is None else write_id.number, fields)

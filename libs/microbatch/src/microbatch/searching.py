@@ -14,7 +14,7 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import UNOWNED, CommittedState
 from streamtable.clock import Clock, SystemClock
 from streamtable.errors import RetryLater
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.types import TopicPartition
 
 V = TypeVar("V")
@@ -48,7 +48,7 @@ class Searcher(Generic[V]):
         self,
         group: MicroBatch,
         rows: Rows[V],
-        cluster: Cluster,
+        cluster: ClusterClient,
         driver: Driver,
         *,
         clock: Clock | None = None,

@@ -21,12 +21,11 @@ from microbatch.beginnings import Beginnings
 from microbatch.buffer import Buffer, Chunk, PoisonBisector
 from microbatch.committed_state import document
 from microbatch.metrics import BatchMetrics
-from microbatch.rows import StoredRows, Written, written
+from microbatch.rows import BatchWrites, StoredRows, written
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
-from streamtable.custom_task import AT_ONCE, Due, Outputs, Prepared, TaskServices
-from streamtable.custom_task import Written as WrittenAhead
+from streamtable.custom_task import AT_ONCE, CommitDue, Outputs, Prepared, TaskServices, Written
 from streamtable.deadletter import Origin
 from streamtable.errors import (
     ConfigurationError,
@@ -35,6 +34,7 @@ from streamtable.errors import (
     HandlerFailed,
     Migrated,
     OutcomeUnknown,
+    Rejected,
     RetryLater,
     RewindNeeded,
     SerializationError,
@@ -60,12 +60,8 @@ class _SmallerBatch(Exception):
     """The batch has failed, and a smaller one can be tried at once."""
 
 
-class Rejected(StreamtableError):
-    """`Batch.reject`: the handler refuses the record."""
-
-
 @dataclass(frozen=True)
-class Cut:
+class DecodedBatch:
     """A batch: what it was cut from, what of it is fit, and where reading goes on."""
 
     chunks: Sequence[Chunk]
@@ -77,8 +73,8 @@ class Cut:
 class Done:
     """A batch that was processed: what is to be written and committed."""
 
-    cut: Cut
-    written: Written
+    cut: DecodedBatch
+    written: BatchWrites
 
 
 @dataclass(frozen=True)
@@ -134,16 +130,18 @@ class BatchTask:
         """See `CustomTask.feed`."""
         self._buffer.add(records, arrived)
 
-    def due(self) -> Due | None:
+    def due(self) -> CommitDue | None:
         """See `CustomTask.due`."""
         if self._unproved:
-            return Due(AT_ONCE)
+            return CommitDue(AT_ONCE)
         if not len(self._buffer):
             return None
         if self._buffer.full or self._bisector.records_max is not None:
-            return Due(AT_ONCE)
+            return CommitDue(AT_ONCE)
         # What is `async` waits for its answers together with the other partitions; a plain function only holds them up.
-        return Due(self._buffer.first_arrival + self._group.limits.seconds, alone=not self._group.awaits)
+        return CommitDue(
+            self._buffer.first_arrival + self._group.limits.seconds, alone=not self._group.awaits
+        )
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 
@@ -162,7 +160,7 @@ class BatchTask:
         cut = self._cut(services)
         stored = self._stored_rows(services)
         if not cut.records:
-            return self._prepared(Done(cut, Written({}, None, {})))
+            return self._prepared(Done(cut, BatchWrites({}, None, {})))
         batch = Batch(
             self.partition,
             cut.records,
@@ -192,7 +190,7 @@ class BatchTask:
         return self._awaited(services, answer, cut, done)
 
     async def _awaited(
-        self, services: TaskServices, answer: Awaitable[None], cut: Cut, done: Callable[[], Done]
+        self, services: TaskServices, answer: Awaitable[None], cut: DecodedBatch, done: Callable[[], Done]
     ) -> Prepared:
         try:
             with self._blamed(cut, services.outputs), self._traced(cut):
@@ -214,7 +212,7 @@ class BatchTask:
     def _stored_rows(self, services: TaskServices) -> StoredRows:  # noqa: ARG002 - of embedded rows
         return StoredRows(self._server, self.partition, self._ledger)
 
-    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> Written:  # noqa: ARG002 - the same
+    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:  # noqa: ARG002 - the same
         """Return the rows that the batch writes to the store. Raises what `written` does."""
         return written(batch.used_rows, stored, self._ledger)
 
@@ -223,16 +221,18 @@ class BatchTask:
         assert self._around.store is not None, "rows are embedded"
         return self._around.store
 
-    def _cut(self, services: TaskServices) -> Cut:
+    def _cut(self, services: TaskServices) -> DecodedBatch:
         bounds = [each for each in (self._bisector.records_max, services.records_max) if each is not None]
         chunks = self._buffer.cut(min(bounds, default=None))
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
             ends = dict(services.passed)  # which may be beyond the last records
-        return Cut(chunks, self._decoded(chunks, services.outputs), {**self._committed_offsets, **ends})
+        return DecodedBatch(
+            chunks, self._decoded(chunks, services.outputs), {**self._committed_offsets, **ends}
+        )
 
     @contextmanager
-    def _blamed(self, cut: Cut, outputs: Outputs) -> Iterator[None]:
+    def _blamed(self, cut: DecodedBatch, outputs: Outputs) -> Iterator[None]:
         """Whatever is raised within becomes what the engine is to do about it."""
         try:
             yield
@@ -250,7 +250,7 @@ class BatchTask:
             raise failed from error
 
     @contextmanager
-    def _traced(self, cut: Cut) -> Iterator[None]:
+    def _traced(self, cut: DecodedBatch) -> Iterator[None]:
         """Within, the batch is processed."""
         with self._around.tracer.process(self._group.name, [chunk.records for chunk in cut.chunks]) as span:
             self._context = span.headers
@@ -312,7 +312,7 @@ class BatchTask:
             if index not in bad
         ]
 
-    def _failed(self, error: BaseException, cut: Cut) -> StreamtableError:
+    def _failed(self, error: BaseException, cut: DecodedBatch) -> StreamtableError:
         """Return the error to raise, after noting which records the bisector tries next."""
         self._around.metrics.failures.labels(self._group.name, type(error).__name__).inc()
         chunks, records = cut.chunks, cut.records
@@ -336,7 +336,7 @@ class BatchTask:
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
-    def write(self) -> WrittenAhead | None:
+    def write(self) -> Written | None:
         """Write the rows to the central store, under the number that the commit makes count."""
         done = self._done
         if done is not None:
@@ -350,7 +350,7 @@ class BatchTask:
             self._around.failpoint("rows-written")
         ledger = self._next_ledger()
         state = ledger.committed_state if ledger is not None else None
-        return WrittenAhead(document(state, self._committed_offsets), ahead=bool(rows) and ledger is not None)
+        return Written(document(state, self._committed_offsets), ahead=bool(rows) and ledger is not None)
 
     def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
         """Go on to the next batch. Returns False if the ledger's row could not be written."""

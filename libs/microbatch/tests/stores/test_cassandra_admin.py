@@ -8,7 +8,7 @@ import pytest
 
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.cassandra_admin import CassandraAdmin
-from microbatch.stores.port import Finding, Level
+from microbatch.stores.port import Severity, StoreFinding
 from streamtable.errors import ConfigurationError
 
 pytestmark = pytest.mark.broker
@@ -24,7 +24,7 @@ class Keyspace:
     def admin(self, replicas: Mapping[str, int] | None = None) -> CassandraAdmin:
         return CassandraAdmin(self.driver, replicas=replicas, forgets_after=100_000)
 
-    def found(self, replicas: Mapping[str, int] | None = None) -> dict[str, Finding]:
+    def found(self, replicas: Mapping[str, int] | None = None) -> dict[str, StoreFinding]:
         return {each.subject: each for each in self.admin(replicas).examine()}
 
 
@@ -46,10 +46,10 @@ def test_it_says_what_it_will_make_and_makes_that(keyspace: Keyspace) -> None:
     assert admin.plan() == []
     admin.create()
     found = keyspace.found({"datacenter1": 1})
-    assert {name for name, each in found.items() if each.level is not Level.OK} == {"replicas", "disk"}
-    assert found["replicas"].level is Level.WARNING
+    assert {name for name, each in found.items() if each.level is not Severity.OK} == {"replicas", "disk"}
+    assert found["replicas"].level is Severity.WARNING
     assert "commitlog_sync is periodic" in found["disk"].fact
-    assert keyspace.found({"datacenter1": 3})["replicas"].level is Level.PROBLEM
+    assert keyspace.found({"datacenter1": 3})["replicas"].level is Severity.PROBLEM
 
 
 def test_without_replicas_or_with_a_datacenter_that_there_is_not_nothing_is_made(keyspace: Keyspace) -> None:
@@ -57,7 +57,7 @@ def test_without_replicas_or_with_a_datacenter_that_there_is_not_nothing_is_made
         keyspace.admin().create()
     with pytest.raises(ConfigurationError, match="no datacenter dc9, but datacenter1"):
         keyspace.admin({"dc9": 3}).create()
-    assert keyspace.found()["table"].level is Level.PROBLEM
+    assert keyspace.found()["table"].level is Severity.PROBLEM
 
 
 def test_a_table_of_something_else_is_a_problem(keyspace: Keyspace) -> None:
@@ -73,9 +73,9 @@ def test_a_table_of_something_else_is_a_problem(keyspace: Keyspace) -> None:
     found = list(keyspace.admin().examine())
     levels = {(each.subject, each.level) for each in found}
     assert {
-        ("disk", Level.PROBLEM),
-        ("table", Level.PROBLEM),
-        ("deletions", Level.WARNING),
-        ("rows", Level.PROBLEM),
-        ("replicas", Level.WARNING),
+        ("disk", Severity.PROBLEM),
+        ("table", Severity.PROBLEM),
+        ("deletions", Severity.WARNING),
+        ("rows", Severity.PROBLEM),
+        ("replicas", Severity.WARNING),
     } <= levels

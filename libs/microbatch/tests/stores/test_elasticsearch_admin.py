@@ -9,7 +9,7 @@ from elasticsearch import Elasticsearch
 
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.elasticsearch_admin import ElasticsearchAdmin
-from microbatch.stores.port import Finding, Level
+from microbatch.stores.port import Severity, StoreFinding
 
 pytestmark = pytest.mark.broker
 FIELDS = {"url": "keyword", "text": "text"}
@@ -31,7 +31,7 @@ class Index:
             self.driver, shards=shards, replicas=replicas, refresh=refresh, fields=fields
         )
 
-    def found(self, **options: Any) -> dict[str, Finding]:
+    def found(self, **options: Any) -> dict[str, StoreFinding]:
         return {each.subject: each for each in self.admin(**options).examine()}
 
     def set(self, **settings: Any) -> None:
@@ -68,8 +68,8 @@ def test_it_says_what_it_will_make_and_makes_that(index: Index) -> None:
 def test_what_was_made_has_nothing_wrong_but_copies_that_were_not_asked_for(index: Index) -> None:
     index.admin().create()
     found = index.found()
-    assert {name for name, each in found.items() if each.level is not Level.OK} == {"replicas"}
-    assert found["replicas"].level is Level.WARNING
+    assert {name for name, each in found.items() if each.level is not Severity.OK} == {"replicas"}
+    assert found["replicas"].level is Severity.WARNING
 
 
 def test_fields_that_are_missing_are_found_and_added(index: Index) -> None:
@@ -78,18 +78,18 @@ def test_fields_that_are_missing_are_found_and_added(index: Index) -> None:
     (step,) = index.admin().plan()
     assert step.what == "fields"
     index.admin().create()
-    assert index.found()["mapping"].level is Level.OK
+    assert index.found()["mapping"].level is Severity.OK
     assert index.admin().plan() == ()
 
 
 def test_an_index_that_was_not_made_is_a_problem(index: Index) -> None:
-    assert index.found()["index"].level is Level.PROBLEM
+    assert index.found()["index"].level is Severity.PROBLEM
 
 
 def test_an_alias_of_two_indices_is_a_problem(index: Index) -> None:
     index.admin().create()
     index.client.indices.create(index=f"{index.alias}-2", aliases={index.alias: {}})
-    assert index.found()["index"].level is Level.PROBLEM
+    assert index.found()["index"].level is Severity.PROBLEM
 
 
 def test_a_mapping_that_guesses_or_differs_is_a_problem(index: Index) -> None:
@@ -107,19 +107,19 @@ def test_a_mapping_that_guesses_or_differs_is_a_problem(index: Index) -> None:
 def test_what_would_lose_acknowledged_rows_is_a_problem(index: Index) -> None:
     index.admin().create()
     index.set(translog__durability="async")
-    assert index.found()["disk"].level is Level.PROBLEM
-    assert index.found(replicas=1)["replicas"].level is Level.PROBLEM
+    assert index.found()["disk"].level is Severity.PROBLEM
+    assert index.found(replicas=1)["replicas"].level is Severity.PROBLEM
 
 
 def test_copies_that_have_no_node_are_warned_of(index: Index) -> None:
     index.admin(replicas=1).create()
     found = index.found(replicas=1)
-    assert (found["replicas"].level, found["shards"].level) == (Level.OK, Level.WARNING)
+    assert (found["replicas"].level, found["shards"].level) == (Severity.OK, Severity.WARNING)
 
 
 def test_an_index_that_cannot_be_written_or_searched_is_found(index: Index) -> None:
     index.admin().create()
     index.set(blocks__write=True, refresh_interval="-1")
     found = index.found()
-    assert (found["writes"].level, found["searches"].level) == (Level.PROBLEM, Level.WARNING)
+    assert (found["writes"].level, found["searches"].level) == (Severity.PROBLEM, Severity.WARNING)
     index.set(blocks__write=False)

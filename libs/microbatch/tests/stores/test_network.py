@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localstores.proxy import Answer, Cut, Delay, Drop, Fault, Proxy, http_answer
+from localstores.proxy import Delay, Drop, Fault, Proxy, StubResponse, TruncatedResponse, http_answer
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.port import Driver, Row
@@ -23,7 +23,7 @@ KINDS = [
     pytest.param("elasticsearch", marks=broker),
     pytest.param("cassandra", marks=broker),
 ]
-BUSY = Answer(
+BUSY = StubResponse(
     http_answer(
         429, b'{"error": {"type": "es_rejected_execution_exception", "reason": "busy"}}', "Retry-After: 1"
     )
@@ -63,7 +63,9 @@ def behind(request: pytest.FixtureRequest, server_of: Callable[[str], Any], tena
 
 @pytest.mark.parametrize("behind", KINDS, indirect=True)
 @pytest.mark.parametrize(
-    "fault", [Drop(), Cut(0), Cut(7)], ids=["dropped", "no answer", "7 bytes of an answer"]
+    "fault",
+    [Drop(), TruncatedResponse(0), TruncatedResponse(7)],
+    ids=["dropped", "no answer", "7 bytes of an answer"],
 )
 def test_a_call_goes_on_when_a_connection_breaks(behind: Behind, fault: Fault) -> None:
     rows: dict[bytes, bytes | None] = {b"%d" % at: b"v%d" % at for at in range(300)}
@@ -80,7 +82,7 @@ def test_an_answer_cut_anywhere_is_no_answer(behind: Behind) -> None:
     rows: dict[bytes, bytes | None] = {b"a": b"1" * 40, b"b": b"2" * 40}
     behind.store.put_many(rows, 1)
     for keep in range(0, 150, 7):
-        behind.proxy.next(Cut(keep))
+        behind.proxy.next(TruncatedResponse(keep))
         assert behind.store.get_many(rows) == {key: Row(1, data or b"") for key, data in rows.items()}
 
 
@@ -124,7 +126,7 @@ def test_too_many_requests_for_too_long_are_an_error_that_says_so(behind: Behind
 def test_only_the_rows_that_were_rejected_are_written_again(behind: Behind) -> None:
     busy = {"type": "es_rejected_execution_exception", "reason": "busy"}
     items = [{"index": {"_id": "a", "status": 200}}, {"index": {"_id": "b", "status": 429, "error": busy}}]
-    behind.proxy.next(Answer(http_answer(200, json.dumps({"errors": True, "items": items}).encode())))
+    behind.proxy.next(StubResponse(http_answer(200, json.dumps({"errors": True, "items": items}).encode())))
     behind.store.put_many({b"a": b"1", b"b": b"2"}, 1)
     sent = b"".join(behind.proxy.requests[1:])
     assert b"YQ==" not in sent  # a
@@ -136,7 +138,9 @@ def test_only_the_rows_that_were_rejected_are_written_again(behind: Behind) -> N
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
 def test_a_gateways_error_page_is_asked_again(behind: Behind) -> None:
     page = b"<html>Bad Gateway</html>"
-    behind.proxy.next(Answer(http_answer(502, page, kind="text/html")), Answer(http_answer(503, b"")))
+    behind.proxy.next(
+        StubResponse(http_answer(502, page, kind="text/html")), StubResponse(http_answer(503, b""))
+    )
     behind.store.put_many({b"a": b"1"}, 1)
     assert behind.store.get(b"a") == Row(1, b"1")
 
@@ -146,7 +150,7 @@ def test_a_gateways_error_page_is_asked_again(behind: Behind) -> None:
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_login_is_not_asked_again(behind: Behind, status: int) -> None:
     body = b'{"error": {"type": "security_exception", "reason": "no"}}'
-    behind.proxy.next(Answer(http_answer(status, body)))
+    behind.proxy.next(StubResponse(http_answer(status, body)))
     with pytest.raises(ConfigurationError, match="security_exception: no"):
         behind.store.put_many({b"a": b"1"}, 1)
     assert len(behind.proxy.requests) == 1
@@ -156,7 +160,7 @@ def test_a_refused_login_is_not_asked_again(behind: Behind, status: int) -> None
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
 def test_half_a_document_that_claims_to_be_whole_is_asked_again(behind: Behind) -> None:
     behind.store.put_many({b"a": b"1"}, 1)
-    behind.proxy.next(Answer(http_answer(200, b'{"docs": [{"_id')))
+    behind.proxy.next(StubResponse(http_answer(200, b'{"docs": [{"_id')))
     assert behind.store.get(b"a") == Row(1, b"1")
 
 
@@ -175,7 +179,7 @@ def test_an_answer_of_elasticsearch_that_is_cut_is_asked_again_wherever_it_is_cu
     body = b'{"docs": [{"_index": "a", "_id": "t:YQ==", "found": false}]}'
     whole = http_answer(200, body, kind="application/vnd.elasticsearch+json;compatible-with=9")
     with socket.create_server(("127.0.0.1", 0)) as unused, Proxy(unused.getsockname()[1]) as proxy:
-        proxy.next(Answer(whole[:keep]), Answer(whole))
+        proxy.next(StubResponse(whole[:keep]), StubResponse(whole))
         driver = ElasticsearchDriver(f"http://127.0.0.1:{proxy.port}", alias="a", tenant="t")
         assert RemoteStore(driver, deadline=60, attempt=20).get(b"a") is None
         assert not proxy.faults

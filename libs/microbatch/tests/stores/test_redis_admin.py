@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from localstores.redis import RedisServer
-from microbatch.stores.port import Level
+from microbatch.stores.port import Severity
 from microbatch.stores.redis import RedisDriver
 from microbatch.stores.redis_admin import RedisAdmin
 from streamtable.errors import ConfigurationError
@@ -38,7 +38,7 @@ def ask(server: RedisServer, *command: str) -> Any:
         return client.execute_command(*command)
 
 
-def levels(server: RedisServer, *, replicas: int = 0) -> dict[str, Level]:
+def levels(server: RedisServer, *, replicas: int = 0) -> dict[str, Severity]:
     driver = RedisDriver(server.url, tenant="t")
     try:
         return {each.subject: each.level for each in RedisAdmin(driver, replicas=replicas).examine()}
@@ -48,7 +48,7 @@ def levels(server: RedisServer, *, replicas: int = 0) -> dict[str, Level]:
 
 def test_a_server_that_writes_each_row_to_its_disk_has_nothing_wrong(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "always")
-    assert set(levels(server).values()) == {Level.OK}
+    assert set(levels(server).values()) == {Severity.OK}
 
 
 def test_there_is_nothing_to_make(start: Start) -> None:
@@ -59,19 +59,19 @@ def test_there_is_nothing_to_make(start: Start) -> None:
 
 def test_eviction_is_a_problem_once_there_is_a_limit(start: Start) -> None:
     server = start("--maxmemory-policy", "allkeys-lru")
-    assert levels(server)["memory"] is Level.OK
+    assert levels(server)["memory"] is Severity.OK
     ask(server, "CONFIG", "SET", "maxmemory", "50mb")
-    assert levels(server)["memory"] is Level.PROBLEM
+    assert levels(server)["memory"] is Severity.PROBLEM
     ask(server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-    assert levels(server)["memory"] is Level.OK
+    assert levels(server)["memory"] is Severity.OK
 
 
 def test_a_crash_that_loses_acknowledged_rows_is_warned_of(start: Start) -> None:
-    assert levels(start())["disk"] is Level.WARNING
+    assert levels(start())["disk"] is Severity.WARNING
     server = start("--appendonly", "yes", "--appendfsync", "everysec")
-    assert levels(server)["disk"] is Level.WARNING
+    assert levels(server)["disk"] is Severity.WARNING
     ask(server, "CONFIG", "SET", "appendfsync", "always")
-    assert levels(server)["disk"] is Level.OK
+    assert levels(server)["disk"] is Severity.OK
 
 
 def test_a_user_without_access_to_the_settings_gets_a_finding_that_says_so(start: Start) -> None:
@@ -89,15 +89,15 @@ def test_a_user_without_access_to_the_settings_gets_a_finding_that_says_so(start
 
 def test_replicas_are_as_many_as_writes_wait_for_or_it_is_said(start: Start) -> None:
     primary, replica = start(), start()
-    assert levels(primary, replicas=1)["replicas"] is Level.PROBLEM
+    assert levels(primary, replicas=1)["replicas"] is Severity.PROBLEM
     ask(replica, "REPLICAOF", "127.0.0.1", str(primary.port))
     until = time.monotonic() + 60
-    while levels(primary, replicas=1)["replicas"] is Level.PROBLEM:
+    while levels(primary, replicas=1)["replicas"] is Severity.PROBLEM:
         assert time.monotonic() < until
         time.sleep(0.1)
-    assert levels(primary, replicas=1)["replicas"] is Level.OK
-    assert levels(primary)["replicas"] is Level.WARNING
-    assert levels(replica)["role"] is Level.PROBLEM
+    assert levels(primary, replicas=1)["replicas"] is Severity.OK
+    assert levels(primary)["replicas"] is Severity.WARNING
+    assert levels(replica)["role"] is Severity.PROBLEM
 
 
 def low_port() -> int:
@@ -114,5 +114,5 @@ def low_port() -> int:
 def test_a_node_of_a_cluster_is_a_problem(start: Start) -> None:
     driver = RedisDriver(start("--cluster-enabled", "yes", port=low_port()).url, tenant="t")
     examination = RedisAdmin(driver, replicas=0).examine()
-    assert next(each for each in examination if each.subject == "cluster").level is Level.PROBLEM
+    assert next(each for each in examination if each.subject == "cluster").level is Severity.PROBLEM
     driver.close()

@@ -10,7 +10,7 @@ from elasticsearch import Elasticsearch
 
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.memory import MemoryDriver
-from microbatch.stores.port import Fields, FieldValue
+from microbatch.stores.port import FieldValue, VersionedFields
 from microbatch.stores.search import Hit, ledgers_from, search
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import (
@@ -63,7 +63,7 @@ class Group:
             cell = replace(before, self.ledger.next_write_id, value, 0)
             if cell is not None:
                 cells[key] = cell.encode()
-                fields[key] = Fields(fields_of(value), fields_of(before.value))
+                fields[key] = VersionedFields(fields_of(value), fields_of(before.value))
         self.store.put_many(cells, self.ledger.next_write_id.number, fields)
 
     def commit(self) -> None:
@@ -174,7 +174,7 @@ def test_a_field_that_was_not_declared_stops_the_write(group: Group) -> None:
     cell = replace(ABSENT, WriteId(1, 1), b"x", 0)
     assert cell is not None
     with pytest.raises(ConfigurationError, match="strict_dynamic_mapping"):
-        group.store.put_many({b"a": cell.encode()}, 1, {b"a": Fields({"undeclared": 1}, None)})
+        group.store.put_many({b"a": cell.encode()}, 1, {b"a": VersionedFields({"undeclared": 1}, None)})
 
 
 @broker

@@ -17,7 +17,7 @@ from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.committed_state import document
 from microbatch.searching import Match, Searcher
 from microbatch.stores.elasticsearch import ElasticsearchDriver
-from microbatch.stores.port import Fields
+from microbatch.stores.port import VersionedFields
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import ABSENT, CommittedState, Ledger, WriteId, ledger_key, replace
 from streamtable import Emitter, Kafka, Long, Stream, String
@@ -111,7 +111,7 @@ def write(driver: ElasticsearchDriver, partition: int, write_id: WriteId, key: s
     cell = replace(ABSENT, write_id, text.encode(), partition)
     assert cell is not None
     raw = PAGES.key(key)
-    store.put_many({raw: cell.encode()}, write_id.number, {raw: Fields({"text": text}, None)})
+    store.put_many({raw: cell.encode()}, write_id.number, {raw: VersionedFields({"text": text}, None)})
     store.put_many(
         {ledger_key(partition): Ledger(write_id.epoch, {}).encode()}, WriteId(write_id.epoch, 0).number
     )

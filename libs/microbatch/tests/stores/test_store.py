@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from microbatch.stores.port import LARGEST_NUMBER, Fields, Found, Row, Written
+from microbatch.stores.port import LARGEST_NUMBER, Found, Row, VersionedFields, WriteResult
 from microbatch.stores.store import RemoteStore
 from streamtable.errors import ConfigurationError, Migrated, RetryKeys, RetryLater
 from streamtable_testing.clock import VirtualClock
@@ -13,12 +13,12 @@ from streamtable_testing.clock import VirtualClock
 class Scripted:
     """A driver that returns the given answers, one for each attempt, and records the requests."""
 
-    def __init__(self, *answers: Found | Written | Exception) -> None:
-        self.answers: Iterator[Found | Written | Exception] = iter(answers)
+    def __init__(self, *answers: Found | WriteResult | Exception) -> None:
+        self.answers: Iterator[Found | WriteResult | Exception] = iter(answers)
         self.asked: list[tuple[list[bytes], float]] = []
         self.closed = False
 
-    def _answer(self, keys: Sequence[bytes], timeout: float) -> Found | Written:
+    def _answer(self, keys: Sequence[bytes], timeout: float) -> Found | WriteResult:
         self.asked.append((list(keys), timeout))
         answer = next(self.answers)
         if isinstance(answer, Exception):
@@ -30,9 +30,9 @@ class Scripted:
         assert isinstance(answer, Found)
         return answer
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         answer = self._answer(list(rows), timeout)
-        assert isinstance(answer, Written)
+        assert isinstance(answer, WriteResult)
         return answer
 
     def flush(self, timeout: float) -> None:
@@ -50,7 +50,7 @@ AB: dict[bytes, bytes | None] = {b"a": b"1", b"b": b"2"}
 
 
 def test_only_the_keys_that_failed_are_written_again() -> None:
-    driver = Scripted(Written({b"b": "busy"}), Written())
+    driver = Scripted(WriteResult({b"b": "busy"}), WriteResult())
     store_of(driver).put_many(AB, 1)
     assert [keys for keys, _ in driver.asked] == [[b"a", b"b"], [b"b"]]
 
@@ -62,13 +62,13 @@ def test_only_the_keys_that_failed_are_read_again() -> None:
 
 
 def test_when_nothing_is_known_all_are_written_again() -> None:
-    driver = Scripted(RetryLater("away"), Written())
+    driver = Scripted(RetryLater("away"), WriteResult())
     store_of(driver).put_many(AB, 1)
     assert [keys for keys, _ in driver.asked] == [[b"a", b"b"], [b"a", b"b"]]
 
 
 def test_the_error_at_the_deadline_names_the_keys_the_time_and_the_last_reason() -> None:
-    driver = Scripted(Written({b"b": "first"}), *[RetryLater("away")] * 100)
+    driver = Scripted(WriteResult({b"b": "first"}), *[RetryLater("away")] * 100)
     with pytest.raises(
         RetryKeys, match="writing 1 of 2 rows failed for 5 s, b'b' among them: away"
     ) as failed:
@@ -89,7 +89,7 @@ def test_pauses_grow_and_no_attempt_is_longer_than_what_is_left() -> None:
 
 
 def test_a_refused_row_ends_the_call_at_once() -> None:
-    driver = Scripted(Written({b"b": "busy"}, frozenset({b"a"})))
+    driver = Scripted(WriteResult({b"b": "busy"}, frozenset({b"a"})))
     with pytest.raises(Migrated, match="1 rows have a higher number than 7, b'a' among them"):
         store_of(driver).put_many(AB, 7)
 
@@ -117,7 +117,7 @@ def test_a_key_that_is_named_twice_is_asked_for_once() -> None:
 
 
 def test_a_flush_is_repeated_too() -> None:
-    driver = Scripted(RetryLater("away"), Written())
+    driver = Scripted(RetryLater("away"), WriteResult())
     store_of(driver).flush()
     assert len(driver.asked) == 2
 
@@ -130,18 +130,18 @@ class Searchable(Scripted):
         rows: Mapping[bytes, bytes | None],
         number: int | None,
         timeout: float,
-        fields: Mapping[bytes, Fields],
-    ) -> Written:
+        fields: Mapping[bytes, VersionedFields],
+    ) -> WriteResult:
         self.fields = fields
         return self.write(rows, number, timeout)
 
 
 def test_fields_go_to_a_driver_that_can_search_and_others_do_without() -> None:
-    fields = {b"a": Fields({"text": "new"}, None)}
-    driver = Searchable(Written({b"a": "busy"}), Written())
+    fields = {b"a": VersionedFields({"text": "new"}, None)}
+    driver = Searchable(WriteResult({b"a": "busy"}), WriteResult())
     store_of(driver).put_many(AB, 1, fields)
     assert driver.fields == fields
-    store_of(Scripted(Written())).put_many(AB, 1, fields)
+    store_of(Scripted(WriteResult())).put_many(AB, 1, fields)
 
 
 @pytest.mark.parametrize("number", [0, -1, LARGEST_NUMBER + 1])

@@ -1,16 +1,16 @@
 from servicekit.auth.proxies import TrustedProxies, networks_of
-from servicekit.grpc.connections import CALL_CREDIT_SECONDS, NO_CALL, TOO_MANY, Connections
+from servicekit.grpc.connections import CALL_CREDIT_SECONDS, NO_CALL, TOO_MANY, GrpcConnections
 from servicekit.grpc.peers import PeerAddress
 
 A, B, C, D = (PeerAddress("10.0.0.1", port) for port in range(1, 5))
 OTHER = PeerAddress("10.0.0.2", 1)
 
 
-def connections(limit: int = 10, per_peer: int = 10, first_call_seconds: float = 5.0) -> Connections:
-    return Connections(limit, per_peer, first_call_seconds)
+def connections(limit: int = 10, per_peer: int = 10, first_call_seconds: float = 5.0) -> GrpcConnections:
+    return GrpcConnections(limit, per_peer, first_call_seconds)
 
 
-def call(over: Connections, address: PeerAddress, now: float) -> None:
+def call(over: GrpcConnections, address: PeerAddress, now: float) -> None:
     with over.call(address, now):
         pass
 
@@ -78,6 +78,6 @@ def test_a_network_of_ipv6_counts_as_one_peer_and_a_mapped_address_as_ipv4() -> 
 
 
 def test_a_trusted_proxy_may_have_any_number_of_connections_but_no_more_than_all_may() -> None:
-    known = Connections(3, 1, 5.0, TrustedProxies(networks_of("10.0.0.1")))
+    known = GrpcConnections(3, 1, 5.0, TrustedProxies(networks_of("10.0.0.1")))
     assert known.review([A, B, C], 0) == {}
     assert known.review([A, B, C, OTHER], 1) == {A: TOO_MANY}

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from servicekit.grpc.connections import TOO_MANY, Connections
+from servicekit.grpc.connections import TOO_MANY, GrpcConnections
 from servicekit.grpc.peers import PeerAddress
 from servicekit.grpc.sockets import ConnectionSweeper, ServerSockets
 
@@ -88,7 +88,7 @@ def test_what_is_no_longer_open_is_not_closed_again(listener: Listener) -> None:
 
 def test_a_sweep_closes_the_idlest_of_too_many_and_counts_it(listener: Listener) -> None:
     dropped: list[str] = []
-    known = Connections(1, 1, 60.0)
+    known = GrpcConnections(1, 1, 60.0)
     sweeper = ConnectionSweeper(listener.port, known, dropped.append)
     first, _, _ = listener.connect("127.0.0.1")
     sweeper.sweep()

@@ -3,7 +3,7 @@
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.errors import UnreadableRow
@@ -29,7 +29,7 @@ from streamtable.state import State, StateTable
 from streamtable.timer import Timer, Timers
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
-from streamtable.views.rows import OnUnreadable, RowIterator, Rows
+from streamtable.views.rows import OnUnreadable, RowIterator, RowList
 from streamtable.views.view import Answer, Position, Snapshot, View
 from streamtable.views.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
 
@@ -40,7 +40,7 @@ __all__ = [
     "App",
     "Avro",
     "BadToken",
-    "Batch",
+    "BatchContext",
     "Bytes",
     "Change",
     "Changes",
@@ -76,7 +76,7 @@ __all__ = [
     "ProcessorOptions",
     "RowChange",
     "RowIterator",
-    "Rows",
+    "RowList",
     "Settings",
     "SingleObject",
     "Snapshot",

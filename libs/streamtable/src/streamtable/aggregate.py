@@ -10,11 +10,11 @@ V = TypeVar("V")
 N = TypeVar("N", int, float)
 
 
-class Rows(Protocol[V]):
-    """What an aggregate sees of its table: rows by encoded key. `table.WorkingTable` is one."""
+class AggregateRows(Protocol[V]):
+    """The rows of a table by encoded key, as an aggregate sees them. See `tables.working_table.WorkingTable`."""
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
-        """The rows of these keys among others, None where there is none; what is put there for these is written.
+        """Return rows by key, these loaded (None where there is none) and marked as changed.
 
         Raises:
             WrongPartition: A key belongs to another partition than the records.
@@ -26,15 +26,15 @@ class Aggregate(ABC, Generic[E_contra, V]):
     """A fold over the events of a key."""
 
     @abstractmethod
-    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
-        """Apply `events[i]` to the row of `keys[i]`, in order. Raising undoes the batch."""
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+        """Apply `events[i]` to the row of `keys[i]`, in order. An exception undoes the batch."""
 
 
 @dataclass(frozen=True)
 class Count(Aggregate[Any, int]):
-    """The number of events of each key."""
+    """Counts the events of each key."""
 
-    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
+    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
         counts = rows.changing(keys)
         for key in keys:
             counts[key] = (counts[key] or 0) + 1
@@ -42,22 +42,22 @@ class Count(Aggregate[Any, int]):
 
 @dataclass(frozen=True)
 class Last(Aggregate[V, V]):
-    """The last event of each key: a stream seen as a table."""
+    """Keeps the last event of each key: a stream as a table."""
 
-    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
         rows.changing(keys).update(zip(keys, events, strict=True))
 
 
 @dataclass(frozen=True)
 class _Reduce(Aggregate[E_contra, N]):
-    """Combine the number that `of` takes from each event with the row."""
+    """Combines the number that `of` takes from each event with the row."""
 
     of: Callable[[E_contra], N]
 
     @abstractmethod
     def combine(self, row: N, number: N) -> N: ...
 
-    def fold(self, rows: Rows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+    def fold(self, rows: AggregateRows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         of, combine, now = self.of, self.combine, rows.changing(keys)
         for key, event in zip(keys, events, strict=True):
             number, row = of(event), now[key]
@@ -65,21 +65,21 @@ class _Reduce(Aggregate[E_contra, N]):
 
 
 class Sum(_Reduce[E_contra, N]):
-    """The sum of a number of each event: `Sum(lambda sale: sale["cents"])`."""
+    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`."""
 
     def combine(self, row: N, number: N) -> N:
         return row + number
 
 
 class Min(_Reduce[E_contra, N]):
-    """The least of a number of each event."""
+    """Keeps the least of a number of each event."""
 
     def combine(self, row: N, number: N) -> N:
         return min(row, number)
 
 
 class Max(_Reduce[E_contra, N]):
-    """The greatest of a number of each event."""
+    """Keeps the greatest of a number of each event."""
 
     def combine(self, row: N, number: N) -> N:
         return max(row, number)

@@ -1,4 +1,4 @@
-"""The library put together: the core with the real Kafka, RocksDB and clock. The only module that knows them all."""
+"""The library assembled: the core with the real Kafka, RocksDB and clock. Only this module knows them all."""
 
 import os
 import socket
@@ -50,7 +50,7 @@ class Processor(Protocol):
         ...
 
     def run(self) -> None:
-        """Work until `stop` is called. What was handled by then is committed.
+        """Work until `stop` is called. Everything that was handled by then is committed.
 
         In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
 
@@ -61,22 +61,22 @@ class Processor(Protocol):
         ...
 
     def stop(self) -> None:
-        """Let `run` end after the step it is in. Any thread, or a signal handler."""
+        """Let `run` return after the current step. May be called by any thread or a signal handler."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Whether it has joined, all assigned partitions are at work and make progress, and Kafka answers."""
+        """Whether it has joined, all assigned partitions have tasks that make progress, and Kafka answers."""
         ...
 
     @property
     def not_ready(self) -> str:
-        """Why the processor is not ready, for people; empty if it is."""
+        """Why the processor is not ready; empty if it is."""
         ...
 
     @property
     def recovering(self) -> Mapping[int, int]:
-        """Changelog offsets still to read before a task starts, by partition."""
+        """The number of changelog offsets still to read before a task starts, by partition."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class Processor(Protocol):
 
 
 class ProcessorOptions(TypedDict, total=False):
-    """How a processor works, where that differs from the App's settings.
+    """The options of a processor that differ from the App's settings.
 
     Attributes:
         instance_id: Names this process among the group's; the host name unless given.
@@ -168,7 +168,7 @@ class App:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Make an App as the environment's settings (`STREAMTABLE_...`) say. Raises `ConfigurationError`."""
+        """Return an App with the settings of the environment (`STREAMTABLE_...`). Raises `ConfigurationError`."""
         return cls.from_settings(
             Settings.from_environment(os.environ if environment is None else environment)
         )
@@ -177,7 +177,7 @@ class App:
     def from_settings(
         cls, settings: Settings, *, kafka: Log | None = None, metrics: Metrics | None = None
     ) -> Self:
-        """Make an App as these settings say; `kafka` only if theirs is there already."""
+        """Return an App with these settings; `kafka` only if it has been made from them already."""
         options: ProcessorOptions = {
             "instance_id": settings.instance_id,
             "guarantee": Guarantee(settings.guarantee),
@@ -205,7 +205,7 @@ class App:
 
     @staticmethod
     def run_all(processors: Sequence[Processor]) -> None:
-        """Run processors side by side until one of them ends, or SIGTERM or SIGINT comes; then all are stopped.
+        """Run processors concurrently until one of them ends, or SIGTERM or SIGINT comes; then all are stopped.
 
         Raises:
             StreamtableError: What the first of them has raised, as `Processor.run`.
@@ -216,7 +216,7 @@ class App:
             run_together(processors)
 
     def processor(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> Processor:
-        """Return a processor of a group, not running yet: one that another thread can stop and ask how it is."""
+        """Return a processor of a group that is not running yet, to be run, stopped and observed by any thread."""
         given = cast("dict[str, Any]", {**self._options, **options})
         failpoint = given.pop("failpoint", None)
         given.setdefault("instance_id", socket.gethostname())
@@ -245,7 +245,7 @@ class App:
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:
-        """Create the topics that these groups and flows need and that are not there, unreplicated: for development.
+        """Create the missing topics of these groups and flows, with replication factor 1: for development.
 
         In production topics are declared in `topics.yaml` and created by `streamtable topics apply`, since partitions
         and replication are decisions.
@@ -280,7 +280,7 @@ class App:
     # ---- tables and streams ----------------------------------------------------------------------------------------
 
     def view(self, table: Table[K, V]) -> View[K, V]:
-        """Return the view of a table, which follows it from now on, until the view or the App is closed.
+        """Return the view of a table, which follows the table until the view or the App is closed.
 
         For the same table it is always the same view. Views fail separately: an error that stops one for good leaves
         the others at work.
@@ -304,7 +304,7 @@ class App:
         return cast("View[K, V]", found)
 
     def emitter(self, stream: Stream[K, V], *, delivery_timeout: float = 120.0) -> Emitter[K, V]:
-        """Return an emitter of a stream. `delivery_timeout`: seconds after which a record without an answer fails."""
+        """Return an emitter of a stream. `delivery_timeout`: the seconds after which an unacknowledged record fails."""
         return Emitter(stream, self.kafka, delivery_timeout=delivery_timeout)
 
     def close(self) -> None:
@@ -333,7 +333,7 @@ class App:
 
 
 def local_stores(folder: Path | None, memory_bytes: int = 64 << 20) -> Stores:
-    """Return stores in RocksDB below a folder; None: in memory, for a group that keeps no tables here."""
+    """Return stores in RocksDB below a folder, or in memory if there is none and the group keeps no tables here."""
     if folder is None:
         return MemoryStores()
     from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only

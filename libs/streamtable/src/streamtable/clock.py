@@ -1,4 +1,4 @@
-"""The clock as an argument: code that reads the time is given a clock, so that tests can move it by hand."""
+"""The clock as an argument, so that tests control the time."""
 
 import time
 from typing import Protocol
@@ -6,20 +6,20 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall time: seconds since 1970. It can jump."""
+        """Return the wall-clock time in seconds since 1970. It can jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment of the past. It never goes back: for durations and deadlines."""
+        """Return the seconds since an arbitrary moment. It never decreases: for durations and deadlines."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for so many seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's."""
+    """The clock of the machine."""
 
     def now(self) -> float:
         return time.time()

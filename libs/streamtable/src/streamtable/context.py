@@ -1,4 +1,4 @@
-"""What user code sees: `Context` for one record, `Batch` for consecutive ones.
+"""What handlers are given: `Context` for one record, `Batch` for consecutive ones.
 
 Both are made once per partition and moved along, so a record costs no object. Keep no reference to them.
 """
@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
-from streamtable.errors import GraphError, StreamtableError
-from streamtable.handler_services import HandlerServices, Rows, TableRows
+from streamtable.errors import GraphError, Rejected
+from streamtable.handler_services import HandlerServices, JoinedRows, TableRows
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
@@ -28,20 +28,16 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-class Rejected(StreamtableError):
-    """Raised by `Context.fail`: the handler refuses the record."""
-
-
 class _NoTable:
-    """Stands where the rows would be."""
+    """Stands in for the rows of a group without a table."""
 
     def __getattr__(self, name: str) -> NoReturn:
         # Not the record's fault: with any other error `on_error` would give up record after record.
         raise GraphError("this group keeps no table: add Persist(codec) to its graph")
 
 
-class Scope(Generic[K, V]):
-    """What a context and a batch have in common: where they stand, and what they reach."""
+class BaseContext(Generic[K, V]):
+    """What contexts and batches have in common: emitting, lookups and joins."""
 
     def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
         self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
@@ -69,12 +65,12 @@ class Scope(Generic[K, V]):
         return self._reach.event_clock.watermark_ms
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:  # noqa: ARG002 - of those who know
-        """Before which time windows are closed for a record that is emitted now, given what the handler says of it."""
+        """Return the time before which windows are closed for a record that is emitted now."""
         # What falls due comes in time, however far the watermark has jumped: see `Due.holds`.
         return self._undecided(timestamp_ms)
 
     def _undecided(self, timestamp_ms: int) -> int:
-        """The same for what is made of no record of an input: it comes in time, unless its reader has gone on."""
+        """Return the same for a record that no input record has made: it is in time unless its reader has advanced."""
         watermark = max(self._watermark(), 0)
         return min(watermark, timestamp_ms) if timestamp_ms else watermark
 
@@ -127,7 +123,7 @@ class Scope(Generic[K, V]):
             values: The value of each record; None writes a tombstone.
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
-            late_before_ms: Of the record that each was made of (`Batch.late_before_ms`), for an `Output(watermarks=True)`.
+            late_before_ms: Of the record that each was made of (`BatchContext.late_before_ms`), for an `Output(watermarks=True)`.
 
         Raises:
             SerializationError: A record does not fit the schema, or is larger than Kafka accepts.
@@ -182,7 +178,7 @@ class Scope(Generic[K, V]):
         return row
 
     def table(self, state: State[OK, OV]) -> StateTable[OK, OV]:
-        """Return the rows of a state table in this partition. It can be kept for the call of the handler only.
+        """Return the rows of a state table in this partition. Valid only during the call of the handler.
 
         Args:
             state: The table, which the graph has among its edges.
@@ -197,7 +193,7 @@ class Scope(Generic[K, V]):
             )
         return found
 
-    def joined_rows(self, table: Table[Any, J]) -> Rows:
+    def joined_rows(self, table: Table[Any, J]) -> JoinedRows:
         """Return the rows of a joined table in this partition, by encoded key. Raises `GraphError` as `Context.join`."""
         try:
             return self._reach.joins[table.name]
@@ -207,12 +203,12 @@ class Scope(Generic[K, V]):
             ) from None
 
     def fail(self, reason: str) -> NoReturn:
-        """Refuse the record; the input's `on_error` decides what happens then."""
+        """Reject the record; the input's `on_error` decides what happens to it."""
         raise Rejected(reason)
 
 
-class Context(Scope[K, V]):
-    """One record, and the row of its key. Valid during the call of the handler only."""
+class Context(BaseContext[K, V]):
+    """One record and the row of its key. Valid only during the call of the handler."""
 
     key: K
 
@@ -233,18 +229,18 @@ class Context(Scope[K, V]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970; -1 if the record has none. A dead letter that is sent again has its origin's."""
+        """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has that of its origin."""
         return self._records.timestamp(self._index)
 
     @property
     def event_time_ms(self) -> int:
-        """When the event happened, in milliseconds since 1970: as `Input(time=)` says, else the record's timestamp."""
+        """The event time in milliseconds since 1970: from `Input(time=)`, or else the record's timestamp."""
         times = self._records.times
         return self.timestamp_ms if times is None else times.event_ms[self._index]
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark of the partition before this record; -1 if not all inputs have had one.
+        """The watermark of the partition before this record; -1 until every input has an event time.
 
         Raises:
             GraphError: The group does not follow event time.
@@ -274,7 +270,7 @@ class Context(Scope[K, V]):
 
     @property
     def value(self) -> V | None:
-        """The row of this key, as the handlers before have left it; None if there is none.
+        """The row of this key, with the changes of earlier records; None if there is none.
 
         A value that is changed in place must still be `set`, or the change is not written.
         """
@@ -287,7 +283,7 @@ class Context(Scope[K, V]):
         self._rows.put(self._raw_key, value)
 
     def delete(self) -> None:
-        """Remove the row of this key."""
+        """Delete the row of this key."""
         self._rows.delete(self._raw_key)
 
     @property
@@ -311,7 +307,7 @@ class Context(Scope[K, V]):
         return row
 
     def defer(self, work: Awaitable[R], then: "Callable[[Context[K, V], R], None]") -> None:
-        """Wait for something outside, such as an HTTP call, without holding up the records behind this one.
+        """Await something outside, such as an HTTP call, without holding up the records behind this one.
 
         All that is deferred between two commits runs at the same time, before the commit; then each result is handled,
         in the order of the records, in the same commit as everything else. The row may have changed meanwhile: read it
@@ -334,7 +330,7 @@ class Context(Scope[K, V]):
         self._raw_key = raw
 
     def stand_at_row(self, raw_key: bytes, key: K) -> None:
-        """Move to a row, staying at the record: the key is another one's than the record's."""
+        """Move to a row while staying at the record, whose key is another one."""
         self._raw_key, self.key = raw_key, key
 
     def each(
@@ -344,7 +340,7 @@ class Context(Scope[K, V]):
         events: Sequence[E],
         handler: Callable[["Context[K, V]", E], None],
     ) -> int:
-        """Call the handler for record after record. After an exception, `index` tells which one it was.
+        """Call the handler for each record. After an exception, `index` is that of the failing record.
 
         Returns:
             How many were handled: fewer if so much was deferred that a commit must come first.
@@ -362,12 +358,12 @@ class Context(Scope[K, V]):
 
     @property
     def index(self) -> int:
-        """Of the record within its batch."""
+        """The index of the record within its batch."""
         return self._index
 
 
-class Batch(Scope[K, V], Generic[K, E, V]):
-    """Consecutive records of one partition, and the rows of the partition. Valid during the call only.
+class BatchContext(BaseContext[K, V], Generic[K, E, V]):
+    """Consecutive records of one partition, and the rows of the partition. Valid only during the call.
 
     Attributes:
         keys: Decoded, one a record.
@@ -391,7 +387,7 @@ class Batch(Scope[K, V], Generic[K, E, V]):
 
     @property
     def raw_keys(self) -> Sequence[bytes]:
-        """The encoded keys, one a record."""
+        """The encoded keys, one for each record."""
         return cast("Sequence[bytes]", self._records.keys)  # records without a key never come here
 
     @property
@@ -400,19 +396,19 @@ class Batch(Scope[K, V], Generic[K, E, V]):
 
     @property
     def event_times_ms(self) -> Sequence[int]:
-        """When each event happened. As `Context.event_time_ms`."""
+        """The event time of each record. See `Context.event_time_ms`."""
         times = self._records.times
         return self.timestamps_ms if times is None else times.event_ms
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark before the first of these records. As `Context.watermark_ms`."""
+        """The watermark before the first of these records. See `Context.watermark_ms`."""
         times = self._records.times
         return self._watermark() if times is None else times.watermarks_ms[0]
 
     @property
     def late_before_ms(self) -> Sequence[int]:
-        """For each record, the time up to which windows are closed for it. As `Context.late_before_ms`."""
+        """For each record, the time up to which windows are closed for it. See `Context.late_before_ms`."""
         times = self._records.times
         return [self._watermark()] * len(self) if times is None else times.late_before_ms
 
@@ -460,7 +456,7 @@ class Batch(Scope[K, V], Generic[K, E, V]):
                 table.put(key, row)
 
     def _refuse_other_partitions(self, encoded: Sequence[bytes]) -> None:
-        """Raise `WrongPartition` unless all these keys belong here: those of this batch's records do, as they came."""
+        """Raise `WrongPartition` unless all these keys belong here. Keys of this batch's records do."""
         if self._batch_keys is None:
             self._batch_keys = frozenset(cast("Sequence[bytes]", self._records.keys))
         if self._batch_keys.issuperset(encoded) or (own_keys := self._reach.own_keys) is None:
@@ -470,7 +466,7 @@ class Batch(Scope[K, V], Generic[K, E, V]):
         own_keys.refuse_others(encoded, self._batch_keys.union(again))
 
     def join(self, table: Table[K, J]) -> list[J | None]:
-        """The row that a joined table has for the key of each record. Raises as `Context.join`."""
+        """Return the row that a joined table has for the key of each record. Raises as `Context.join`."""
         rows = self.joined_rows(table)
         return [rows.get(key) for key in self._records.keys if key is not None]
 
@@ -479,7 +475,7 @@ class Batch(Scope[K, V], Generic[K, E, V]):
         records: RecordBatch,
         keys: Sequence[K],
         events: Sequence[E],
-        handler: Callable[["Batch[K, E, V]"], None],
+        handler: Callable[["BatchContext[K, E, V]"], None],
     ) -> None:
         """Call the handler once for all the records."""
         self._records, self.keys, self.events = records, keys, events

@@ -1,4 +1,4 @@
-"""The seam for work of another kind than rows of a local table: eight methods, and what the engine gives to them.
+"""The seam for tasks whose rows are not in a local table: eight methods, and the services that the engine provides.
 
 The engine polls, recovers, commits, rebalances, fences and counts. A `CustomTask` says what becomes of the records of one
 partition, and when; `CustomTasks` makes one for each partition that comes to the process. Micro-batches are made of it.
@@ -24,8 +24,8 @@ from streamtable.types import Committed, Headers, NextOffset, RecordBatch, Topic
 AT_ONCE = float("-inf")
 
 
-class Due(NamedTuple):
-    """When a task is to be committed.
+class CommitDue(NamedTuple):
+    """When a task must be committed.
 
     Attributes:
         at: Monotonic time; `AT_ONCE`: now. A rebalance or a stop does not wait for it.
@@ -38,7 +38,7 @@ class Due(NamedTuple):
 
 
 class Outputs(Protocol):
-    """The records that go out with the next commit."""
+    """The records that are sent with the next commit."""
 
     def emit(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
@@ -81,7 +81,7 @@ class TaskServices:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is to be committed, beside the outputs.
+    """What is to be committed besides the outputs.
 
     Attributes:
         next_offsets: Where each input goes on.
@@ -110,7 +110,7 @@ class CustomTask(Protocol):
     """The work of one partition."""
 
     def feed(self, records: RecordBatch, arrived: float) -> None:
-        """Take records of one input, in the order of their offsets. Those below what was fed before are to be dropped.
+        """Take records of one input, in the order of their offsets. Drop those below what was fed before.
 
         Args:
             records: Records of one topic.
@@ -118,12 +118,12 @@ class CustomTask(Protocol):
         """
         ...
 
-    def due(self) -> Due | None:
-        """Return when there is something to commit; None: nothing waits. Asked often."""
+    def due(self) -> CommitDue | None:
+        """Return when the task must be committed; None if it has nothing to commit. Called often."""
         ...
 
     def prepare(self, services: TaskServices) -> Prepared | Awaitable[Prepared] | None:
-        """Do the work of the next commit; that of several tasks is awaited together. None: nothing waits.
+        """Do the work of the next commit; None if there is none. Awaitables of several tasks run concurrently.
 
         Raises:
             RewindNeeded: Its records must be fed again. `RetryLater`: the same after a pause.
@@ -134,7 +134,7 @@ class CustomTask(Protocol):
         ...
 
     def write(self) -> Written | None:
-        """Write what must be there before Kafka commits what was prepared last, if it was.
+        """Write what must be durable before Kafka commits what was prepared last, if anything was.
 
         Called for each commit, also without anything prepared. What it raises fails the commit, as in `prepare`.
 
@@ -144,11 +144,11 @@ class CustomTask(Protocol):
         ...
 
     def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
-        """Kafka has committed these offsets, and what was prepared. Returns False if the task must recover again."""
+        """Note that Kafka has committed these offsets and what was prepared. Returns False to recover again."""
         ...
 
     def rewind(self, next_offsets: Mapping[str, NextOffset]) -> None:
-        """Drop all that was fed and not committed; it is fed again from these offsets. Called first of all, too.
+        """Drop everything that was fed and not committed; it is fed again from these offsets. Also called first of all.
 
         Raises:
             InputLost: The first time: the inputs do not begin where they must.
@@ -160,7 +160,7 @@ class CustomTasks(Protocol):
     """Makes the tasks of a process."""
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> CustomTask:
-        """Make the task of a partition, and bring up to date what is neither in Kafka nor in local stores.
+        """Make the task of a partition, and recover state that is neither in Kafka nor in local stores.
 
         In the background thread. May be called again before the task is used, which is dropped then.
 
@@ -175,5 +175,5 @@ class CustomTasks(Protocol):
         ...
 
     def close(self) -> None:
-        """The process ends."""
+        """Close everything: the process ends."""
         ...

@@ -1,4 +1,4 @@
-"""Dead letters: records that cannot be processed, kept raw with where they came from and why.
+"""Dead letters: records that cannot be processed, kept raw with their origin and the reason.
 
 A dead letter is the record's own key, value and headers, plus the headers below. Sent again to `<group>-retry` with
 the same headers it goes to the handler of its origin's input; topic and offset that the handler sees are the retry's,
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streamtable.errors import HandlerFailed, StreamtableError
-from streamtable.types import HEADERS_UNREADABLE, Header, Headers, Message, RecordBatch
+from streamtable.types import HEADERS_UNREADABLE, Header, Headers, KafkaMessage, RecordBatch
 
 PREFIX = "streamtable-"
 ORIGIN_TOPIC = PREFIX + "origin-topic"
@@ -39,7 +39,7 @@ _HEADER_OVERHEAD_BYTES = 8  # the lengths of its name and value
 
 
 class OutputRecord(NamedTuple):
-    """A record on its way out, encoded. Partition -1: by murmur2 of the key. Timestamp 0: now."""
+    """An encoded record to be sent. Partition -1: by murmur2 of the key. Timestamp 0: now."""
 
     topic: str
     key: bytes | None
@@ -50,7 +50,7 @@ class OutputRecord(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of key, value and headers, not less than Kafka counts."""
+        """The bytes of key, value and headers, not less than Kafka counts."""
         size = len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers:  # mostly none, where `sum` would cost more than all the rest
             size += len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
@@ -59,7 +59,7 @@ class OutputRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record first stood, and how often it has been tried. `timestamp_ms` is -1 if that is not known."""
+    """Where a dead letter was first read, and how often it was tried. `timestamp_ms` is -1 if it is not known."""
 
     topic: str
     partition: int
@@ -69,14 +69,14 @@ class Origin:
 
     @staticmethod
     def of(records: RecordBatch, index: int) -> "Origin":
-        """Of a record of an ordinary input: its own place."""
+        """Return the origin of a record of an ordinary input: its own topic, partition and offset."""
         return Origin(
             records.topic, records.partition, records.offsets[index], records.timestamp(index), attempt=0
         )
 
     @staticmethod
     def read(headers: Headers) -> "Origin | None":
-        """Of a record that was sent again; None if the headers are not those of a dead letter."""
+        """Return the origin of a replayed record; None if the headers are not those of a dead letter."""
         found = dict(headers)
         try:
             return Origin(
@@ -90,16 +90,16 @@ class Origin:
             return None
 
     def dated(self, record: RecordBatch) -> RecordBatch:
-        """Return a single record that was sent again, with the timestamp of its origin: that is its event time."""
+        """Return a single replayed record with the timestamp of its origin, which is its event time."""
         return RecordBatch(record.topic, record.partition, [_Dated(record.messages[0], self.timestamp_ms)])
 
 
 class _Dated:
-    """A message with another timestamp than it has in Kafka."""
+    """A message with another timestamp than the one it has in Kafka."""
 
     __slots__ = ("_message", "_timestamp_ms")
 
-    def __init__(self, message: Message, timestamp_ms: int) -> None:
+    def __init__(self, message: KafkaMessage, timestamp_ms: int) -> None:
         self._message = message
         self._timestamp_ms = timestamp_ms
 
@@ -120,7 +120,7 @@ class _Dated:
 
 
 def _int64(number: int) -> int:
-    """-1 for what is no time in Kafka: any producer may write headers."""
+    """Return a number from a header, -1 if it is not a valid one: any producer may write headers."""
     return number if -1 <= number < 1 << 63 else -1
 
 
@@ -135,7 +135,7 @@ def dead_letter(
     now: float,
     bytes_max: int,
 ) -> OutputRecord:
-    """The dead letter of a record.
+    """Return the dead letter of a record.
 
     Args:
         records: The batch that holds the record.
@@ -175,7 +175,7 @@ def dead_letter(
 
 
 def replayed_marker(topic: str, partition: int, offset: int, *, group: str, now: float) -> OutputRecord:
-    """Says that the dead letter at this place was sent again: without key and value, in the same partition."""
+    """Return the record that marks the dead letter at this offset as replayed: no key, no value, the same partition."""
     headers = [
         (REPLAYED_OFFSET, b"%d" % offset),
         (GROUP, group.encode()),

@@ -1,4 +1,4 @@
-"""Rows that fall due: a state table whose rows are handed to a handler when a clock has reached their time.
+"""Rows that fall due: a state table whose rows are given to a handler when a clock has reached their time.
 
     REMINDERS = State(
         "reminders",
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from streamtable.context import Scope
+from streamtable.context import BaseContext
 from streamtable.edge import OnError, checked_on_error
 from streamtable.errors import GraphError
 from streamtable.handler_services import HandlerServices
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Due(Generic[K, V]):
-    """When the rows of a state table fall due, and what is done with them then.
+    """When the rows of a state table are due, and what happens to them then.
 
     Each row is handed over once, whatever crashes: that it was is committed with what the handler has made of it. Rows
     come in the order of their times, those of the same time in the order of their encoded keys. A row that is written
@@ -72,12 +72,12 @@ class Due(Generic[K, V]):
 
     @property
     def holds_ms(self) -> int:
-        """How far watermarks stay behind, in milliseconds."""
+        """How far watermarks that are passed on stay behind, in milliseconds."""
         return self.holds // timedelta(milliseconds=1)
 
 
-class DueRows(Scope[Any, Any], Generic[K, V]):
-    """Rows of one partition that have fallen due, in the order of their times. Valid during the call only.
+class DueRows(BaseContext[Any, Any], Generic[K, V]):
+    """Due rows of one partition, in the order of their times. Valid only during the call.
 
     Attributes:
         rows: The encoded key, the key and the row of each. A row that is not kept has been deleted already; the handler

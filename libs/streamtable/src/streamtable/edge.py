@@ -1,4 +1,4 @@
-"""What every edge of a group graph has in common: its types, and what becomes of a record whose handler raises."""
+"""What every edge of a group graph has in common: its types, and the policy for records whose handler raises."""
 
 from enum import Enum
 from typing import Generic, TypeVar
@@ -10,11 +10,11 @@ V_contra = TypeVar("V_contra", contravariant=True)
 
 
 class Edge(Generic[K_contra, V_contra]):
-    """What a group is made of: the types of its keys and of its rows; `object` where an edge fits any of them."""
+    """A part of a group, with the types of its keys and its rows; `object` where any fits."""
 
 
 class OnError(Enum):
-    """What becomes of a record whose handler raises. Its work is undone in each case, and no other record's."""
+    """What happens to a record whose handler raises. Its effects are undone in each case, and only its."""
 
     STOP = "stop"
     """The process stops with the error, after a commit of what is good; it begins again at this record."""
@@ -25,7 +25,7 @@ class OnError(Enum):
 
 
 def checked_on_error(on_error: object, what: str) -> OnError:
-    """What was given as `on_error`. Raises `GraphError` for anything but an `OnError`."""
+    """Return the argument `on_error`. Raises `GraphError` for anything but an `OnError`."""
     if isinstance(on_error, OnError):
         return on_error
     choices = ", ".join(f"OnError.{each.name}" for each in OnError)

@@ -1,4 +1,4 @@
-"""Sends events to a stream. Accepted means: acknowledged by all in-sync replicas."""
+"""Sends events to a stream and reports when all in-sync replicas have acknowledged them."""
 
 import threading
 from collections.abc import Callable
@@ -102,11 +102,11 @@ class Emitter(Generic[K, V]):
         return answer
 
     def emit_now(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Ack:
-        """Emit a record as `emit` does, and wait for the acknowledgement. Raises what the future would hold."""
+        """Emit a record as `emit` does and wait for the acknowledgement. Raises the errors of the future."""
         return self.emit(key, value, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def flush(self, timeout: float) -> None:
-        """Wait until all records emitted so far are answered.
+        """Wait until all records emitted so far are acknowledged or have failed.
 
         Raises:
             RetryLater: Some are not, after `timeout` seconds.
@@ -121,7 +121,7 @@ class Emitter(Generic[K, V]):
             )
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush and disconnect; what is unanswered after `timeout` seconds fails with `RetryLater`.
+        """Flush and disconnect; records without an answer after `timeout` seconds fail with `RetryLater`.
 
         Raises:
             StreamtableError: The first failure whose future has not been read.
@@ -133,7 +133,7 @@ class Emitter(Generic[K, V]):
         self._unseen.raise_first(self.stream.name)
 
     def _traced(self, headers: Headers, done: Done) -> tuple[Headers, Done]:
-        """What is sent, and what is called with its answer, when it is to be traced."""
+        """Return the headers to send and the function to call with the answer, when the record is traced."""
         span = self._tracer.send(self.stream.name)
 
         def end(answer: Ack | StreamtableError) -> None:
@@ -163,7 +163,7 @@ class Emitter(Generic[K, V]):
 
 
 class _Failures:
-    """Failures since the last flush whose futures have not been read: how many, and the first."""
+    """Failures since the last flush whose futures were not read: their number, and the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ class _Failures:
 
 
 class _Answer(Future[Ack]):
-    """A future that tells when its failure was looked at."""
+    """A future that records whether its failure was read."""
 
     def __init__(self, unseen: Callable[[], _Failures]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every error of the library, named after what its receiver must do.
+"""Every error of the library, named after what went wrong; the tree says what to do about each.
 
     StreamtableError
     ├── ConfigurationError      correct the settings; nothing was started
@@ -64,7 +64,7 @@ class StreamtableError(Exception):
         self.offset = offset
 
     def at(self, topic: str, partition: int, offset: int | None = None) -> "StreamtableError":
-        """Fill in the place, where a lower layer could not know it. Returns itself, to raise."""
+        """Fill in topic, partition and offset where a lower layer could not know them. Returns itself, to raise."""
         self.topic, self.partition, self.offset = topic, partition, offset
         return self
 
@@ -78,7 +78,7 @@ class StreamtableError(Exception):
 
 
 class ConfigurationError(StreamtableError):
-    """A setting is wrong. Nothing was started."""
+    """A setting is invalid. Nothing was started."""
 
 
 class GraphError(ConfigurationError):
@@ -120,7 +120,7 @@ class DeserializationError(StreamtableError):
 
 
 class UnreadableRow(DeserializationError):
-    """A row of a table cannot be decoded. Its key must be written again, by a program that uses the table's codec.
+    """A row of a table cannot be decoded. Its key must be written again by a program that uses the table's codec.
 
     Args:
         reason: What the codec reports.
@@ -148,23 +148,27 @@ class FutureEventTime(StreamtableError):
 
 
 class InvalidEventTime(StreamtableError):
-    """What was taken as the event time of a record is no time."""
+    """The function that takes the event time from a record returned an invalid one."""
 
 
 class SerializationError(StreamtableError):
     """A value does not fit its schema, or is larger than Kafka accepts."""
 
 
+class Rejected(StreamtableError):
+    """The handler refuses the record: `Context.fail`, or `Batch.reject` of a micro-batch."""
+
+
 class HandlerFailed(StreamtableError):
-    """User code raised; the cause is chained. What it did since the last commit has left no trace."""
+    """User code raised; the cause is chained. Its effects since the last commit are undone."""
 
 
 class RetryLater(StreamtableError):
-    """Something outside does not answer at the moment."""
+    """An external system does not answer at the moment."""
 
 
 class NotReady(RetryLater):
-    """The table is not completely here yet; a partial answer would look like a whole one."""
+    """The table is not loaded yet; a partial answer would look like a full one."""
 
 
 class QueueFull(RetryLater):
@@ -172,7 +176,7 @@ class QueueFull(RetryLater):
 
 
 class RetryKeys(RetryLater):
-    """A central store has not answered for these rows in time; the others of the call are done.
+    """A central store has not answered for these rows in time; the other rows of the call are done.
 
     Args:
         message: What happened and what to do about it.
@@ -185,33 +189,33 @@ class RetryKeys(RetryLater):
 
 
 class TransactionPending(RetryLater):
-    """The committed offsets of a group are held by a transaction that has not ended: it may change them or not."""
+    """The committed offsets of a group are held by an open transaction, which may change them."""
 
 
 class Migrated(StreamtableError):
-    """The partition has been given to another member: nothing of it may be committed here."""
+    """The partition was assigned to another member: none of its work may be committed here."""
 
 
 class RewindNeeded(StreamtableError):
-    """The commit was refused or aborted: its work is dropped, its input is read again."""
+    """The commit was refused or aborted: its work is dropped and its input read again."""
 
 
 class OutcomeUnknown(StreamtableError):
-    """The commit may have happened or not: only the broker can tell, so everything recovers again."""
+    """The commit may have succeeded or not: only the broker knows, so everything recovers again."""
 
 
 class StoreCorrupted(StreamtableError):
-    """The local copy is damaged: throw it away and load it from the changelog."""
+    """The local copy is damaged: discard it and load it from the changelog."""
 
 
 class Fatal(StreamtableError):
-    """The process must stop: going on would lose or double something."""
+    """The process must stop: going on would lose or duplicate something."""
 
     fatal = True
 
 
 class AuthorizationError(Fatal):
-    """The broker denies the operation to this user: an ACL must be granted.
+    """The broker denies this user the operation: grant the ACL.
 
     Args:
         user: The SASL name of the user; "" if there is none.
@@ -241,11 +245,11 @@ class StoreInUse(Fatal):
 
 
 class StoreBroken(Fatal):
-    """The disk is full or fails; reads may work, writes do not."""
+    """The disk is full or failing; reads may work, writes do not."""
 
 
 class StateLost(Fatal):
-    """There is a table but no offsets that belong to it: starting over would count twice."""
+    """The table exists but its offsets do not: starting over would count twice."""
 
 
 class StateMeaningChanged(Fatal):

@@ -1,4 +1,4 @@
-"""Event time as columns: when the events of consecutive records happened, and which records are late.
+"""Event times as columns: the times of consecutive records, and which of the records are late.
 
 Times are milliseconds since 1970; `NO_TIME` stands for none.
 """
@@ -29,7 +29,7 @@ class InputTime(NamedTuple):
 
 
 class EventTimes:
-    """The event times of consecutive records of one input, and what they mean for the records.
+    """The event times of consecutive records of one input, and the watermarks that decide which are late.
 
     Args:
         event_ms: The event time of each record; `NO_TIME` for those that are not handled.
@@ -52,7 +52,7 @@ class EventTimes:
 
     @cached_property
     def late_before_ms(self) -> Sequence[int]:
-        """Of each record: the greater of its input's stream time, including it, and the watermark before the batch."""
+        """For each record: the greater of its input's stream time, including it, and the watermark before the batch."""
         if self._whole is not None:
             whole, choose = self._whole
             return choose(whole.late_before_ms)
@@ -60,7 +60,7 @@ class EventTimes:
 
     @cached_property
     def watermarks_ms(self) -> Sequence[int]:
-        """Of each record: the watermark before it was handled."""
+        """For each record: the watermark before it was handled."""
         if self._whole is not None:
             whole, choose = self._whole
             return choose(whole.watermarks_ms)
@@ -76,7 +76,7 @@ class EventTimes:
     def given(
         cls, event_ms: Sequence[int], late_before_ms: Sequence[int], watermarks_ms: Sequence[int]
     ) -> "EventTimes":
-        """Return the times of records that carry what they mean, as in a stream with watermarks."""
+        """Return the times of records that carry their own watermarks, as in a stream with watermarks."""
         made = cls(event_ms, NO_TIME, None, NO_TIME)
         # In place of what the cached properties would work out.
         vars(made).update(late_before_ms=late_before_ms, watermarks_ms=watermarks_ms)

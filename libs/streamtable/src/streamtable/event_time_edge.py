@@ -1,4 +1,4 @@
-"""The edge that says how a group follows event time."""
+"""The edge that configures the event time of a group."""
 
 from dataclasses import dataclass
 from datetime import timedelta

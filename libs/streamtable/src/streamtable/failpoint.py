@@ -1,4 +1,4 @@
-"""Named places where a test can make the process die or freeze: between any two steps of a commit, and in recovery.
+"""Named points where a test can kill or freeze the process: between any two steps of a commit, and in recovery.
 
 In production every call is one comparison with None.
 """
@@ -27,11 +27,11 @@ ALL_STEPS = COMMIT_STEPS + BATCH_STEPS + RECOVERY_STEPS + OTHER_STEPS
 
 
 def no_failpoint(name: str) -> None:
-    """Go on."""
+    """Do nothing."""
 
 
 def failpoint_at(spec: str) -> Failpoint:
-    """A failpoint that kills the process with SIGKILL, as a power cut would, or freezes it.
+    """Return a failpoint that kills the process with SIGKILL, as a power cut would, or freezes it.
 
     Args:
         spec: `name` or `name:N`: at the N-th time that the place is reached (1 is the first). With `stop@` before it

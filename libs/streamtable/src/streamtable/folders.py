@@ -1,4 +1,4 @@
-"""Folders of state, which hold the rows of users: only their owner may look into them."""
+"""State folders, which hold user data: only their owner may read them."""
 
 from pathlib import Path
 from typing import Final
@@ -7,7 +7,7 @@ _OWNER_ONLY: Final = 0o700
 
 
 def make_private(path: Path) -> None:
-    """Make a folder, and those above it that are not there, for its owner alone. Those that are there stay as they are."""
+    """Create a folder, and its missing parents, with access for the owner alone. Existing ones are left as they are."""
     if not path.is_dir():
         make_private(path.parent)
         path.mkdir(mode=_OWNER_ONLY, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.custom_task import CustomTasks
 from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
@@ -45,7 +45,7 @@ tables of a group mean."""
 
 @dataclass(frozen=True)
 class Input(Edge[K, V], Generic[K, E, V]):
-    """A stream that the group reads, and what to do with its records: exactly one of the three kinds of handler.
+    """A stream that the group reads, and how its records are handled: exactly one of three kinds of handler.
 
     Args:
         stream: The stream to read. All inputs of a group have the same number of partitions and are keyed alike.
@@ -67,7 +67,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
 
     stream: Stream[K, E]
     handler: Callable[[Context[K, V], E], None] | None = None
-    batch: Callable[[Batch[K, E, V]], None] | None = None
+    batch: Callable[[BatchContext[K, E, V]], None] | None = None
     aggregate: Aggregate[E, V] | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_error: OnError = OnError.STOP
@@ -111,7 +111,7 @@ class Persist(Edge[object, V], Generic[V]):
 
 @dataclass(frozen=True)
 class Output(Edge[object, object]):
-    """A stream that handlers may emit to. A stream that is not declared is refused.
+    """A stream that handlers may emit to. Emitting to an undeclared stream is an error.
 
     Args:
         stream: The stream to write to; the key of a record decides its partition.
@@ -125,7 +125,7 @@ class Output(Edge[object, object]):
 
 @dataclass(frozen=True)
 class Loop(Edge[K, V], Generic[K, E, V]):
-    """A stream from the group to itself: how a handler reaches the rows of other keys (`Context.loopback`).
+    """A stream from the group to itself, to change the rows of other keys (`Context.loopback`).
 
     Args:
         stream: The stream of the loop, named `<group>-loop` and keyed as the inputs are.
@@ -143,7 +143,7 @@ class Loop(Edge[K, V], Generic[K, E, V]):
 
 @dataclass(frozen=True)
 class Join(Edge[K, object], Generic[K, J]):
-    """A table of another group, partitioned as the inputs are: `Context.join` gives its row of the record's key.
+    """A table of another group with the same partitions: `Context.join` returns its row of the record's key.
 
     A partition goes to work when its part of the table is complete, and follows it from then on.
 
@@ -189,7 +189,7 @@ class Changes(Edge[K, V], Generic[K, J, V]):
 
 @dataclass(frozen=True)
 class Lookup(Edge[object, object]):
-    """A table of which every process of the group holds a whole copy: `Context.lookup` gives the row of any key.
+    """A table of which every process of the group holds a full copy: `Context.lookup` returns the row of any key.
 
     Args:
         table: The table to look up, with any key and any number of partitions.
@@ -220,7 +220,7 @@ class Visit(Edge[K, V], Generic[K, V]):
 
 
 class Group(Generic[K, V]):
-    """A named set of edges. Its name is that of the consumer group, and its topics' names derive from it.
+    """A named set of edges. Its name is that of the consumer group, and the names of its topics derive from it.
 
     Args:
         name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
@@ -293,7 +293,7 @@ class Group(Generic[K, V]):
         self._check_table()
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
-        """Return what makes tasks of another kind than over local tables, as in the `Tester`; None for a plain group."""
+        """Return the factory of tasks that are not over local tables, as in the `Tester`; None for a plain group."""
         return None
 
     def _check_counts(self, persists: int, loops: int) -> None:
@@ -434,7 +434,7 @@ class Group(Generic[K, V]):
 
     @property
     def retry(self) -> str:
-        """The topic of dead letters sent again: an input of this group alone."""
+        """The topic of replayed dead letters, an input of this group alone."""
         return f"{self.name}-retry"
 
     @property
@@ -444,7 +444,7 @@ class Group(Generic[K, V]):
 
     @property
     def input_topics(self) -> tuple[str, ...]:
-        """All topics that move together in a rebalance: inputs, loop, joined tables, retries, visits."""
+        """All topics whose partitions are assigned together: inputs, loop, joined tables, retries, visits."""
         visits = (self.visits_topic,) if self.visits else ()
         return (
             *(e.stream.name for e in self.inputs),
@@ -458,7 +458,7 @@ class Group(Generic[K, V]):
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
-    """Raises `GraphError` if their positions could become too much for the metadata of an offset."""
+    """Raise `GraphError` if the positions of so many tables could exceed the metadata of an offset."""
     if len(names) > NAMED_TABLES_MAX:
         raise GraphError(f"group {group!r} has {len(names)} named tables: at most {NAMED_TABLES_MAX}")
     for name in names:
@@ -475,12 +475,12 @@ class Topology(Protocol):
 
     @property
     def groups(self) -> Sequence[Group[Any, Any]]:
-        """Its groups, in the order of the data."""
+        """The groups, in the order in which data flows."""
         ...
 
 
 def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
-    """Return the groups among these, and those of topologies."""
+    """Return these groups, and the groups of the topologies among them."""
     found: list[Group[Any, Any]] = []
     for program in programs:
         found.extend([program] if isinstance(program, Group) else program.groups)

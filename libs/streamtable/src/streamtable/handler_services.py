@@ -1,4 +1,4 @@
-"""What contexts and batches reach of the engine: the seams behind `Context` and `Batch`, as protocols."""
+"""The services of the engine behind `Context` and `Batch`, as protocols."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,14 +37,14 @@ class EmitMany(Protocol):
     ) -> None: ...
 
 
-class Rows(Protocol):
-    """The rows of a joined table by encoded key. `joined.JoinedTable` is one."""
+class JoinedRows(Protocol):
+    """The rows of a joined table by encoded key. `tables.joined.JoinedTable` implements it."""
 
     def get(self, key: bytes) -> Any: ...
 
 
 class TableRows(Protocol[V]):
-    """The rows of the group's table by encoded key. `table.WorkingTable` is one."""
+    """The rows of the group's table by encoded key. `tables.working_table.WorkingTable` implements it."""
 
     def get(self, key: bytes) -> V | None: ...
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
@@ -53,19 +53,19 @@ class TableRows(Protocol[V]):
 
 
 class Whole(Protocol):
-    """A whole table by decoded key. `view.View` is one."""
+    """A full table by decoded key. `views.view.View` implements it."""
 
     def get(self, key: Any) -> Any: ...
 
 
 class Watermark(Protocol):
-    """The event time of a partition. `event_time.EventClock` is one."""
+    """The event time of a partition. `engine.event_time.EventClock` implements it."""
 
     watermark_ms: int
 
 
 class Defer(Protocol):
-    """Take note of work to be finished before the commit. True: no more before a commit."""
+    """Take note of work to be finished before the commit. Returns True if a commit must come before any more."""
 
     def __call__(
         self,
@@ -80,7 +80,7 @@ class Defer(Protocol):
 
 @dataclass(frozen=True)
 class HandlerServices:
-    """What handlers can reach beside the row of their record's key.
+    """What handlers can use besides the row of their record's key.
 
     Attributes:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.
@@ -93,7 +93,7 @@ class HandlerServices:
     emit: Emit
     defer: Defer
     loop: str | None = None  # name of the loop's stream
-    joins: Mapping[str, Rows] = field(default_factory=dict)
+    joins: Mapping[str, JoinedRows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)
     states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
     own_keys: OwnKeys | None = None

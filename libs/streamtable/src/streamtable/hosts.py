@@ -1,4 +1,4 @@
-"""Which hosts a server answers to. A browser that another site has sent here by DNS rebinding names that site."""
+"""Which `Host` names a server answers to, against DNS rebinding from other sites."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _LOCAL: Final = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class OwnHosts:
-    """The hosts that a server is: loopback, the address at which a connection has arrived, and these names.
+    """The hosts of a server: loopback, the address at which a connection arrived, and these names.
 
     Attributes:
         names: Further host names and addresses, in lower case; `*.example.org` stands for all names below that domain.

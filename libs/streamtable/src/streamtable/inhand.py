@@ -1,4 +1,4 @@
-"""The file that says which records a process is handling; see `engine.inhand`."""
+"""The file that names the records a process is handling; see `engine.inhand`."""
 
 import mmap
 from contextlib import suppress
@@ -17,7 +17,7 @@ _FIELDS = 4
 
 
 class InHandFile:
-    """A note in a file that is mapped into memory: a write is a copy of some bytes, and outlives the process.
+    """A note in a memory-mapped file: writing it copies a few bytes, which survive the process.
 
     It does not outlive the machine, which is no matter: then no record was to blame. The file and its folder are made
     when the first records are handled; where the disk does not take them, nothing is noted, and the log says so.
@@ -69,7 +69,7 @@ class InHandFile:
 
 
 def _parsed(content: bytes) -> Suspects | None:
-    """What was noted; None if nothing was, or if the process died while it wrote."""
+    """Return the noted records; None if there are none, or if the process died while it wrote."""
     line, end, _ = content.partition(b"\n")
     fields = line.decode(errors="replace").split(" ")
     if not end or content[0] == 0 or len(fields) != _FIELDS or not all(map(str.isdecimal, fields[1:])):

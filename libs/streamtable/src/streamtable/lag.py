@@ -1,4 +1,4 @@
-"""How many records a group has still to read, counted the same way by everybody who shows it.
+"""The lag of a group in records, counted the same way wherever it is shown.
 
 Between a committed offset and the end there are offsets that hold no record: the ends of transactions, and what
 compaction has removed. Few offsets are therefore counted as records; of many the difference is near enough.
@@ -16,7 +16,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Ends(Protocol):
-    """Knows where partitions begin and end."""
+    """Knows the first and the end offset of partitions."""
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]: ...
 
@@ -24,7 +24,7 @@ class Ends(Protocol):
 
 
 def readable(ends: Ends, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-    """Return what can be read now: an open transaction ends it, so a reader that goes on from there misses nothing."""
+    """Return the offset up to which records can be read now: an open transaction ends it."""
     places = list(places)
     stable = ends.stable_ends(places)
     return {
@@ -39,7 +39,7 @@ def unread(
     count: Callable[[Offsets, Offsets], Offsets],
     ends: Offsets | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return how many records can be read from `starts` on: counted where it is at most `COUNTED_MAX` offsets, else offsets.
+    """Return how many records can be read from `starts` on: counted up to `COUNTED_MAX` offsets, beyond that the offsets.
 
     Args:
         marks: What can be read; see `readable`.

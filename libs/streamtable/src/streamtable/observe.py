@@ -1,4 +1,4 @@
-"""What a process tells of itself: log lines, metrics, and in a terminal the progress of recovery.
+"""Logs, metrics, and in a terminal the progress of recovery.
 
 Loggers come from `structlog.get_logger()`. One made at import follows `configure_logging`, but only if it is bound
 (with group and instance) later, where these are known: `bind` takes the configuration of that moment. Metrics are updated for each batch and commit, never for each record.
@@ -34,7 +34,7 @@ _LOCAL_ADDRESS: Final = "streamtable.local_address"
 
 
 def log_to_stderr_by_default() -> None:
-    """Unless structlog is configured: nearly its default look, but on standard error, apart from the program's output.
+    """Log to standard error in structlog's default style, unless the program has configured structlog.
 
     Tracebacks show no local variables: a handler's are the records of customers, hundreds at a time.
     """
@@ -52,7 +52,7 @@ def _default_logger(*_: object) -> structlog.PrintLogger:
 
 
 def log_as_set(log_format: Literal["json", "console"] | None, level: LogLevel) -> None:
-    """As `configure_logging`, on standard error; a program that has configured structlog or `logging` is left alone."""
+    """Configure logs on standard error as `configure_logging` does, unless the program has configured logging itself."""
     own = structlog.is_configured() and structlog.get_config()["logger_factory"] is not _default_logger
     if not own and not logging.getLogger().handlers:
         configure_logging(log_format, level, sys.stderr)
@@ -63,7 +63,7 @@ def configure_logging(
     level: LogLevel,
     stream: TextIO,
 ) -> None:
-    """Say how log lines are written: ours, and those of libraries that use the standard `logging`.
+    """Configure how log lines are written: ours, and those of libraries that use the standard `logging`.
 
     Every line has time (UTC), level and event. Tracebacks show no local variables: they may hold secrets.
 
@@ -114,7 +114,7 @@ _RECORDS = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
 
 @dataclass(frozen=True)
 class Metrics:
-    """The instruments of one process. Labels are group, topic and partition, as far as they apply.
+    """The instruments of one process. Labels are group, topic and partition where they apply.
 
     Attributes:
         records_in: Read from inputs; of a partition.
@@ -164,7 +164,7 @@ class Metrics:
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
-        """Make the instruments in a registry; once for each registry."""
+        """Create the instruments in a registry, once for each registry."""
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"streamtable_{name}", text, labels, registry=registry)
@@ -218,7 +218,7 @@ class Metrics:
         )
 
     def forget(self, group: str, topic: str, partition: int) -> None:
-        """Drop the gauges of a partition that went elsewhere: its last lag would be reported for ever."""
+        """Drop the gauges of a partition that was revoked, whose last lag would be reported for ever."""
         for gauge in (
             self.lag,
             self.recovery_remaining,
@@ -231,12 +231,12 @@ class Metrics:
 
 
 def metrics_page(registry: CollectorRegistry) -> bytes:
-    """The text that Prometheus scrapes."""
+    """Return the metrics in the text format of Prometheus."""
     return generate_latest(registry)
 
 
 class _SilentHandler(WSGIRequestHandler):
-    """Says at which address of this machine a request has arrived, and logs none."""
+    """A request handler that knows the local address of its connection and logs nothing."""
 
     def get_environ(self) -> dict[str, Any]:
         return {**super().get_environ(), _LOCAL_ADDRESS: self.connection.getsockname()[0]}
@@ -249,7 +249,7 @@ class _SilentHandler(WSGIRequestHandler):
 def serve_metrics(
     registry: CollectorRegistry, address: Address, hosts: Collection[str] = ()
 ) -> Iterator[Address]:
-    """Serve the metrics page over HTTP within the block, from a thread. Yields where, with the port that was free.
+    """Serve the metrics page over HTTP within the block, from a thread. Yields its address.
 
     Args:
         registry: What is served.
@@ -284,10 +284,10 @@ def serve_metrics(
 
 
 class Progress(Protocol):
-    """Shows how far several long tasks are, each by a name of its own. Any thread."""
+    """Shows the progress of several long tasks, each under its own name. Any thread."""
 
     def update(self, task: str, done: int, total: int) -> None:
-        """Of `total` units, `done` are done; the task is new, or known by its name. Both may change."""
+        """Report `done` of `total` units of a task, which is new or known by its name. Both may change."""
         ...
 
     def end(self, task: str) -> None: ...
@@ -306,7 +306,7 @@ class SilentProgress:
 
 
 class TerminalProgress:
-    """Bars at the bottom of a terminal, shown while there are tasks."""
+    """Progress bars at the bottom of a terminal, shown while there are tasks."""
 
     def __init__(self, stream: TextIO) -> None:
         self._bars = Bars(
@@ -347,5 +347,5 @@ class TerminalProgress:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """Bars if the stream is a terminal, else silence: a log is no place for them."""
+    """Return progress bars if the stream is a terminal, else silent progress."""
     return TerminalProgress(stream) if stream.isatty() else SilentProgress()

@@ -1,4 +1,4 @@
-"""Events that are sent more than once and count once: the declaration, the rule, and how ids are kept.
+"""De-duplication of events by id: the declaration, the rule, and how ids are stored.
 
 The rule is a pure function of the records of one input partition, `Accepted.is_repeat`; the engine keeps what it needs
 of the past in the group's table `<group>-ids` (`engine.ids`), and a batch job over the same records follows it too.
@@ -36,7 +36,7 @@ _TEXT, _BYTES, _INT = (
 
 
 class NoId(StreamtableError):
-    """An event of an input with `Once` has no id, or one of a type that cannot be kept."""
+    """An event of an input with `Once` has no id, or one of an unsupported type."""
 
 
 class UnreadableIds(StreamtableError):
@@ -45,7 +45,7 @@ class UnreadableIds(StreamtableError):
 
 @dataclass(frozen=True)
 class Once(Generic[E_contra]):
-    """Handle an event of this id once: a repeated event changes nothing, whichever client sends it.
+    """Handles each event id once: a repeated event changes nothing, whichever client sends it.
 
     It calls no handler, writes no row, no output and no dead letter; it is counted in the metric
     `streamtable_repeats_total`. The exact rule, for each input and partition:
@@ -91,17 +91,17 @@ class Once(Generic[E_contra]):
 
 
 def stream_time(before_ms: int, timestamp_ms: int, now_ms: int) -> int:
-    """The stream time after a record with this timestamp; `now_ms` is the clock."""
+    """Return the stream time after a record with this timestamp; `now_ms` is the clock."""
     return before_ms if timestamp_ms > now_ms + AHEAD_MS_MAX else max(before_ms, timestamp_ms)
 
 
 def is_repeat(accepted_ms: int | None, stream_time_ms: int, within_ms: int) -> bool:
-    """Whether an event whose id was accepted at this stream time (None: never) is a repeat now."""
+    """Return whether an event is a repeat, given when its id was accepted (None: never) and the stream time."""
     return accepted_ms is not None and stream_time_ms - accepted_ms <= within_ms
 
 
 def accept(ids: Sequence[bytes], timestamps_ms: Sequence[int], within_ms: int, now_ms: int) -> Iterator[bool]:
-    """Which records of a whole input partition are accepted, in their order: the rule without an engine."""
+    """Return which records of a whole input partition are accepted, in order: the rule without an engine."""
     accepted: dict[bytes, int] = {}
     time_ms = NO_TIME
     for each, timestamp_ms in zip(ids, timestamps_ms, strict=True):
@@ -117,7 +117,7 @@ def accept(ids: Sequence[bytes], timestamps_ms: Sequence[int], within_ms: int, n
 
 
 def id_bytes(value: Any) -> bytes:
-    """An id as 16 bytes: a UUID's own, also of its usual text; of anything else a BLAKE2b hash of type and value.
+    """Return an id as 16 bytes: those of a UUID or its usual text, else a BLAKE2b hash of type and value.
 
     Raises:
         NoId: It is missing, or neither text, bytes, an int nor a UUID.
@@ -137,7 +137,7 @@ def id_bytes(value: Any) -> bytes:
 
 
 def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
-    """`id_bytes` of each; fast if all are the usual text of UUIDs, or none is. Raises `NoId`."""
+    """Return `id_bytes` of each; fast if all or none are the usual text of UUIDs. Raises `NoId`."""
     try:
         text = "".join(values)
     except TypeError:
@@ -167,7 +167,7 @@ def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
 
 
 def ids_of(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[int, Exception]]:
-    """The ids of events, without those that have none; and by index what was raised for these."""
+    """Return the ids of events, without those that have none, and by index the errors of these."""
     try:
         return many_id_bytes(_raw_ids(once, events)), {}
     except Exception:  # noqa: BLE001 - user code may raise anything; whose fault it is comes out one by one
@@ -175,7 +175,7 @@ def ids_of(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[in
 
 
 def _raw_ids(once: Once[Any], events: Sequence[Any]) -> Sequence[Any]:
-    """`id_of` of each. Of records that are still encoded only the field is read."""
+    """Return `id_of` of each. Of records that are still encoded only the field is decoded."""
     if not isinstance(once.by, str):
         return list(map(once.by, events))
     return events.field(once.by) if isinstance(events, Fields) else list(map(itemgetter(once.by), events))
@@ -217,8 +217,8 @@ def _hashed(begun: blake2b, data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Ids that were accepted one after the other, as one record of the `<group>-ids` topic holds them.
+class IdChunk:
+    """Ids that were accepted one after the other, stored as one record of the `<group>-ids` topic.
 
     Attributes:
         newest_ms: Stream time at which the last of them was accepted.
@@ -234,18 +234,18 @@ class Chunk:
         return len(self.ids) // ID_BYTES
 
     @staticmethod
-    def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "Chunk":
-        """Make a chunk of ids in the order in which they were accepted, so that no stream time is below the one before."""
+    def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "IdChunk":
+        """Return a chunk of ids in the order in which they were accepted, with stream times that never decrease."""
         runs = list(Counter(times_ms).items())  # in the order in which they came
-        return Chunk(times_ms[-1], runs, b"".join(ids))
+        return IdChunk(times_ms[-1], runs, b"".join(ids))
 
     def encode(self) -> bytes:
         head = _HEAD.pack(_VERSION, self.newest_ms, len(self.runs))
         return b"".join([head, *(_RUN.pack(*run) for run in self.runs), self.ids])
 
     @staticmethod
-    def decode(data: bytes) -> "Chunk":
-        """Raises `UnreadableIds`."""
+    def decode(data: bytes) -> "IdChunk":
+        """Return the chunk of a record. Raises `UnreadableIds`."""
         if len(data) >= _HEAD.size:
             version, newest_ms, count = _HEAD.unpack_from(data)
             start = _HEAD.size + count * _RUN.size
@@ -253,19 +253,19 @@ class Chunk:
                 runs = list(_RUN.iter_unpack(data[_HEAD.size : start]))
                 ids = data[start:]
                 if len(ids) == ID_BYTES * sum(size for _, size in runs):
-                    return Chunk(newest_ms, runs, ids)
+                    return IdChunk(newest_ms, runs, ids)
         raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
 
     @staticmethod
     def newest_of(data: bytes) -> int:
-        """When the last id of an encoded chunk was accepted. Raises `UnreadableIds`."""
+        """Return when the last id of an encoded chunk was accepted. Raises `UnreadableIds`."""
         if len(data) < _HEAD.size or data[0] != _VERSION:
             raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
         newest_ms: int = _HEAD.unpack_from(data)[1]
         return newest_ms
 
     def each(self) -> Iterator[tuple[bytes, int]]:
-        """Each id, with the stream time at which it was accepted."""
+        """Yield each id with the stream time at which it was accepted."""
         starts = iter(range(0, len(self.ids), ID_BYTES))
         for time_ms, size in self.runs:
             for start in islice(starts, size):

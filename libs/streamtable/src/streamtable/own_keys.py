@@ -1,17 +1,17 @@
-"""Keeps a task to the keys of its own partition: a row written elsewhere would be found by no view and no lookup."""
+"""Restricts a task to the keys of its own partition: no view and no lookup would find a row written elsewhere."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.aggregate import Rows
+from streamtable.aggregate import AggregateRows
 from streamtable.errors import WrongPartition
 from streamtable.partitioner import Partitioner, partition_for
 
 
 @dataclass(frozen=True)
 class OwnKeys:
-    """Tells the keys that belong to a partition of a table from those that do not.
+    """Decides which keys belong to a partition of a table.
 
     Args:
         group: The group that keeps the table.
@@ -47,7 +47,7 @@ class OwnKeys:
 
 
 class OwnRows:
-    """The rows that an aggregate may fold into: those of its records' keys, and others of the same partition.
+    """The rows that an aggregate may change: those of keys that belong to the partition.
 
     Args:
         rows: The rows of the partition.
@@ -55,7 +55,7 @@ class OwnRows:
         own_keys: Refuses the keys of other partitions.
     """
 
-    def __init__(self, rows: Rows[Any], keys: Sequence[bytes], own_keys: OwnKeys) -> None:
+    def __init__(self, rows: AggregateRows[Any], keys: Sequence[bytes], own_keys: OwnKeys) -> None:
         self._rows = rows
         self._keys = keys
         self._own_keys = own_keys

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: exactly as the other programs that share a topic decide.
+"""The partition of a key, exactly as the other programs that share a topic compute it.
 
 `murmur2`, the default, is that of Java's producer, so of Kafka Streams and Spark. `fnv1a` is that of Sarama's
 default, so of Goka. (librdkafka has both, as `murmur2_random` and `fnv1a_random`.)
@@ -22,7 +22,7 @@ _FNV_BASIS = 0x811C9DC5
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's `Utils.murmur2`, without its sign bit (`Utils.toPositive`): 0 to 2**31 - 1."""
+    """Return the 32-bit hash of Kafka's `Utils.murmur2` without its sign bit (`Utils.toPositive`): 0 to 2**31 - 1."""
     length = len(data)
     count = length >> 2
     h = _SEED ^ length
@@ -37,7 +37,7 @@ def murmur2(data: bytes) -> int:
 
 
 def fnv1a(data: bytes) -> int:
-    """FNV-1a of 32 bits, read as a signed number, without its sign: 0 to 2**31."""
+    """Return FNV-1a of 32 bits, read as a signed number, without its sign: 0 to 2**31."""
     h = _FNV_BASIS
     for byte in data:
         h = (h ^ byte) * _FNV_PRIME & _MASK
@@ -48,17 +48,17 @@ _HASHES: Mapping[Partitioner, Callable[[bytes], int]] = {"murmur2": murmur2, "fn
 
 
 def hash_of(partitioner: Partitioner) -> Callable[[bytes], int]:
-    """The hash of a key: modulo the number of partitions it is the key's partition."""
+    """Return the hash of a key; modulo the number of partitions it is the key's partition."""
     return _HASHES[partitioner]
 
 
 def partition_for(key: bytes, partitions: int, partitioner: Partitioner = "murmur2") -> int:
-    """The partition of a key in a topic of so many partitions."""
+    """Return the partition of a key in a topic with this many partitions."""
     return _HASHES[partitioner](key) % partitions
 
 
 def legal_partitioner(partitioner: Partitioner, what: str) -> None:
-    """Raises `GraphError` if there is none of that name."""
+    """Return the name. Raises `GraphError` if there is no such partitioner."""
     if partitioner not in _HASHES:
         known = " or ".join(repr(name) for name in get_args(Partitioner))
         raise GraphError(f"{what} has the partitioner {partitioner!r}: choose {known}")

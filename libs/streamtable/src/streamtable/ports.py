@@ -1,4 +1,4 @@
-"""The seams: what the core asks of codecs, stores and the log (Kafka). It imports none of their implementations.
+"""The seams: what the core requires of codecs, stores and the log (Kafka). It imports none of their implementations.
 
 Each protocol states what is promised, what is never called, and which errors may come out; the implementations are
 `streamtable.codec`, `streamtable.store` and `streamtable.kafka`, and for tests without a broker the Tester's.
@@ -36,7 +36,7 @@ class Decoded(Generic[T]):
 
 @runtime_checkable
 class Fields(Protocol):
-    """Decoded records that give one of their fields without making the others."""
+    """Decoded records that give one of their fields without decoding the others."""
 
     def field(self, name: str) -> Sequence[Any]:
         """Return the value of the field for each record. Raises `KeyError`, or `TypeError` for a value that is no record."""
@@ -44,10 +44,10 @@ class Fields(Protocol):
 
 
 class Codec(Protocol[T]):
-    """Turns values into bytes and back. Stateless towards its callers and safe to share between threads."""
+    """Converts values to bytes and back. It has no state that callers see, and threads may share it."""
 
     def encode(self, value: T) -> bytes:
-        """Bytes of a value. Never called with None: a tombstone needs no codec.
+        """Return the bytes of a value. Never called with None: a tombstone needs no codec.
 
         Raises:
             SerializationError: The value does not fit the schema.
@@ -55,7 +55,7 @@ class Codec(Protocol[T]):
         ...
 
     def decode(self, data: bytes) -> T:
-        """The value of bytes. Never called with None.
+        """Return the value of bytes. Never called with None.
 
         Raises:
             DeserializationError: For whatever is wrong with the bytes; nothing else comes out.
@@ -73,7 +73,7 @@ class Codec(Protocol[T]):
 
 @runtime_checkable
 class WindowedKeys(Protocol[K_contra]):
-    """What the codec of a windowed table's keys has besides: a window stands behind the bytes of the key.
+    """The codec of a windowed table's keys: the window follows the bytes of the key.
 
     Rows are in the partition of the key without its window, so all windows of a key are together.
     """
@@ -93,12 +93,12 @@ class WindowedKeys(Protocol[K_contra]):
         ...
 
     def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
-        """Tell whether the window of an encoded key has a moment in common with the range."""
+        """Return whether the window of an encoded key overlaps the range."""
         ...
 
 
 class Store(Protocol):
-    """One partition's rows on this machine, in key order, with a checkpoint that is written together with them.
+    """The rows of one partition on this machine, in key order, with a checkpoint that is written atomically with them.
 
     One thread writes; any thread may read. All methods may raise `StoreCorrupted` (throw away, load again) and
     `StoreBroken` (disk full or failing: fatal).
@@ -120,25 +120,25 @@ class Store(Protocol):
         ...
 
     def checkpoint(self) -> bytes | None:
-        """The checkpoint of the last write; None for a new store."""
+        """Return the checkpoint of the last write; None for a new store."""
         ...
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]:
-        """Rows with start <= key < end in key order (reverse: from the highest down), as of now.
+        """Yield rows with start <= key < end in key order (`reverse`: descending), as of now.
 
         A damaged file raises `StoreCorrupted` at the latest when the iterator ends; it never ends early in silence.
         """
         ...
 
     def size_bytes(self) -> int:
-        """Bytes on disk and in memory tables, about."""
+        """About how many bytes the store takes on disk and in memory tables."""
         ...
 
     @property
     def release_requested(self) -> bool:
-        """Another process on this machine has asked for it, for its work, since it was opened."""
+        """Whether another process on this machine has asked for the store since it was opened."""
         ...
 
     def close(self) -> None:
@@ -147,10 +147,10 @@ class Store(Protocol):
 
 
 class Stores(Protocol):
-    """Where the stores of a process live."""
+    """The stores of a process."""
 
     def open(self, table: str, partition: int, *, spare: bool = False) -> Store:
-        """Open or create.
+        """Open a store, or create it.
 
         Args:
             table: The table of the rows.
@@ -168,7 +168,7 @@ class Stores(Protocol):
         ...
 
     def present(self) -> Mapping[tuple[str, int], float]:
-        """Table and partition of each store on disk, with the wall time (seconds) it was last opened or closed."""
+        """Return table and partition of each store on disk, with the wall time in seconds of its last use."""
         ...
 
     def close(self) -> None: ...
@@ -203,7 +203,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: as declared (`config` holds what is asked for), or as found (`config` holds everything)."""
+    """A topic as declared (`config` holds what is required) or as found (`config` holds everything)."""
 
     name: str
     partitions: int
@@ -212,29 +212,29 @@ class TopicDescription:
     topic_id: str = ""
 
 
-class Cluster(Protocol):
-    """Questions about topics. Any thread."""
+class ClusterClient(Protocol):
+    """Queries about topics. Any thread."""
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """The topics among `names` that exist. Raises `RetryLater`."""
+        """Return those of these topics that exist. Raises `RetryLater`."""
         ...
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
-        """The ids of the topics among `names` that exist. A quick question, asked again and again. Raises `RetryLater`."""
+        """Return the ids of those of these topics that exist: a cheap query, repeated often. Raises `RetryLater`."""
         ...
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
-        """First and end offset of each. Raises `RetryLater`."""
+        """Return the first and the end offset of each partition. Raises `RetryLater`."""
         ...
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The last stable offset of each: how far committed records can be read. Raises `RetryLater`."""
+        """Return the last stable offset of each partition: how far committed records can be read. Raises `RetryLater`."""
         ...
 
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:
-        """What the group has committed, after any pending transaction on it has ended; None where there is none.
+        """Return the committed offsets of the group after any pending transaction; None where there are none.
 
         Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none". If it is known that this is
         the reason, the error is `TransactionPending`.
@@ -242,12 +242,12 @@ class Cluster(Protocol):
         ...
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
-        """The partition that holds the committed offsets of the group; None if that cannot be found out."""
+        """Return the partition that holds the committed offsets of the group; None if it is not known."""
         ...
 
     @property
     def servers(self) -> str:
-        """The addresses of Kafka, for commands that a person is to run."""
+        """The addresses of Kafka, for commands in error messages."""
         ...
 
     def close(self) -> None: ...
@@ -257,20 +257,20 @@ class RebalanceListener(Protocol):
     """Called from within `GroupConsumer.poll` and `close`. An exception here ends the process."""
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
-        """They are ours from now on; they arrive paused and stay so until resumed."""
+        """Take these partitions; they arrive paused and stay so until resumed."""
         ...
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
-        """They are ours until this returns: the last moment to commit."""
+        """Give up these partitions; they are still assigned until this returns, so it is the last moment to commit."""
         ...
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
-        """Other members own these partitions already: commit nothing."""
+        """Drop these partitions without a commit: other members own them already."""
         ...
 
 
 class Membership(Protocol):
-    """Who we are in the group, at the moment it was asked for. Opaque but for its id."""
+    """A member's identity in its group at this moment. Opaque but for its id."""
 
     @property
     def member_id(self) -> str: ...
@@ -282,7 +282,7 @@ class GroupConsumer(Protocol):
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
-        """At most `max_records` records, split by partition; [] after `timeout` seconds without any.
+        """Return at most `max_records` records, split by partition; none after `timeout` seconds without any.
 
         Batches may hold records of partitions that a rebalance took away during the call.
 
@@ -293,7 +293,7 @@ class GroupConsumer(Protocol):
         ...
 
     def passed(self) -> Mapping[TopicPartition, int]:
-        """Partitions that were read to their end since the last call, and the position there.
+        """Return the partitions that were read to their end since the last call, and the position there.
 
         The position lies beyond transaction markers and aborted records, which are never handed out: everything
         committed below it has been returned by `poll`. A `seek` takes back what was reported before it.
@@ -301,7 +301,7 @@ class GroupConsumer(Protocol):
         ...
 
     def end(self, place: TopicPartition) -> int:
-        """The end of the partition as the client last heard of it, without asking; 0 if it has heard nothing yet."""
+        """Return the end of the partition as the client knows it, without a request; 0 if it is not known yet."""
         ...
 
     def pause(self, places: Iterable[TopicPartition]) -> None: ...
@@ -309,7 +309,7 @@ class GroupConsumer(Protocol):
     def resume(self, places: Iterable[TopicPartition]) -> None: ...
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Read on from here; what was fetched ahead is thrown away."""
+        """Go on reading from here; prefetched records are dropped."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
@@ -329,10 +329,10 @@ class GroupConsumer(Protocol):
 
 
 class TransactionalProducer(Protocol):
-    """The producer. One thread. With a transactional id, records are visible only after `commit`."""
+    """A producer with transactions. One thread. Records are visible only after `commit`."""
 
     def open(self, timeout: float) -> None:
-        """Fence all earlier producers with the same transactional id. Raises `RetryLater`, `Fatal`."""
+        """Begin an epoch, which fences earlier producers with the same transactional id. Raises `RetryLater`, `Fatal`."""
         ...
 
     def begin(self) -> None: ...
@@ -370,7 +370,7 @@ class TransactionalProducer(Protocol):
         rows: Sequence[tuple[bytes, bytes | None]],
         last_headers: Headers = (),
     ) -> None:
-        """`produce` for each row, of which the last is tracked, and has the headers. The hot path of a commit."""
+        """Queue rows as `produce` does; only the last is tracked and has the headers. The hot path of a commit."""
         ...
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
@@ -390,15 +390,15 @@ class TransactionalProducer(Protocol):
         ...
 
     def commit(self, timeout: float) -> None:
-        """Raises `RewindNeeded` (certainly not committed), `OutcomeUnknown`, `Fenced`."""
+        """Commit. Raises `RewindNeeded` (certainly not committed), `OutcomeUnknown`, `Fenced`."""
         ...
 
     def abort(self, timeout: float) -> None:
-        """Raises `OutcomeUnknown`: a late request could end a later transaction, so this producer is done for."""
+        """Abort. After `OutcomeUnknown` the producer must not be used: a late request could end a later transaction."""
         ...
 
     def close(self) -> None:
-        """Drop everything queued and disconnect; never waits for the broker."""
+        """Drop all queued records and disconnect, without waiting for the broker."""
         ...
 
 
@@ -406,7 +406,7 @@ class TableReader(Protocol):
     """Reads changelogs from given offsets, committed records only, outside of any group. One thread."""
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these too, from these offsets."""
+        """Read these partitions too, from these offsets."""
         ...
 
     def unassign(self, places: Iterable[TopicPartition]) -> None: ...
@@ -414,7 +414,7 @@ class TableReader(Protocol):
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]: ...
 
     def position(self, place: TopicPartition) -> int:
-        """The offset up to which everything committed has been handed out.
+        """Return the offset up to which all committed records have been returned.
 
         It passes transaction markers and compacted gaps once the end has been seen, so it, not the last record's
         offset, tells whether a target is reached.
@@ -425,7 +425,7 @@ class TableReader(Protocol):
 
 
 class Producer(Protocol):
-    """Sends single records, each with an answer of its own (emitters). Any thread."""
+    """Sends single records, each with its own acknowledgement, for emitters. Any thread."""
 
     def produce(
         self,
@@ -437,7 +437,7 @@ class Producer(Protocol):
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
-        """Queue a record for the partition that the producer's partitioner finds; waits while the queue is full.
+        """Queue a record for the partition of the stream's partitioner; waits while the queue is full.
 
         Args:
             topic: It must exist.
@@ -455,25 +455,25 @@ class Producer(Protocol):
         ...
 
     def flush(self, timeout: float) -> int:
-        """Wait until all is answered; returns how many are not yet."""
+        """Wait until all records are acknowledged or have failed. Returns how many are not yet."""
         ...
 
     def close(self, timeout: float) -> None:
-        """Flush, then answer what is left with `RetryLater`, then disconnect."""
+        """Flush, then fail the remaining records with `RetryLater`, then disconnect."""
         ...
 
 
 class Log(Protocol):
-    """Makes the clients. `streamtable.kafka.Kafka` is the real one."""
+    """Makes the clients of a log. `streamtable.kafka.Kafka` is the real one."""
 
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> ClusterClient: ...
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
 
     def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
     ) -> TransactionalProducer:
-        """Make the producer of a group's member.
+        """Return the producer of a group's member.
 
         Args:
             transactional_id: The id that fences its predecessors; None: no transactions.
@@ -483,7 +483,7 @@ class Log(Protocol):
         ...
 
     def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
-        """`delivery_timeout`: seconds after which a record that is not acknowledged fails, and is not sent any more."""
+        """Return a producer. `delivery_timeout`: the seconds after which an unacknowledged record fails."""
         ...
 
     def table_reader(self, name: str) -> TableReader: ...

@@ -1,4 +1,4 @@
-"""What a process does around its work: stop in order on a signal, and treat its memory well."""
+"""The process around a processor: stop on signals, and relieve garbage collection and memory."""
 
 import ctypes
 import gc
@@ -81,7 +81,7 @@ def run_together(runnables: Sequence[Runnable]) -> None:
 
 
 class _Relaxed:
-    """The blocks that have relaxed the process's collector: the last one to be left restores it, in whatever order."""
+    """Counts the blocks that have relaxed the garbage collector; the last one to end restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ _RELAXED = _Relaxed()  # the collector is the process's, too
 
 @contextmanager
 def relaxed_gc() -> Iterator[None]:
-    """Have Python look for reference cycles less often in the block.
+    """Run Python's cyclic garbage collector less often within the block.
 
     Records and rows are plenty and hold no cycles, but each look walks over them: a seventh of the time of a processor
     with many keys.

@@ -1,4 +1,4 @@
-"""What happened to a row of a table that a group reads."""
+"""A change of a joined table's row."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ J = TypeVar("J")
 
 @dataclass(frozen=True, slots=True)
 class RowChange(Generic[J]):
-    """What happened to a row of a joined table.
+    """A change of a row of a joined table.
 
     Attributes:
         old: The row before the change; None if there was none.

@@ -1,4 +1,4 @@
-"""All settings of the library: frozen, checked when built, read from the environment by one function, once.
+"""All settings of the library: frozen, validated when built, read from the environment by one function, once.
 
 The names are a contract: `STREAMTABLE_` and the field's name in capitals; `STREAMTABLE_KAFKA_...` for librdkafka's own.
 """
@@ -70,7 +70,7 @@ _YEAR = 365 * 86_400
 
 
 class Address(NamedTuple):
-    """Where a server listens or is found. Port 0 means any free one."""
+    """The address of a server. Port 0 means any free one."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class Address(NamedTuple):
 
 
 class KafkaOptions(Mapping[str, str]):
-    """Options for librdkafka, by librdkafka's names. Secrets do not show in its text."""
+    """Options for librdkafka, by librdkafka's names. Its text does not show secrets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -152,7 +152,7 @@ def _servers(value: object) -> str:
 
 
 def legal_instance_id(value: object) -> str:
-    """Return it if it can stand in a transactional id and a client's name. Raises `ValueError` with the rule."""
+    """Return the id if it is valid in a transactional id and a client's name. Raises `ValueError` with the rule."""
     if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
         raise ValueError("1 to 100 of the characters a-z A-Z 0-9 . _ - (the default is the host name)")
     return value
@@ -262,7 +262,7 @@ class Settings(BaseModel):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> "Settings":
-        """Read the settings.
+        """Return the settings of the environment.
 
         Args:
             environ: None: the process's own environment, as it is now.
@@ -331,7 +331,7 @@ def _suggestion(variable: str, fields: Mapping[str, object]) -> str:
 
 
 def _secret(option: str, text: str) -> str:
-    """The value of a secret option, or the content of the file that it names, without the end of its line."""
+    """Return the value of a secret option, or the content of the file that it names, without the trailing newline."""
     if not option.endswith(".file"):
         return text
     try:

@@ -1,4 +1,4 @@
-"""State tables: tables that a group keeps beside its public one, for the rows of any keys.
+"""State tables: tables that a group keeps besides its public one, for rows of any keys.
 
 SESSIONS = State("sessions", key=String(), value=Avro(SESSION))
 VISITORS = Group("visitors", Input(CLICKS, on_click), SESSIONS)
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 def codec_name(codec: Codec[Any]) -> str:
-    """Return the text that is recorded for a codec: its own, if it has one that is the same in each process."""
+    """Return the text that is recorded for a codec: its own, if that is the same in each process."""
     return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
 
 
@@ -36,10 +36,10 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class State(Edge[object, object], Generic[K, V]):
-    """A table that the group keeps beside its public one, in the compacted topic `<group>-<name>`.
+    """A table that the group keeps besides its public one, in the compacted topic `<group>-<name>`.
 
     A task reads and writes the rows of its own partition, which may have any keys, through `Context.table` and
-    `Batch.table`. They are written in the same commit as everything else.
+    `BatchContext.table`. They are written in the same commit as everything else.
 
     Args:
         name: The name of the table, of which the name of its topic is made.
@@ -65,13 +65,12 @@ class State(Edge[object, object], Generic[K, V]):
 
 
 class StateRows(Protocol[V]):
-    """The rows of a state table by encoded key. `tables.ordered_table.OrderedTable` is one.
+    """The rows of a state table by encoded key. `tables.ordered_table.OrderedTable` implements it."""
 
-    Attributes:
-        notes: What a step remembers of the rows, by keys of its own. It is emptied when rows become what they were before.
-    """
-
-    notes: dict[bytes, Any]
+    @property
+    def notes(self) -> dict[bytes, Any]:
+        """What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back."""
+        ...
 
     def get(self, key: bytes) -> V | None: ...
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
@@ -82,7 +81,7 @@ class StateRows(Protocol[V]):
 
 
 class StateTable(Generic[K, V]):
-    """The rows of a state table in one partition, as the handlers before have left them.
+    """The rows of a state table in one partition, with the changes of earlier records.
 
     Args:
         state: The state.

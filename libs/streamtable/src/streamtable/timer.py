@@ -1,4 +1,4 @@
-"""Timers: a handler that is called for a key at a time, in event time or by the wall clock.
+"""Timers: a handler that is called for a key at a time, in event time or wall-clock time.
 
     REMIND = Timer("remind", remind, clock="wall", payload=String())
     CARTS = Group("carts", Input(CART_EVENTS, on_event), Persist(CART), REMIND)
@@ -38,7 +38,7 @@ _TIME, _LENGTH = Struct(">Q"), Struct(">I")
 
 @dataclass(frozen=True)
 class Timer(Edge[K, V], Generic[K, P, V]):
-    """A handler that `Context.timers` sets for a key and a time. Each timer that is set fires once, whatever crashes.
+    """A handler for timers that `Context.timers` sets. Each timer fires exactly once, also across crashes.
 
     Timers fire in the order of their times. With `clock="event"` a timer fires as soon as the watermark has reached its
     time, before the next record is handled. With `clock="wall"` it fires when the wall clock has reached it, and those
@@ -70,13 +70,13 @@ class Timer(Edge[K, V], Generic[K, P, V]):
 
 
 class Placed(Protocol):
-    """Takes note of a timer that was set or cancelled, by the key of its row; `when_ms` None: cancelled."""
+    """Take note of a timer that was set or cancelled (`when_ms` None), by the key of its row."""
 
     def __call__(self, clock: str, row_key: bytes, when_ms: int | None) -> None: ...
 
 
 class Timers:
-    """The timers of a key: what `Context.timers` returns. Valid during the call of the handler only.
+    """The timers of a key, as `Context.timers` returns them. Valid only during the call of the handler.
 
     Args:
         declared: The timers of the group, by name.
@@ -96,7 +96,7 @@ class Timers:
         self._key = b""
 
     def at(self, timer: Timer[Any, P, Any], when_ms: int, payload: P, id: str = "") -> None:  # noqa: A002 - its name to users
-        """Set a timer for the key, in the place of one with the same name and id.
+        """Set a timer for the key; it replaces one with the same name and id.
 
         Args:
             timer: The timer, which the graph has among its edges.
@@ -134,7 +134,7 @@ class Timers:
 
 
 class PendingTimer(NamedTuple):
-    """What the key of a row of pending timers says."""
+    """The key of a row of pending timers."""
 
     name: str
     raw_key: bytes
@@ -151,7 +151,7 @@ class PendingTimer(NamedTuple):
 
     @staticmethod
     def decode(row_key: bytes) -> "PendingTimer":
-        """Raises `ValueError` if it is not the key of a pending timer."""
+        """Return the pending timer of a row's key. Raises `ValueError` if it is none."""
         name, _, rest = row_key.partition(b"\0")
         if len(rest) < _LENGTH.size:
             raise ValueError("it is too short")
@@ -162,7 +162,7 @@ class PendingTimer(NamedTuple):
 
 
 class AsBytes:
-    """The codec of what is encoded already; a `ports.Codec`."""
+    """A codec that leaves bytes as they are."""
 
     def encode(self, value: bytes) -> bytes:
         return value
@@ -178,7 +178,7 @@ class PendingTimers(State[bytes, bytes]):
     """The pending timers of a group."""
 
     def __post_init__(self) -> None:
-        """Its name is reserved."""
+        """Accept the reserved name."""
 
 
 def payload_of(data: bytes) -> bytes:

@@ -1,25 +1,25 @@
-"""What a group needs of its topics, compared with what is there."""
+"""Compares the topics that a group requires with those of the cluster."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from streamtable.errors import InputLost, StateLost, TopicMismatch, TopicMissing
 from streamtable.graph import Group
-from streamtable.ports import Cluster, TopicInfo
+from streamtable.ports import ClusterClient, TopicInfo
 
 
 def required_topics(group: Group[Any, Any]) -> list[str]:
-    """All topics that the group uses."""
+    """Return all topics that the group uses."""
     return list(dict.fromkeys([*group.input_topics, group.dead_letters, *group.tables, *_elsewhere(group)]))
 
 
 def _elsewhere(group: Group[Any, Any]) -> list[str]:
-    """Topics whose partitions need not be those of the group."""
+    """Return the topics whose number of partitions may differ from the group's."""
     return [*(edge.stream.name for edge in group.outputs), *(edge.table.name for edge in group.lookups)]
 
 
-def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInfo]:
-    """Compare the group's topics with the broker's.
+def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, TopicInfo]:
+    """Compare the group's topics with those of the broker.
 
     Returns:
         All of them, by name.
@@ -60,8 +60,8 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
     return found
 
 
-def check_unchanged(group: Group[Any, Any], cluster: Cluster, before: Mapping[str, TopicInfo]) -> None:
-    """Check the topics again while the group is at work. Raises as `check_topics`.
+def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapping[str, TopicInfo]) -> None:
+    """Check the topics again while the group is running. Raises as `check_topics`.
 
     Raises:
         InputLost: An input was deleted and created again; its offsets say nothing about the new one.

@@ -1,4 +1,4 @@
-"""Topics with a meaning: a `Stream` of events, a `Table` of latest values by key."""
+"""Typed topics: a `Stream` of events, a `Table` of the latest value by key."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ would delete those of old events before they are read."""
 
 
 def legal_name(name: str, what: str) -> str:
-    """Return the name if Kafka accepts it as a topic's. Raises `GraphError` with the rule if not."""
+    """Return the name if it is valid for a Kafka topic. Raises `GraphError` with the rule if not."""
     if name in {".", ".."} or not _LEGAL.fullmatch(name):
         raise GraphError(
             f"{what} {name!r} cannot be a topic name: use 1 to 249 of the characters a-z A-Z 0-9 . _ - "

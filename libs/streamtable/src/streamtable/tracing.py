@@ -1,4 +1,4 @@
-"""Traces: what a program tells of its work while it goes on. The seam only; no tracing library is known here.
+"""The seam for tracing; no tracing library is imported here.
 
 A piece of work is a span. Which one it is, its context, travels in a record's header as W3C's `traceparent`, so that the
 next program can say what its own work comes from. Work on a batch comes from many records: its span is linked to the
@@ -24,7 +24,7 @@ _CONTEXT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-
 
 
 class Span(Protocol):
-    """A piece of work, from when it is made until `end`.
+    """A unit of work, from its creation until `end`.
 
     In a `with` block it is the thread's (or the asyncio task's) current work, and ends with the block, by the block's
     exception if there is one.
@@ -32,11 +32,11 @@ class Span(Protocol):
 
     @property
     def headers(self) -> Headers:
-        """Its context, for the records that it makes; empty if the span is not kept."""
+        """The context as headers for the records of this span; empty if it is not sampled."""
         ...
 
     def note(self, **facts: Fact) -> None:
-        """Say something about it."""
+        """Add attributes."""
         ...
 
     def end(self, failure: BaseException | None = None) -> None: ...
@@ -49,31 +49,31 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """Starts a span where work begins. Any thread. Never raises, and never blocks."""
+    """Starts spans. Any thread. Never raises and never blocks."""
 
     def send(self, topic: str) -> Span:
-        """A record is emitted; it ends with Kafka's answer. Part of the thread's current work."""
+        """Start the span of an emitted record, which ends with Kafka's answer. Part of the thread's current work."""
         ...
 
     def process(self, group: str, batches: Sequence[RecordBatch]) -> Span:
-        """The handlers of a group are given these."""
+        """Start the span in which the handlers of a group are given these records."""
         ...
 
     def commit(self, group: str, sources: Sequence[Headers]) -> Span:
-        """What came of work with these contexts is committed together."""
+        """Start the span of a commit that holds the work of these contexts."""
         ...
 
     def apply(self, view: str, records: RecordBatch) -> Span:
-        """Changes of a table are taken over into a view."""
+        """Start the span in which a view applies changes of a table."""
         ...
 
     def ask(self, store: str, operation: str, keys: int) -> Span:
-        """A central store is asked to read or write so many keys. Part of the thread's current work."""
+        """Start the span of a request to a central store for this many keys. Part of the thread's current work."""
         ...
 
 
 class _Untraced:
-    """A span, and a tracer, of which nothing is kept."""
+    """A span and a tracer that record nothing."""
 
     headers: Headers = ()
 
@@ -109,13 +109,13 @@ UNTRACED: Final = _Untraced()
 
 
 def tracer_of(log: object) -> Tracer:
-    """The tracer that a log (Kafka) brings; most kinds of it bring none."""
+    """Return the tracer of a log (Kafka); most have none."""
     tracer: Tracer | None = getattr(log, "tracer", None)
     return UNTRACED if tracer is None else tracer
 
 
 def contexts(batches: Iterable[RecordBatch]) -> list[Headers]:
-    """The contexts of the first `CONTEXTS_MAX` records that have one which is kept. No record is looked into."""
+    """Return the contexts of the first `CONTEXTS_MAX` records with a sampled one, without reading other records."""
     found: list[Headers] = []
     for batch in batches:
         for headers in batch.each_headers():
@@ -129,17 +129,17 @@ def contexts(batches: Iterable[RecordBatch]) -> list[Headers]:
 
 
 def is_context(traceparent: bytes) -> bool:
-    """Whether it is well-formed."""
+    """Return whether the text is a well-formed trace context."""
     return _CONTEXT.fullmatch(traceparent) is not None
 
 
 def is_kept(traceparent: bytes | None) -> bool:
-    """Whether it is well-formed, and the context of a span that is kept."""
+    """Return whether the text is a well-formed trace context of a sampled span."""
     return traceparent is not None and is_context(traceparent) and int(traceparent[53:55], 16) & 1 == 1
 
 
 def carrying(headers: Headers, context: Headers) -> Headers:
-    """The headers with this context; those that have one keep it, as their sender knew better."""
+    """Return the headers with this context added, unless they have one: their sender's wins."""
     if not context or any(name == TRACEPARENT for name, _ in headers):
         return headers
     return (*headers, *context)

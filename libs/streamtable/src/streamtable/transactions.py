@@ -1,4 +1,4 @@
-"""Commands of Kafka's own tools for a transaction that does not end; the client library cannot ask these questions."""
+"""Commands of Kafka's tools for a hanging transaction, about which the client library has no calls."""
 
 from streamtable.types import TopicPartition
 

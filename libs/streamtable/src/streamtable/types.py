@@ -1,4 +1,4 @@
-"""The words that all layers share: places in the log, messages, batches of them as columns."""
+"""Types that all layers share: partitions and offsets, records, batches of them as columns."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ HEADERS_UNREADABLE: Header = ("streamtable-headers-unreadable", b"a name is not 
 
 
 class Guarantee(Enum):
-    """What holds when something crashes."""
+    """What is guaranteed when a process crashes."""
 
     EXACTLY_ONCE = "exactly_once"
     """Inputs, table and outputs are committed in one Kafka transaction."""
@@ -44,7 +44,7 @@ class TopicPartition(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a group has committed for one input partition.
+    """The committed offset of a group in one input partition, with its metadata.
 
     Attributes:
         next_offset: The next offset to read from the input.
@@ -56,11 +56,11 @@ class Committed(NamedTuple):
 
 
 class BadToken(StreamtableError):
-    """A token does not name an event's place: the client must send the token that it was given."""
+    """A token does not name an event's place: the client must send a token as the server returned it."""
 
 
 class Ack(NamedTuple):
-    """Where an emitted record stands in the log: acknowledged by all in-sync replicas."""
+    """The place of an emitted record in the log, acknowledged by all in-sync replicas."""
 
     topic: str
     partition: int
@@ -81,7 +81,7 @@ class Ack(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """First offset still in the log, and the end: the offset the next written record will get.
+    """The first offset still in the log, and the end: the offset that the next record will get.
 
     The end counts uncommitted records too (ListOffsets with read_uncommitted), because the last stable offset
     was seen behind after a commit had returned.
@@ -91,7 +91,7 @@ class Watermarks(NamedTuple):
     high: int
 
 
-class Message(Protocol):
+class KafkaMessage(Protocol):
     """A record as the Kafka client hands it over; the methods are those of `confluent_kafka.Message`."""
 
     def key(self) -> Any: ...  # bytes | None; Any because the client's stubs say str too
@@ -114,7 +114,7 @@ class RecordBatch:
 
     topic: str
     partition: int
-    messages: Sequence[Message]
+    messages: Sequence[KafkaMessage]
     times: EventTimes | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -151,16 +151,16 @@ class RecordBatch:
         return offset
 
     def timestamp(self, index: int) -> int:
-        """Milliseconds since 1970; -1 if the record has none."""
+        """Return milliseconds since 1970; -1 if the record has none."""
         milliseconds: int = self.messages[index].timestamp()[1]
         return milliseconds
 
     def timestamps(self) -> list[int]:
-        """`timestamp` of each, at a third of the cost."""
+        """Return the `timestamp` of each, at a third of the cost."""
         return list(map(_SECOND, self._column("timestamp")))
 
     def headers(self, index: int) -> Headers:
-        """As the record has them; `HEADERS_UNREADABLE` alone if one has a name that is not UTF-8."""
+        """Return the headers of a record; `HEADERS_UNREADABLE` alone if a name is not UTF-8."""
         message = self.messages[index]
         try:
             # By `map`: the interpreter's short cut for method calls takes a result for good though an error is set.
@@ -172,7 +172,7 @@ class RecordBatch:
         return found or ()
 
     def each_headers(self) -> Iterator[Headers | None]:
-        """As `headers`, of one record after the other, at a tenth of the cost; None instead of an empty list."""
+        """Return the `headers` of each record, at a tenth of the cost; None instead of an empty list."""
         index = 0
         try:
             for found in map(type(self.messages[0]).headers, self.messages):
@@ -182,19 +182,19 @@ class RecordBatch:
             yield from map(self.headers, range(index, len(self)))
 
     def part(self, start: int, stop: int) -> "RecordBatch":
-        """The records from index `start` up to, not including, `stop`."""
+        """Return the records from index `start` up to, not including, `stop`."""
         if start == 0 and stop >= len(self.messages):
             return self
         times = None if self.times is None else self.times.part(start, stop)
         return RecordBatch(self.topic, self.partition, self.messages[start:stop], times)
 
     def only(self, keep: Sequence[bool]) -> "RecordBatch":
-        """The records whose index is true in `keep`."""
+        """Return the records whose index is true in `keep`."""
         times = None if self.times is None else self.times.only(keep)
         return RecordBatch(self.topic, self.partition, list(compress(self.messages, keep)), times)
 
     def timed(self, times: EventTimes) -> "RecordBatch":
-        """The same records with these event times."""
+        """Return the same records with these event times."""
         made = copy(self)  # with the columns that have been made
         object.__setattr__(made, "times", times)
         return made

@@ -1,4 +1,4 @@
-"""A visit of every row of a group's table: asked for, and carried on, by records in `<group>-visits`.
+"""A visit of every row of a group's table, requested and continued by records in `<group>-visits`.
 
 The first record of a visit goes to each partition. The partition's owner handles some rows, and writes the next
 record with how far it has come, in the same transaction as what the rows have become: so a visit goes on where it
@@ -33,7 +33,7 @@ VISIT_PROGRESS_SCHEMA: Final[dict[str, Any]] = {
 
 @cache
 def visit_progress_codec() -> Codec[dict[str, Any]]:
-    """The codec of the values in `<group>-visits`; made when it is first needed, as few groups have visits."""
+    """Return the codec of the values in `<group>-visits`, made at first use: few groups have visits."""
     return Avro(VISIT_PROGRESS_SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""Watermarks that travel in a stream: what the groups of a flow tell those that read what they write.
+"""In-band watermarks: what the groups of a flow pass on to the readers of their outputs.
 
 The records of several producing tasks lie in one partition in any order, so the order says nothing about which of them are
 late. Hence the producers say it themselves:
@@ -38,7 +38,7 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 class Mark(NamedTuple):
-    """What a producing task says of the event time that it has reached.
+    """The event time that a producing task has reached.
 
     Attributes:
         producer: The number of the task: its partition.
@@ -52,12 +52,12 @@ class Mark(NamedTuple):
 
     @property
     def header(self) -> Header:
-        """The header of the record that says so."""
+        """The header of the record that holds the mark."""
         return WATERMARK, _MARK.pack(*self)
 
     @staticmethod
     def read(headers: Headers) -> "Mark | None":
-        """Return what a record says; None if it is not a mark."""
+        """Return the mark of a record; None if it is not a mark."""
         for name, value in headers:
             if name == WATERMARK and value is not None and len(value) == _MARK.size:
                 mark = Mark(*_MARK.unpack(value))
@@ -70,19 +70,19 @@ class Mark(NamedTuple):
 
 
 def stamped(headers: Headers, late_before_ms: int) -> Headers:
-    """Return the headers of a record, with the time before which windows are closed for it; that of another is replaced."""
+    """Return the headers of a record with the time before which windows are closed for it, replacing another such time."""
     others = [each for each in headers if each[0] != LATE_BEFORE] if headers else ()
     return [*others, (LATE_BEFORE, _TIME.pack(late_before_ms))]
 
 
 def stamps(late_before_ms: Iterable[int]) -> list[Headers]:
-    """Return the headers of records that have no others. See `stamped`."""
+    """Return the stamped headers of records without other headers. See `stamped`."""
     return [[pair] for pair in zip(repeat(LATE_BEFORE), map(_TIME.pack, late_before_ms), strict=False)]
 
 
 @dataclass(frozen=True)
 class Marked:
-    """The records of a stream that carries watermarks, without the marks between them.
+    """The records of a stream with watermarks, without the marks between them.
 
     Attributes:
         records: Those that are no marks.
@@ -98,12 +98,12 @@ class Marked:
 
     @property
     def carries(self) -> bool:
-        """One of the records carries what its producer has said, or is a mark."""
+        """Return whether one of the records is a mark or has a stamp."""
         return bool(self.marks) or any(at != NO_TIME for at in self.late_before_ms)
 
     @classmethod
     def read(cls, records: RecordBatch) -> "Marked":
-        """Read what records carry."""
+        """Read the marks and stamps of records."""
         late_before: list[int] = []
         marks: list[tuple[int, Mark]] = []
         keep: list[bool] | None = None

@@ -13,7 +13,7 @@ from streamtable.errors import StateLost, StoreCorrupted
 from streamtable.graph import Group
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
-from streamtable.tables.recovery import Plan
+from streamtable.tables.recovery import RecoveryPlan
 from streamtable.tables.replica import PartitionReplica
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
 
@@ -49,7 +49,7 @@ class Restores:
                     restore.replicas[table] = self.replica(table, restore.partition)
                 restore.topics = self.topics
                 offsets = {"events": NextOffset(0), "counted-retry": NextOffset(0)}
-                restore.plan = Plan(offsets, uncommitted=False)
+                restore.plan = RecoveryPlan(offsets, uncommitted=False)
                 restore.stage = Stage.READY
 
 

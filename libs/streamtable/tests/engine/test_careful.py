@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from streamtable.codec.plain import Json, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.engine import careful
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.limitedlog import LimitedLog
@@ -111,7 +111,7 @@ def test_a_batch_handler_is_called_three_times_with_a_record_at_most(
 ) -> None:
     calls: dict[str, int] = {}
 
-    def whole(records: Batch[str, str, list[str]]) -> None:
+    def whole(records: BatchContext[str, str, list[str]]) -> None:
         rows = records.get_many(records.keys)
         for key, event in zip(records.keys, records.events, strict=True):
             calls[event] = calls.get(event, 0) + 1

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from streamtable import (
-    Batch,
+    BatchContext,
     Changes,
     Context,
     Count,
@@ -81,7 +81,7 @@ def test_the_same_times_come_with_a_batch_however_records_are_cut_into_batches(t
     seen: list[tuple[int, int]] = []
     watermarks: list[int] = []
 
-    def handler(batch: Batch[str, Any, Any]) -> None:
+    def handler(batch: BatchContext[str, Any, Any]) -> None:
         watermarks.append(batch.watermark_ms)
         seen.extend(zip(batch.event_times_ms, batch.late_before_ms, strict=True))
 
@@ -307,7 +307,7 @@ def test_a_dead_letter_sent_again_is_dated_as_its_origin(tester: Tester) -> None
 def test_records_handled_carefully_have_the_times_of_the_whole_batch(tester: Tester) -> None:
     seen: Seen = []
 
-    def handler(batch: Batch[str, Any, Any]) -> None:
+    def handler(batch: BatchContext[str, Any, Any]) -> None:
         if 500 in batch.events:
             raise ValueError("no")
         seen.extend(

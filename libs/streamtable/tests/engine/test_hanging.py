@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from streamtable.engine.hanging import HangingTransactions, Reading, Standstill, standstills
+from streamtable.engine.hanging import HangingTransactions, ReadProgress, Standstill, standstills
 from streamtable.observe import Metrics, metrics_page
 from streamtable.transactions import commands
 from streamtable.types import TopicPartition, Watermarks
@@ -48,13 +48,13 @@ def lines(logged: list[MutableMapping[str, Any]], event: str) -> list[MutableMap
 def test_a_partition_waits_when_all_below_its_last_stable_offset_is_read_and_more_is_there(
     position: int, stable: int, *, waits: bool
 ) -> None:
-    found = standstills({}, [Reading(PLACE, position, 8)], {PLACE: stable}, 1.0)
+    found = standstills({}, [ReadProgress(PLACE, position, 8)], {PLACE: stable}, 1.0)
     assert found == ({PLACE: Standstill(stable, 1.0)} if waits else {})
 
 
 def test_a_partition_waits_since_it_was_first_seen_at_this_offset() -> None:
     before = {PLACE: Standstill(5, 1.0)}
-    readings = [Reading(PLACE, 6, 9)]
+    readings = [ReadProgress(PLACE, 6, 9)]
     assert standstills(before, readings, {PLACE: 5}, 60.0) == {PLACE: Standstill(5, 1.0)}
     assert standstills(before, readings, {PLACE: 6}, 60.0) == {PLACE: Standstill(6, 60.0)}
     assert standstills(before, [], {}, 60.0) == {}
@@ -66,7 +66,7 @@ def test_a_transaction_that_does_not_end_is_reported_once_and_again_when_it_has_
     cluster.marks[PLACE], cluster.stable[PLACE] = Watermarks(0, 9), 5
     with capture_logs() as logged:
         for _ in range(8):
-            hanging.look([Reading(PLACE, 5, 9)], None)
+            hanging.look([ReadProgress(PLACE, 5, 9)], None)
             clock.sleep(15)
         assert hanging.reason.startswith(
             "it has waited for 120 s for a transaction that does not end, in in[3];"
@@ -74,7 +74,7 @@ def test_a_transaction_that_does_not_end_is_reported_once_and_again_when_it_has_
         page = metrics_page(registry).decode()
         assert 'hanging_transaction_seconds{group="g",partition="3",topic="in"} 105.0' in page
         cluster.stable[PLACE] = 9
-        hanging.look([Reading(PLACE, 5, 9)], None)
+        hanging.look([ReadProgress(PLACE, 5, 9)], None)
     (line,) = lines(logged, "transaction does not end")
     assert (line["partitions"], line["seconds"]) == ({"in[3]": 5}, 90)
     assert line["show"] == (
@@ -92,7 +92,7 @@ def test_transactions_that_end_in_time_are_not_reported(
     with capture_logs() as logged:
         for offset in range(20):  # there is always one that is open
             cluster.stable[PLACE] = offset
-            hanging.look([Reading(PLACE, offset, 99)], None)
+            hanging.look([ReadProgress(PLACE, offset, 99)], None)
             clock.sleep(15)
     assert logged == []
     assert hanging.reason == ""
@@ -116,7 +116,7 @@ def test_committed_offsets_that_are_held_are_reported_with_the_partition_that_ha
 
 
 def test_nothing_is_asked_where_everything_is_read(hanging: HangingTransactions, cluster: Any) -> None:
-    hanging.look([Reading(PLACE, 9, 9)], None)
+    hanging.look([ReadProgress(PLACE, 9, 9)], None)
     assert cluster.asked == []
 
 

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from streamtable.engine.id_arrays import IdFilter, rows_in_order
-from streamtable.once import Chunk
+from streamtable.once import IdChunk
 
 COUNT = 4_000
 
@@ -40,7 +40,7 @@ def test_the_rows_of_chunks_are_those_that_python_makes_in_the_order_of_their_ke
     chunks = []
     for size in sizes:
         ids = [random.randbytes(16) for _ in range(size)]
-        chunks.append(Chunk.of(ids, sorted(random.randint(-1, 50) for _ in ids)))
+        chunks.append(IdChunk.of(ids, sorted(random.randint(-1, 50) for _ in ids)))
     expected = {
         b"p\0" + each: time.to_bytes(8, "big", signed=True) for chunk in chunks for each, time in chunk.each()
     }
@@ -50,5 +50,5 @@ def test_the_rows_of_chunks_are_those_that_python_makes_in_the_order_of_their_ke
 def test_of_an_id_in_several_chunks_the_row_of_the_last_one_comes_last() -> None:
     random = Random(4)
     ids = [random.randbytes(16) for _ in range(200)]
-    chunks = [Chunk.of(random.sample(ids, 200), [time] * 200) for time in (1, 2, 3)]
+    chunks = [IdChunk.of(random.sample(ids, 200), [time] * 200) for time in (1, 2, 3)]
     assert dict(rows_in_order(b"", chunks)) == dict.fromkeys(ids, (3).to_bytes(8, "big"))

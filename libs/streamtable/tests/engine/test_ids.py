@@ -16,7 +16,7 @@ from streamtable.aggregate import Count
 from streamtable.codec.plain import Json, String
 from streamtable.engine.ids import IdTable
 from streamtable.graph import Input
-from streamtable.once import Chunk, Once
+from streamtable.once import IdChunk, Once
 from streamtable.ports import Store
 from streamtable.store.memory import MemoryStores
 from streamtable.store.rocksdb import RocksStores
@@ -59,13 +59,13 @@ class Ids:
     def take_back(self, begin: int) -> None:
         self.table.take_back(NAME, begin)
 
-    def commit(self) -> list[Chunk]:
+    def commit(self) -> list[IdChunk]:
         """Write what is new to the store and the changelog. Returns its chunks."""
         changes = self.table.changes()
         self.changelog += changes
         self.store.write(list(self.table.rows(changes)), b"")
         self.table.committed()
-        return [Chunk.decode(value) for key, value in changes if b"\0" in key and value is not None]
+        return [IdChunk.decode(value) for key, value in changes if b"\0" in key and value is not None]
 
     def remembered(self, letters: str, time_ms: int) -> str:
         """Those that are repeats at this time, to another table over the same store."""
@@ -77,7 +77,7 @@ class Ids:
         return self.table.repeats[NAME]
 
 
-def kept(chunks: Iterable[Chunk]) -> list[tuple[str, int]]:
+def kept(chunks: Iterable[IdChunk]) -> list[tuple[str, int]]:
     """The ids of chunks in the order of their times, which is that of the chunks; those of one time by name."""
     ids = [(chr(int.from_bytes(each, "big")), time_ms) for chunk in chunks for each, time_ms in chunk.each()]
     times = [time_ms for _, time_ms in ids]

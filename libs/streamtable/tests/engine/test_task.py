@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamtable.aggregate import Count
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.task import Task
@@ -43,7 +43,7 @@ def count(ctx: Context[str, int], event: str) -> None:
         raise ValueError("bad event")
 
 
-def count_batch(records: Batch[str, str, int]) -> None:
+def count_batch(records: BatchContext[str, str, int]) -> None:
     rows = records.get_many(records.keys)
     for key, event in zip(records.keys, records.events, strict=True):
         rows[key] = (rows[key] or 0) + 1

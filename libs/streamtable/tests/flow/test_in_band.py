@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import EventTime, Group, Input, Long, OnError, Output, Stream, String, Timer
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, Session, Tumbling, Windowed, WindowedTable
 from streamtable.types import Guarantee
@@ -338,7 +338,7 @@ def test_records_carry_whether_they_are_late_through_ordinary_groups(tester: Tes
 def test_a_batch_says_of_its_records_that_none_is_late(tester: Tester) -> None:
     seen: list[int] = []
 
-    def on_batch(batch: Batch[str, int, None]) -> None:
+    def on_batch(batch: BatchContext[str, int, None]) -> None:
         for at in batch.events:
             batch.emit(MIDDLE, "k", at, timestamp_ms=at)
         batch.emit_many(

@@ -8,7 +8,15 @@ from streamtable.errors import InputLost, StateLost
 from streamtable.event_time import InputTime
 from streamtable.ports import TopicInfo
 from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, why_discard
+from streamtable.tables.recovery import (
+    Changelog,
+    InputState,
+    Load,
+    RecoveryPlan,
+    plan,
+    plan_join,
+    why_discard,
+)
 from streamtable.types import Committed, NextOffset, Watermarks
 
 NOW = 1_000_000.0
@@ -44,7 +52,7 @@ def changelog(topic_info: Callable[..., TopicInfo]) -> Callable[..., Changelog]:
 
 def decide(
     inputs: dict[str, InputState], log: Changelog | None, store: LocalPosition | None = None, **changes: Any
-) -> Plan:
+) -> RecoveryPlan:
     return plan(3, inputs, log, store, **{"exactly_once": True, "now": NOW} | changes)
 
 
@@ -53,7 +61,9 @@ Make = Callable[..., Changelog]
 
 def test_recovery_ends_at_the_position_in_the_metadata_not_at_the_end_of_the_log(changelog: Make) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), local(10))
-    assert todo == Plan({"in": NextOffset(50)}, uncommitted=False, load=Load(read_from=10, read_to=20))
+    assert todo == RecoveryPlan(
+        {"in": NextOffset(50)}, uncommitted=False, load=Load(read_from=10, read_to=20)
+    )
 
 
 def test_of_several_inputs_the_largest_position_counts(changelog: Make) -> None:
@@ -89,7 +99,7 @@ def test_without_an_exact_position_recovery_goes_to_the_high_watermark(
 
 def test_a_new_partition_begins_where_its_input_says(changelog: Make) -> None:
     todo = decide({"a": never(5, 90), "b": never(5, 90, "latest")}, changelog(high=0))
-    assert todo == Plan({"a": NextOffset(5), "b": NextOffset(90)}, uncommitted=True)
+    assert todo == RecoveryPlan({"a": NextOffset(5), "b": NextOffset(90)}, uncommitted=True)
 
 
 def test_an_input_that_was_added_is_committed_before_its_first_record(changelog: Make) -> None:
@@ -174,7 +184,7 @@ def test_a_copy_is_kept_at_the_bounds(store: LocalPosition, changelog: Make) -> 
 
 
 def test_a_group_without_a_table_only_needs_to_know_where_to_go_on() -> None:
-    assert decide({"in": at(50)}, None) == Plan({"in": NextOffset(50)}, uncommitted=False)
+    assert decide({"in": at(50)}, None) == RecoveryPlan({"in": NextOffset(50)}, uncommitted=False)
     assert decide({"in": never()}, None).uncommitted
 
 

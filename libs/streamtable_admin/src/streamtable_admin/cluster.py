@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from streamtable import Kafka
+from streamtable.administration import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.errors import RetryLater, TransactionPending
-from streamtable.kafka import Kafka
-from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.types import Committed, TopicPartition
 from streamtable_admin.errors import NoSuchTopic
 

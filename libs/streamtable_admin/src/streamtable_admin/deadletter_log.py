@@ -42,7 +42,7 @@ _NAME = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class LoggedDeadLetter:
     """A record that a group could not process.
 
     Attributes:
@@ -55,9 +55,9 @@ class DeadLetter:
     replayed: int | None = None
 
     @staticmethod
-    def of(record: TopicRecord) -> "DeadLetter":
+    def of(record: TopicRecord) -> "LoggedDeadLetter":
         """Return the dead letter in a record of a dead-letter topic."""
-        return DeadLetter(record, Origin.read(record.headers))
+        return LoggedDeadLetter(record, Origin.read(record.headers))
 
     @property
     def id(self) -> tuple[int, int]:
@@ -109,8 +109,8 @@ class DeadLetter:
 class Replayed:
     """The outcome of a replay: the letters that were produced, and those that had been replayed before."""
 
-    sent: list[DeadLetter]
-    before: list[DeadLetter]
+    sent: list[LoggedDeadLetter]
+    before: list[LoggedDeadLetter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +165,11 @@ class DeadLetterLog:
 
     def read(
         self,
-        selected: Callable[[DeadLetter], bool] = lambda _: True,
+        selected: Callable[[LoggedDeadLetter], bool] = lambda _: True,
         *,
         partitions: Iterable[int] = (),
         complete: bool = False,
-    ) -> list[DeadLetter]:
+    ) -> list[LoggedDeadLetter]:
         """Return the selected dead letters, in the order of partition and offset.
 
         Args:
@@ -186,7 +186,7 @@ class DeadLetterLog:
         starts = {place: max(mark.low, mark.high - self.newest) for place, mark in marks.items()}
         return self._read(starts, marks, selected, complete=complete)
 
-    def named(self, names: Collection[str], *, complete: bool = False) -> list[DeadLetter]:
+    def named(self, names: Collection[str], *, complete: bool = False) -> list[LoggedDeadLetter]:
         """Return the dead letters of these names.
 
         A marker stands behind its letter, so each partition is read from the first named letter on.
@@ -214,17 +214,17 @@ class DeadLetterLog:
         self,
         starts: Mapping[TopicPartition, int],
         marks: Mapping[TopicPartition, Watermarks],
-        selected: Callable[[DeadLetter], bool],
+        selected: Callable[[LoggedDeadLetter], bool],
         *,
         complete: bool,
-    ) -> list[DeadLetter]:
+    ) -> list[LoggedDeadLetter]:
         replayed: dict[tuple[int, int], int] = {}
 
         def is_selected(record: TopicRecord) -> bool:
             marked = _number(dict(record.headers).get(REPLAYED_OFFSET))
             if marked is None:
-                return selected(DeadLetter.of(record))
-            replayed[record.place.partition, marked] = DeadLetter.of(record).time
+                return selected(LoggedDeadLetter.of(record))
+            replayed[record.place.partition, marked] = LoggedDeadLetter.of(record).time
             return False
 
         found = collect(
@@ -236,12 +236,12 @@ class DeadLetterLog:
             limits=self.limits,
             selected=is_selected,
         )
-        letters = [DeadLetter.of(record) for _, part in sorted(found.items()) for record in part]
+        letters = [LoggedDeadLetter.of(record) for _, part in sorted(found.items()) for record in part]
         return [replace(letter, replayed=replayed.get(letter.id)) for letter in letters]
 
     def replay(
         self,
-        select: Callable[[], list[DeadLetter]],
+        select: Callable[[], list[LoggedDeadLetter]],
         *,
         again: bool,
         now: Callable[[], float],
@@ -295,7 +295,7 @@ class DeadLetterLog:
     def _send(
         self,
         outbox: TransactionalProducer,
-        batch: list[tuple[DeadLetter, OutputRecord]],
+        batch: list[tuple[LoggedDeadLetter, OutputRecord]],
         now: float,
         reached: Failpoint,
         timeouts: ReplayTimeouts,
@@ -324,7 +324,7 @@ class DeadLetterLog:
         outbox.commit(timeouts.commit)
         reached("committed")
 
-    def _retried(self, letter: DeadLetter, retry: str) -> OutputRecord:
+    def _retried(self, letter: LoggedDeadLetter, retry: str) -> OutputRecord:
         """Return the record for the retry topic; a value that was too large for the letter comes from its origin."""
         record, origin = letter.record, letter.origin
         if origin is None:
@@ -348,9 +348,9 @@ class DeadLetterLog:
 
 
 def _batches(
-    pairs: Iterable[tuple[DeadLetter, OutputRecord]],
-) -> Iterator[list[tuple[DeadLetter, OutputRecord]]]:
-    batch: list[tuple[DeadLetter, OutputRecord]] = []
+    pairs: Iterable[tuple[LoggedDeadLetter, OutputRecord]],
+) -> Iterator[list[tuple[LoggedDeadLetter, OutputRecord]]]:
+    batch: list[tuple[LoggedDeadLetter, OutputRecord]] = []
     size = 0
     for pair in pairs:
         if batch and (len(batch) >= BATCH_LETTERS or size + pair[1].size > BATCH_BYTES):

@@ -31,7 +31,7 @@ Schemas = Mapping[bytes, Avro[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedValue:
     """A decoded key, value or header.
 
     Attributes:
@@ -61,22 +61,22 @@ class Decoded:
         return {**found, "problem": self.problem} if self.problem else found
 
 
-def guess(data: bytes | None) -> Decoded:
+def guess(data: bytes | None) -> DecodedValue:
     """Decode bytes of which nothing is known."""
     if data is None:
-        return Decoded("null", None)
+        return DecodedValue("null", None)
     try:
         text = data.decode()
     except UnicodeDecodeError:
         text = "\0"
     if all(each.isprintable() or each in "\t\r\n" for each in text):
-        return Decoded("text", text)
+        return DecodedValue("text", text)
     if len(data) == _LONG_BYTES:
-        return Decoded("long", int.from_bytes(data, "big", signed=True))
+        return DecodedValue("long", int.from_bytes(data, "big", signed=True))
     problem = ""
     if len(data) > _CONFLUENT_BYTES and data[0] == 0:
         problem = f"perhaps Confluent's framing, schema id {int.from_bytes(data[1:5], 'big')}"
-    return Decoded("hex", data.hex(), problem)
+    return DecodedValue("hex", data.hex(), problem)
 
 
 def known_schemas(schemas: Iterable[Mapping[str, Any]] = ()) -> Schemas:
@@ -121,11 +121,11 @@ class Decoder:
     values: Mapping[str, Codec[Any]] = field(default_factory=dict)
     partitioners: Mapping[str, Partitioner] = field(default_factory=dict)
 
-    def key(self, topic: str, data: bytes | None, headers: Headers = ()) -> Decoded:
+    def key(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Decode a key of a topic; that of a dead letter, as one of the topic it comes from."""
         return self._decoded(self.keys.get(_origin(headers) or topic) or self.keys.get(topic), data)
 
-    def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> Decoded:
+    def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Decode a value of a topic; that of a dead letter, as one of the topic it comes from."""
         return self._decoded(self.values.get(_origin(headers) or topic) or self.values.get(topic), data)
 
@@ -140,23 +140,23 @@ class Decoder:
             return False
         return True
 
-    def _decoded(self, codec: Codec[Any] | None, data: bytes | None) -> Decoded:
+    def _decoded(self, codec: Codec[Any] | None, data: bytes | None) -> DecodedValue:
         if data is None:
-            return Decoded("null", None)
+            return DecodedValue("null", None)
         if codec is None and data.startswith(_SINGLE_OBJECT):
             fingerprint = data[2:_FINGERPRINT_END]
             codec = self.schemas.get(fingerprint)
             if codec is None:
                 problem = f"Avro with an unknown schema, fingerprint {fingerprint[::-1].hex()}"
-                return Decoded("hex", data.hex(), problem)
+                return DecodedValue("hex", data.hex(), problem)
         if codec is None:
             return guess(data)
         try:
-            return Decoded(_kind(codec), _plain(codec.decode(data)))
+            return DecodedValue(_kind(codec), _plain(codec.decode(data)))
         except StreamtableError as error:
-            return Decoded("hex", data.hex(), str(error))
+            return DecodedValue("hex", data.hex(), str(error))
         except Exception as error:  # noqa: BLE001 - a codec of the user may raise anything; a date may be out of range
-            return Decoded("hex", data.hex(), f"{type(error).__name__}: {error}")
+            return DecodedValue("hex", data.hex(), f"{type(error).__name__}: {error}")
 
 
 def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:

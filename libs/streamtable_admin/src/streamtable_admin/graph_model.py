@@ -34,7 +34,7 @@ class NodeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A topic, a group or a service.
 
     Attributes:
@@ -50,7 +50,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class GraphEdge:
     """Records flow from `source` to `target`; `label` says what happens to them."""
 
     source: str
@@ -62,8 +62,8 @@ class Edge:
 class GraphModel:
     """Nodes by name, and the edges between them."""
 
-    nodes: dict[str, Node] = field(default_factory=dict)
-    edges: list[Edge] = field(default_factory=list)
+    nodes: dict[str, GraphNode] = field(default_factory=dict)
+    edges: list[GraphEdge] = field(default_factory=list)
 
     def topic(self, topic: str, kind: NodeKind, detail: str = "") -> str:
         """Add a topic, unless it is there, and return its node's name."""
@@ -71,7 +71,7 @@ class GraphModel:
         known = self.nodes.get(name)
         # A table of one group stays a table when another reads it as a stream; so does a loop.
         if known is None or known.kind is NodeKind.STREAM:
-            self.nodes[name] = Node(name, kind, topic, detail or (known.detail if known else ""))
+            self.nodes[name] = GraphNode(name, kind, topic, detail or (known.detail if known else ""))
         elif not known.detail:
             self.nodes[name] = replace(known, detail=detail)
         return name
@@ -79,12 +79,12 @@ class GraphModel:
     def actor(self, kind: NodeKind, label: str) -> str:
         """Add a group or a service, unless it is there, and return its node's name."""
         name = f"{kind} {label}"
-        self.nodes.setdefault(name, Node(name, kind, label))
+        self.nodes.setdefault(name, GraphNode(name, kind, label))
         return name
 
-    def edge(self, source: str, target: str, label: str = "") -> Edge:
+    def edge(self, source: str, target: str, label: str = "") -> GraphEdge:
         """Add an edge, unless it is there."""
-        found = Edge(source, target, label)
+        found = GraphEdge(source, target, label)
         if found not in self.edges:
             self.edges.append(found)
         return found

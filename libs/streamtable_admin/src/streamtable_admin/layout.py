@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from streamtable_admin.graph_model import Edge, GraphModel, Node
+from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode
 
 LETTER = 7.4
 SMALL_LETTER = 6.2
@@ -64,7 +64,7 @@ class Box:
 class Route:
     """The way of an edge: where it leaves, its bends, where it arrives. `back`: it runs against the direction."""
 
-    edge: Edge
+    edge: GraphEdge
     points: tuple[Point, ...]
     back: bool
 
@@ -84,7 +84,7 @@ def text_sizes(model: GraphModel) -> dict[str, Size]:
     return {name: _text_size(node, model.edges) for name, node in model.nodes.items()}
 
 
-def _text_size(node: Node, edges: Iterable[Edge]) -> Size:
+def _text_size(node: GraphNode, edges: Iterable[GraphEdge]) -> Size:
     ends = [(edge.source, edge.target) for edge in edges]
     ports = max(sum(pair[side] == node.name for pair in ends) for side in (0, 1)) if ends else 0
     width = max(len(node.label) * LETTER, len(node.detail) * SMALL_LETTER) + 2 * PAD_X
@@ -95,7 +95,7 @@ def lay_out(
     model: GraphModel,
     sizes: Mapping[str, Size],
     style: LayoutStyle = LayoutStyle(),
-    against: Collection[Edge] = (),
+    against: Collection[GraphEdge] = (),
 ) -> Layout:
     """Lay out a graph.
 
@@ -106,7 +106,7 @@ def lay_out(
         against: Edges to lay out in the opposite direction in any case.
     """
     boxes: dict[str, Box] = {}
-    routes: dict[Edge, Route] = {}
+    routes: dict[GraphEdge, Route] = {}
     offset = width = style.margin
     for number, names in enumerate(_parts(model)):
         part = _Part(names, [edge for edge in model.edges if edge.source in names], sizes, style, against)
@@ -147,10 +147,10 @@ class _Part:
     def __init__(
         self,
         names: Collection[str],
-        edges: Sequence[Edge],
+        edges: Sequence[GraphEdge],
         sizes: Mapping[str, Size],
         style: LayoutStyle,
-        against: Collection[Edge],
+        against: Collection[GraphEdge],
     ) -> None:
         self._names, self._edges, self._sizes, self._style = names, edges, sizes, style
         self._back = _back_edges(names, edges, against)
@@ -178,7 +178,7 @@ class _Part:
             for name in self._names
         }
 
-    def routes(self, offset: float) -> dict[Edge, Route]:
+    def routes(self, offset: float) -> dict[GraphEdge, Route]:
         found = {}
         for edge, chain, (start, end) in zip(self._edges, self._chains, self._ports, strict=True):
             ways = [start, *((self._along[bend], self._across[bend]) for bend in chain[1:-1]), end]
@@ -233,10 +233,12 @@ class _Part:
         return [(starts[number], ends[number]) for number in range(len(self._chains))]
 
 
-def _back_edges(names: Collection[str], edges: Sequence[Edge], against: Collection[Edge]) -> set[Edge]:
+def _back_edges(
+    names: Collection[str], edges: Sequence[GraphEdge], against: Collection[GraphEdge]
+) -> set[GraphEdge]:
     """Return the edges that close a cycle, found from nodes that no edge leads to, then from the rest."""
     found = {edge for edge in edges if edge in against}
-    leaving: dict[str, list[Edge]] = {name: [] for name in names}
+    leaving: dict[str, list[GraphEdge]] = {name: [] for name in names}
     for edge in edges:
         if edge not in found:
             leaving[edge.source].append(edge)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from streamtable.errors import RetryLater
-from streamtable.kafka.reader import KafkaTableReader
+from streamtable.ports import TableReader
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
 
@@ -110,7 +110,7 @@ def follow(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> Iterator[R
 
 
 @contextmanager
-def reader_at(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> Iterator[KafkaTableReader]:
+def reader_at(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> Iterator[TableReader]:
     """Open a reader of committed records at the given offsets."""
     reader = cluster.kafka.table_reader(cluster.client_name)
     try:

@@ -17,7 +17,7 @@ GROW_ONLY: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """A property of a topic that is not as declared; `problem` says why it cannot be altered, "" if it can."""
 
     topic: str
@@ -36,8 +36,8 @@ class TopicPlan:
     """Topics to create, properties to alter in place, properties that must not be altered, and topics as declared."""
 
     create: tuple[TopicDescription, ...]
-    alter: tuple[Difference, ...]
-    refused: tuple[Difference, ...]
+    alter: tuple[TopicDifference, ...]
+    refused: tuple[TopicDifference, ...]
     same: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ def plan_topics(
     )
 
 
-def _differences(topic: TopicDescription, found: TopicDescription) -> Iterator[Difference]:
+def _differences(topic: TopicDescription, found: TopicDescription) -> Iterator[TopicDifference]:
     if topic.partitions != found.partitions:
         problem = (
             "partitions cannot be taken away; make a new topic and copy"
@@ -64,14 +64,16 @@ def _differences(topic: TopicDescription, found: TopicDescription) -> Iterator[D
             else "with more, keys move to other partitions, away from their rows in the tables of the groups that "
             "read it, and their counts start again; make a new topic and copy"
         )
-        yield Difference(topic.name, "partitions", str(found.partitions), str(topic.partitions), problem)
+        yield TopicDifference(topic.name, "partitions", str(found.partitions), str(topic.partitions), problem)
     if topic.replication != found.replication:
         problem = "replicas have to be placed on brokers by hand"
-        yield Difference(topic.name, "replication", str(found.replication), str(topic.replication), problem)
+        yield TopicDifference(
+            topic.name, "replication", str(found.replication), str(topic.replication), problem
+        )
     for name, value in topic.config.items():
         there = found.config.get(name, "not set")
         if value != there:
-            yield Difference(topic.name, name, there, value, _problem(name, there, value))
+            yield TopicDifference(topic.name, name, there, value, _problem(name, there, value))
 
 
 def _problem(name: str, found: str, declared: str) -> str:

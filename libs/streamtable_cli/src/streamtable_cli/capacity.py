@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from streamtable_admin.errors import NotFound, Refused
-from streamtable_cli.estimate import PLANNED_SHARE, Estimate, Load, Measured, estimate
+from streamtable_cli.estimate import PLANNED_SHARE, Estimate, Measured, Workload, estimate
 from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
 
 HEAD = ("what", "how much", "how it comes about")
 LIMITS_HEAD = ("what breaks first", "used", "in numbers", "what to change")
-DEFAULT = Load(1, 1)
+DEFAULT = Workload(1, 1)
 TERABYTE_GB = 1e3
 SHOWN = 5
 
@@ -78,7 +78,7 @@ def capacity(
 
     Nothing is asked of Kafka. It is a model over figures of the benchmark. Exit code 1 if a limit is broken.
     """
-    load = Load(
+    load = Workload(
         records_s=records,
         keys=keys,
         partitions=partitions,
@@ -126,7 +126,7 @@ def read_measured(file: Path | None = None) -> Measured:
         raise Refused(f"{file} does not hold what was measured: {error}") from error
 
 
-def figures(load: Load, found: Estimate) -> list[Sequence[str]]:
+def figures(load: Workload, found: Estimate) -> list[Sequence[str]]:
     """What the load takes, each with where it comes from."""
     costs = (
         f"{found.record_us:.1f} µs a record: {found.changed:.0%} are the first of their row in a commit, "

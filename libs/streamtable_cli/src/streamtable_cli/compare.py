@@ -11,7 +11,7 @@ from streamtable.errors import StateLost
 from streamtable.lag import readable
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import Cluster
-from streamtable_admin.decode import Decoded, Decoder
+from streamtable_admin.decode import DecodedValue, Decoder
 from streamtable_admin.errors import Refused
 from streamtable_admin.reading import read_to
 from streamtable_cli.consistent_cut import Cut, cuts_of
@@ -27,7 +27,7 @@ Rows = dict[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """A key whose rows differ. None: there is no row."""
 
     partition: int
@@ -58,7 +58,7 @@ class Tables:
     """Both tables, compared; `differences` holds the first few."""
 
     parts: dict[int, Part] = field(default_factory=dict)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[RowDifference] = field(default_factory=list)
 
     def sums(self, of: Callable[[Part], tuple[int, int]]) -> tuple[int, int]:
         found = [of(part) for part in self.parts.values()]
@@ -218,7 +218,7 @@ def _compare(
     tables: tuple[str, str],
     rows: tuple[Rows, Rows],
     decoder: Decoder,
-    differences: list[Difference],
+    differences: list[RowDifference],
     limit: int,
 ) -> Part:
     old, new = rows
@@ -234,7 +234,7 @@ def _compare(
             continue
         part.differing += 1
         if len(differences) < limit:
-            differences.append(Difference(number, key, one, other))
+            differences.append(RowDifference(number, key, one, other))
     return part
 
 
@@ -256,7 +256,7 @@ def _same_value(decoder: Decoder, tables: tuple[str, str], old: bytes, new: byte
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
-def _shown(decoder: Decoder, table: str, value: bytes | None) -> Decoded | None:
+def _shown(decoder: Decoder, table: str, value: bytes | None) -> DecodedValue | None:
     return decoder.value(table, value) if value is not None else None
 
 

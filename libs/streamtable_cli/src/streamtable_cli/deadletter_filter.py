@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamtable_admin.deadletter_log import DeadLetter
+from streamtable_admin.deadletter_log import LoggedDeadLetter
 from streamtable_admin.decode import Decoder
 from streamtable_admin.errors import Refused
 from streamtable_cli.times import milliseconds
@@ -37,7 +37,7 @@ class Filter:
     until: int | None = None
     grep: re.Pattern[str] | None = None
 
-    def matches(self, letter: DeadLetter, decoder: Decoder) -> bool:
+    def matches(self, letter: LoggedDeadLetter, decoder: Decoder) -> bool:
         if self.origin_topic is not None and (
             letter.origin is None or letter.origin.topic != self.origin_topic
         ):
@@ -51,7 +51,7 @@ class Filter:
         return self.grep is None or any(self.grep.search(text) for text in _texts(letter, decoder))
 
 
-def _texts(letter: DeadLetter, decoder: Decoder) -> Iterator[str]:
+def _texts(letter: LoggedDeadLetter, decoder: Decoder) -> Iterator[str]:
     record = letter.record
     yield letter.message
     yield str(decoder.key(record.place.topic, record.key, record.headers))

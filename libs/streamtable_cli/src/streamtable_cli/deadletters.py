@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from streamtable_admin.deadletter_log import (
-    DeadLetter,
     DeadLetterLog,
+    LoggedDeadLetter,
     Replayed,
     dead_letter_topic,
     failpoint_named,
     parse_name,
 )
-from streamtable_admin.decode import Decoded, Decoder, headers_document
+from streamtable_admin.decode import DecodedValue, Decoder, headers_document
 from streamtable_cli.deadletter_filter import Error, Grep, OriginTopic, Since, Until, filter_of
 from streamtable_cli.decoding import Graph, Schemas, decoder_of
 from streamtable_cli.groups import GroupName
@@ -76,7 +76,7 @@ def list_command(
     note(f"{count(len(letters), 'dead letter')}, {open_ones} of them never replayed")
 
 
-def _document(letter: DeadLetter, decoder: Decoder) -> dict[str, Any]:
+def _document(letter: LoggedDeadLetter, decoder: Decoder) -> dict[str, Any]:
     record = letter.record
     return {
         "letter": letter.name,
@@ -93,7 +93,7 @@ def _document(letter: DeadLetter, decoder: Decoder) -> dict[str, Any]:
     }
 
 
-def _row(letter: DeadLetter) -> tuple[Any, ...]:
+def _row(letter: LoggedDeadLetter) -> tuple[Any, ...]:
     origin = letter.origin
     message = printable(letter.message)
     return (
@@ -138,7 +138,7 @@ def _hex(data: bytes | None) -> str | None:
     return data.hex() if data is not None else None
 
 
-def _lines(letter: DeadLetter, decoder: Decoder) -> list[str]:
+def _lines(letter: LoggedDeadLetter, decoder: Decoder) -> list[str]:
     record, origin = letter.record, letter.origin
     omitted = letter.omitted_bytes
     return [
@@ -154,7 +154,7 @@ def _lines(letter: DeadLetter, decoder: Decoder) -> list[str]:
         f"value     {decoder.value(record.place.topic, record.value, record.headers)}",
         f"value hex {_hex(record.value)}{f' (too large: its {omitted} bytes are at the origin only)' if omitted else ''}",
         *(
-            f"header    {each['name']} = {Decoded(each['type'], each['value'])}"
+            f"header    {each['name']} = {DecodedValue(each['type'], each['value'])}"
             for each in headers_document(record.headers)
         ),
     ]
@@ -201,7 +201,7 @@ def replay_command(
     with session.cluster() as cluster:
         log = DeadLetterLog(cluster, group)
 
-        def select() -> list[DeadLetter]:
+        def select() -> list[LoggedDeadLetter]:
             if letters:
                 return log.named(letters, complete=True)
             return log.read(
@@ -226,5 +226,5 @@ def _report(group: str, done: Replayed, *, as_json: bool) -> None:
         note(f"sent: {one_line(_names(done.sent[:NAMES_MAX]))}{more}")
 
 
-def _names(letters: Sequence[DeadLetter]) -> list[str]:
+def _names(letters: Sequence[LoggedDeadLetter]) -> list[str]:
     return [letter.name for letter in letters]

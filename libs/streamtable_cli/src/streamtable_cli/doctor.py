@@ -21,7 +21,7 @@ from streamtable_cli import auth_check, checks, reachability, replicas, unreadab
 from streamtable_cli.decoding import decoder_of
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJson, show_json, show_table
-from streamtable_cli.session import Session, session_of
+from streamtable_cli.session import CommandSession, session_of
 
 DECLARED = Path("infra/topics.yaml")
 SCHEMAS = Path("proto/avro")
@@ -122,7 +122,7 @@ class _Asked:
     rows: int
 
 
-def _examine(session: Session, asked: _Asked) -> Iterator[Finding]:
+def _examine(session: CommandSession, asked: _Asked) -> Iterator[Finding]:
     servers = session.settings.bootstrap_servers
     yield from checks.state_dir(session.settings.state_dir)
     with session.unchecked_cluster() as cluster:

@@ -18,7 +18,7 @@ from streamtable.timer import TIMERS
 from streamtable.topics import legal_name
 from streamtable.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster
-from streamtable_admin.deadletter_log import DeadLetter, DeadLetterLog
+from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import unread
@@ -48,7 +48,7 @@ class Remains:
     group: str
     topics: Mapping[str, int]
     committed: Mapping[TopicPartition, Committed]
-    letters: list[DeadLetter]
+    letters: list[LoggedDeadLetter]
     retries: int
 
 
@@ -126,7 +126,7 @@ def _remains(cluster: Cluster, group: str) -> Remains:
             topics[name] = sum(mark.high - mark.low for mark in marks.values())
     if not topics and not committed and not cluster.describe_groups([group]):
         raise NotFound(f"there is nothing of a group {group!r}: no members, no offsets and no topics")
-    letters: list[DeadLetter] = []
+    letters: list[LoggedDeadLetter] = []
     if topics.get(f"{group}-dead-letters"):
         letters = DeadLetterLog(cluster, group).read(complete=True)
     retry = f"{group}-retry"

@@ -57,7 +57,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What is to be carried, and on what.
 
     Attributes:
@@ -190,7 +190,7 @@ def changed_rows(keys: float, records: float) -> float:
     return -keys * math.expm1(-records / keys)
 
 
-def record_us(load: Load, measured: Measured, processes: int) -> tuple[float, float, float]:
+def record_us(load: Workload, measured: Measured, processes: int) -> tuple[float, float, float]:
     """Of a record in one of so many processes: processor time in microseconds, rows changed, rows loaded."""
     records = load.records_s * load.commit_s
     changed = changed_rows(load.active, records) / records
@@ -201,7 +201,7 @@ def record_us(load: Load, measured: Measured, processes: int) -> tuple[float, fl
     return total, changed, loaded
 
 
-def processes_for(load: Load, measured: Measured) -> int:
+def processes_for(load: Workload, measured: Measured) -> int:
     """The fewest that do it at half of what they can. The more there are, the more rows are in memory."""
 
     def needed(processes: int) -> int:
@@ -218,7 +218,7 @@ def processes_for(load: Load, measured: Measured) -> int:
     return low
 
 
-def estimate(load: Load, measured: Measured) -> Estimate:
+def estimate(load: Workload, measured: Measured) -> Estimate:
     """What the load takes, with one process more than carry it: one may be away."""
     carrying = processes_for(load, measured)
     processes = carrying + 1
@@ -261,7 +261,7 @@ def _caught_up(stood_s: float, records_s: float, most: float) -> float:
     return stood_s + records_s * stood_s / (most - records_s)
 
 
-def _limits(load: Load, measured: Measured, found: Estimate) -> Iterator[Limit]:
+def _limits(load: Workload, measured: Measured, found: Estimate) -> Iterator[Limit]:
     each = load.records_s / load.partitions
     yield Limit(
         "partitions",

@@ -34,7 +34,7 @@ from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
-from streamtable_cli.session import Session, session_of
+from streamtable_cli.session import CommandSession, session_of
 
 CHANGE_S = 30.0
 BROKERS_DEFAULT = -1
@@ -195,7 +195,7 @@ def agreed(*, as_json: bool) -> bool:
 # ---- doing it -------------------------------------------------------------------------------------------------------
 
 
-def _apply(session: Session, group: str, moves: list[Move], tables: Sequence[str]) -> None:
+def _apply(session: CommandSession, group: str, moves: list[Move], tables: Sequence[str]) -> None:
     with session.cluster(at_least=CHANGE_S) as cluster:
         refuse_members(cluster, group)  # the question may have been open for a while
         metadata = ""

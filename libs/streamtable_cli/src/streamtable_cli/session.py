@@ -18,7 +18,7 @@ FLAGS = {PREFIX + "BOOTSTRAP_SERVERS": "--bootstrap-servers", PREFIX + "STATE_DI
 
 
 @dataclass(frozen=True)
-class Session:
+class CommandSession:
     """One run of the command.
 
     Attributes:
@@ -66,14 +66,14 @@ class Session:
             yield cluster
 
 
-def session_of(ctx: typer.Context) -> Session:
-    found = ctx.find_object(Session)
-    return found if found is not None else Session()
+def session_of(ctx: typer.Context) -> CommandSession:
+    found = ctx.find_object(CommandSession)
+    return found if found is not None else CommandSession()
 
 
 def session_from(
     bootstrap_servers: str | None, options: Sequence[str], state_dir: str | None, timeout: float
-) -> Session:
+) -> CommandSession:
     """Return the session that the flags describe. Raises `typer.BadParameter` for an option without a value."""
     flags = {}
     for option in options:
@@ -87,4 +87,4 @@ def session_from(
         flags[PREFIX + "BOOTSTRAP_SERVERS"] = bootstrap_servers
     if state_dir is not None:
         flags[PREFIX + "STATE_DIR"] = state_dir
-    return Session(flags, timeout)
+    return CommandSession(flags, timeout)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from streamtable_admin.graph_model import GraphModel, Node, NodeKind
+from streamtable_admin.graph_model import GraphModel, GraphNode, NodeKind
 from streamtable_admin.layout import LINE, SMALL_LETTER, Box, Layout, Point, Route
 
 FONT = "ui-sans-serif, system-ui, 'Helvetica Neue', Arial, sans-serif"
@@ -50,7 +50,7 @@ def svg_of(picture: GraphModel, layout: Layout) -> str:
     )
 
 
-def _node(node: Node, box: Box) -> Iterator[str]:
+def _node(node: GraphNode, box: Box) -> Iterator[str]:
     left, top = box.x - box.width / 2, box.y - box.height / 2
     fill, stroke, text = COLOURS[node.kind]
     paint = f'fill="{fill}" stroke="{stroke}" stroke-width="1.5"'

@@ -28,7 +28,7 @@ from streamtable_cli.output import (
     show_json,
     show_json_line,
 )
-from streamtable_cli.session import Session, session_of
+from streamtable_cli.session import CommandSession, session_of
 
 app = typer.Typer(no_args_is_help=True, help="Tables: their rows, read from the changelog topic.")
 
@@ -53,7 +53,7 @@ class Keys:
 class Reading:
     """What the commands of this file share: a table, how it is decoded, and how its keys are given."""
 
-    session: Session
+    session: CommandSession
     table: str
     decoder: Decoder
     codec: Codec[Any] | None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.lag import readable
-from streamtable_admin.decode import Decoded, Decoder, headers_document
+from streamtable_admin.decode import DecodedValue, Decoder, headers_document
 from streamtable_admin.reading import follow, read_to
 from streamtable_admin.records import TopicRecord, last_records, records_of, starts_at
 from streamtable_cli.decoding import Graph, Schemas, decoder_of
@@ -105,9 +105,9 @@ def _show(record: TopicRecord, decoder: Decoder, *, as_json: bool) -> None:
         show_json_line(document_of(record, decoder))
         return
     topic = record.place.topic
-    key: Decoded = decoder.key(topic, record.key, record.headers)
+    key: DecodedValue = decoder.key(topic, record.key, record.headers)
     value = decoder.value(topic, record.value, record.headers)
     line = f"{record.place}@{record.offset} {at(record.timestamp) or '-'} {key}: {value}"
     for header in headers_document(record.headers):
-        line += f" {header['name']}={Decoded(header['type'], header['value'])}"
+        line += f" {header['name']}={DecodedValue(header['type'], header['value'])}"
     print(printable(line), flush=True)

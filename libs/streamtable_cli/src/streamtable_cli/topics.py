@@ -14,7 +14,7 @@ from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.topic_plan import TopicPlan, plan_topics
 from streamtable_cli.output import AsJson, count, show_json, show_table
-from streamtable_cli.session import Session, session_of
+from streamtable_cli.session import CommandSession, session_of
 from streamtable_cli.tail import tail
 
 CHANGE_S = 30.0
@@ -115,7 +115,7 @@ def wait_visible(cluster: Cluster, names: list[str]) -> None:
         time.sleep(0.1)
 
 
-def _plan(session: Session, file: Path) -> TopicPlan:
+def _plan(session: CommandSession, file: Path) -> TopicPlan:
     declared = load(file).descriptions()
     with session.cluster() as cluster:
         return plan_topics(declared, cluster.admin.describe(declared))

@@ -12,7 +12,7 @@ from streamtable.errors import ConfigurationError
 from streamtable_admin.acls import AclPlan, plan_declared_acls
 from streamtable_admin.declared import Declared, load
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
-from streamtable_cli.session import Session, session_of
+from streamtable_cli.session import CommandSession, session_of
 from streamtable_cli.topics import CHANGE_S, File
 
 app = typer.Typer(
@@ -85,7 +85,7 @@ def read_passwords(folder: Path, declared: Declared) -> Mapping[str, bytes]:
     return found
 
 
-def _plan(session: Session, declared: Declared) -> AclPlan:
+def _plan(session: CommandSession, declared: Declared) -> AclPlan:
     with session.cluster() as cluster:
         return plan_declared_acls(cluster, declared)
 

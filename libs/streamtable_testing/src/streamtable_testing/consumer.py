@@ -17,7 +17,7 @@ from streamtable.ports import RebalanceListener
 from streamtable.types import Committed, RecordBatch, TopicPartition
 from streamtable_testing.faults import Wire
 from streamtable_testing.group import GroupCoordinator, Heard, VirtualMembership
-from streamtable_testing.topic import Partition, Record
+from streamtable_testing.topic import InMemoryMessage, Partition
 
 _Callback = Literal["assigned", "revoked", "lost"]
 
@@ -124,7 +124,7 @@ class VirtualGroupConsumer:
     def _fetch(self, max_records: int) -> list[RecordBatch]:
         starts = {place: self._next[place] for place in sorted(self._next.keys() - self._paused)}
 
-        def fetch() -> list[tuple[TopicPartition, list[Record], int, int]]:
+        def fetch() -> list[tuple[TopicPartition, list[InMemoryMessage], int, int]]:
             fetched, room = [], max_records
             for place, start in starts.items():
                 if room and (partition := self._partition(place)) is not None:

@@ -8,11 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
-from streamtable.engine.processor import GroupProcessor
-from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import StreamtableError
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
+from streamtable.group_processor import GroupProcessor, ProcessorSettings
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.views.lookup import LookupTables

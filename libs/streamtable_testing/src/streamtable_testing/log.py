@@ -28,7 +28,7 @@ from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.faults import Faults, LateEffects, Wire
 from streamtable_testing.group import GroupCoordinator
 from streamtable_testing.reader import VirtualTableReader
-from streamtable_testing.topic import Partition, Record, Topic
+from streamtable_testing.topic import InMemoryMessage, Partition, Topic
 from streamtable_testing.transactional import VirtualTransactionalProducer
 from streamtable_testing.transactions import Transactions
 
@@ -174,7 +174,7 @@ class VirtualKafka(_Clients):
         at = timestamp_ms or round(self.clock.now() * 1000)
         return Ack(*to.place, to.append(key, value, headers, at))
 
-    def records(self, topic: str) -> list[tuple[TopicPartition, Record]]:
+    def records(self, topic: str) -> list[tuple[TopicPartition, InMemoryMessage]]:
         """All committed records that are there, partition by partition."""
         self.tick()
         partitions = self._topics[topic].partitions

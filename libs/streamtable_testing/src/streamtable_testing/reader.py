@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from streamtable.errors import InputLost, RetryLater
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable_testing.faults import Wire
-from streamtable_testing.topic import Partition, Record
+from streamtable_testing.topic import InMemoryMessage, Partition
 
 
 class VirtualTableReader:
@@ -58,10 +58,10 @@ class VirtualTableReader:
     def close(self) -> None:
         self._positions.clear()
 
-    def _read(self, place: TopicPartition, room: int) -> tuple[list[Record], int]:
+    def _read(self, place: TopicPartition, room: int) -> tuple[list[InMemoryMessage], int]:
         start = self._positions[place]
 
-        def read() -> tuple[list[Record], int]:
+        def read() -> tuple[list[InMemoryMessage], int]:
             partition = self._partition(place)
             return partition.read(start, room) if partition is not None else ([], start)
 

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from streamtable.clock import Clock
-from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.graph import Group
+from streamtable.group_processor import ProcessorSettings
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import GroupCoordinator
 from streamtable_testing.instance import Graves, Instance
 from streamtable_testing.log import VirtualKafka, VirtualProcess
-from streamtable_testing.topic import Record
+from streamtable_testing.topic import InMemoryMessage
 
 _FOREVER_SECONDS: Final = 1e12
 _TICK_SECONDS: Final = 2e-6
@@ -69,7 +69,7 @@ class Replay:
         self._instance.start(disk=True)
         self._settle()
 
-    def feed(self, topic: str, records: Sequence[Record], partition: int | None = None) -> None:
+    def feed(self, topic: str, records: Sequence[InMemoryMessage], partition: int | None = None) -> None:
         """Take the next records of one topic: an input, the group's loop or retries, or a table that it joins or looks up.
 
         Args:
@@ -180,7 +180,7 @@ class _Feed:
     """
 
     def __init__(self, now: float, *, follow: bool) -> None:
-        self.records: list[tuple[str, Record]] = []
+        self.records: list[tuple[str, InMemoryMessage]] = []
         self.cursor = 0
         self.handed = 0
         self.now = now
@@ -205,7 +205,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
 
     def _fetch(self, max_records: int) -> list[RecordBatch]:
         feed, batches = self.feed, list[RecordBatch]()
-        topic, run = "", list[Record]()
+        topic, run = "", list[InMemoryMessage]()
         while feed.cursor < len(feed.records) and max_records:
             found, record = feed.records[feed.cursor]
             place = TopicPartition(found, self.partition)
@@ -228,7 +228,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
             batches.append(RecordBatch(topic, self.partition, run))
         return batches
 
-    def _is_time(self, record: Record, *, after: bool) -> bool:
+    def _is_time(self, record: InMemoryMessage, *, after: bool) -> bool:
         """Whether a clock that follows the records has come to this one; it goes no further than to what falls due first.
 
         `after`: records before it are still to be handled, and may set timers.

@@ -18,17 +18,16 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
-from streamtable.engine.event_time import observe_seconds
-from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
 from streamtable.graph import Group, Topology, groups_in
+from streamtable.group_processor import ProcessorSettings, observe_seconds
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
-from streamtable.types import Ack, Guarantee, Headers, Message
+from streamtable.types import Ack, Guarantee, Headers, KafkaMessage
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
@@ -61,7 +60,7 @@ class Emitted(Generic[K, V]):
     headers: Headers
 
     @staticmethod
-    def of(stream: Stream[K, V], partition: int, message: Message) -> "Emitted[K, V]":
+    def of(stream: Stream[K, V], partition: int, message: KafkaMessage) -> "Emitted[K, V]":
         """Decode a record of a stream. Raises `DeserializationError`."""
         key, value = message.key(), message.value()
         return Emitted(
@@ -95,7 +94,7 @@ class DeadLetter:
     headers: Headers
 
     @staticmethod
-    def of(message: Message) -> "DeadLetter | None":
+    def of(message: KafkaMessage) -> "DeadLetter | None":
         """Decode a dead letter; None for a record without the headers of one."""
         headers = tuple(message.headers() or ())
         texts = {name: (value or b"").decode() for name, value in headers}
@@ -105,7 +104,7 @@ class DeadLetter:
         return DeadLetter(message.key(), message.value(), origin, texts[ERROR], texts[MESSAGE], headers)
 
 
-def rows_of(table: Table[K, V], messages: Iterable[Message]) -> Mapping[K, V]:
+def rows_of(table: Table[K, V], messages: Iterable[KafkaMessage]) -> Mapping[K, V]:
     """Return the table in the records of its topic: the last value of each key, without deleted ones."""
     rows = {message.key(): message.value() for message in messages}
     return MappingProxyType(

@@ -18,7 +18,7 @@ BATCH_OVERHEAD_BYTES = 70
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class InMemoryMessage:
     """A record as the Kafka client returns it; see `types.Message`.
 
     Attributes:
@@ -62,7 +62,7 @@ class Partition:
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
         self.low = self.high = 0
-        self.records: list[Record] = []
+        self.records: list[InMemoryMessage] = []
         self._open: dict[Transaction, int] = {}  # with its first offset
 
     @property
@@ -80,7 +80,7 @@ class Partition:
     ) -> int:
         """Returns the record's offset."""
         offset = self.high
-        self.records.append(Record(offset, key, value, headers, timestamp_ms, transaction))
+        self.records.append(InMemoryMessage(offset, key, value, headers, timestamp_ms, transaction))
         self.high += 1
         if transaction is not None:
             self._open.setdefault(transaction, offset)
@@ -92,7 +92,7 @@ class Partition:
         del self._open[transaction]
         self.high += 1
 
-    def read(self, start: int, limit: int) -> tuple[list[Record], int]:
+    def read(self, start: int, limit: int) -> tuple[list[InMemoryMessage], int]:
         """Committed records from offset `start` on, at most `limit`, and where to read on.
 
         Raises:
@@ -103,7 +103,7 @@ class Partition:
                 f"the reading position is outside of what the partition holds, {self.low} to {self.high}; find out "
                 "what was lost, then reset the offsets"
             ).at(*self.place, start)
-        found: list[Record] = []
+        found: list[InMemoryMessage] = []
         for record in self.records[self._index(start) : self._index(self.stable_end)]:
             if record.transaction is None or record.transaction.committed:
                 found.append(record)
@@ -121,7 +121,7 @@ class Partition:
                 return record.offset()
         return max(offset, self.stable_end)
 
-    def committed(self) -> list[Record]:
+    def committed(self) -> list[InMemoryMessage]:
         """All committed records that are there."""
         return self.read(self.low, self.high + 1)[0]
 
@@ -145,10 +145,10 @@ class Partition:
                 if (now - record.cleaned_at) * 1000 > delete_retention_ms:
                     continue
             kept.append(record)
-        self.records[:end] = sorted(kept, key=Record.offset)
+        self.records[:end] = sorted(kept, key=InMemoryMessage.offset)
 
     def _index(self, offset: int) -> int:
-        return bisect_left(self.records, offset, key=Record.offset)
+        return bisect_left(self.records, offset, key=InMemoryMessage.offset)
 
 
 class Topic:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from console.graph_layouts import layouts_of
 from contracts.records import ProcessStatus
-from streamtable_admin.graph_model import Edge, GraphModel, Node, NodeKind
+from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind
 from streamtable_admin.process_status import state_at
 
 OWN: Final = "console"
@@ -67,7 +67,7 @@ def graph_of(
         topic for key in {(e["service"], e["role"]) for e in listed} for topic in _emits(listed, key)
     )
     model = GraphModel()
-    rates: dict[Edge, float | None] = {}
+    rates: dict[GraphEdge, float | None] = {}
     for each in listed:
         graph = _graph(statuses[each["key"]])
         if graph is not None:
@@ -102,7 +102,7 @@ def _graph(status: ProcessStatus) -> dict[str, Any] | None:
 
 def _add_group(
     model: GraphModel,
-    rates: dict[Edge, float | None],
+    rates: dict[GraphEdge, float | None],
     graph: Mapping[str, Any],
     members: list[Mapping[str, Any]],
 ) -> None:
@@ -126,7 +126,7 @@ def _add_group(
 
 def _add_service(
     model: GraphModel,
-    rates: dict[Edge, float | None],
+    rates: dict[GraphEdge, float | None],
     instance: Mapping[str, Any],
     topics: Mapping[str, Topic],
     emitters: Mapping[str, int],
@@ -144,7 +144,9 @@ def _add_service(
             rates.setdefault(model.edge(model.topic(copy["table"], NodeKind.TABLE), own, VIEW), None)
 
 
-def _node(node: Node, instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]) -> dict[str, Any]:
+def _node(
+    node: GraphNode, instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]
+) -> dict[str, Any]:
     """Return a node with what is known of it."""
     found = {"id": node.name, "kind": str(node.kind), "label": node.label, "detail": node.detail}
     if node.kind in {NodeKind.GROUP, NodeKind.SERVICE}:
@@ -155,7 +157,7 @@ def _node(node: Node, instances: Iterable[Mapping[str, Any]], topics: Mapping[st
     return {**found, "rate": topic.rate, "partitions": topic.partitions, "records": topic.records}
 
 
-def _members(node: Node, instances: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _members(node: GraphNode, instances: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     members = [
         each
         for each in instances

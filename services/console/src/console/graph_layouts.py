@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, Final
 
-from streamtable_admin.graph_model import Edge, GraphModel, Node, NodeKind
+from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind
 from streamtable_admin.layout import LayoutStyle, Size, lay_out
 
 NODES_MAX: Final = 300
@@ -40,8 +40,8 @@ def layouts_of(model: GraphModel) -> dict[str, Any] | None:
 
 
 @lru_cache(maxsize=1)
-def _layouts(nodes: tuple[tuple[str, NodeKind, str], ...], edges: tuple[Edge, ...]) -> dict[str, Any]:
-    model = GraphModel({name: Node(name, kind, label) for name, kind, label in nodes}, list(edges))
+def _layouts(nodes: tuple[tuple[str, NodeKind, str], ...], edges: tuple[GraphEdge, ...]) -> dict[str, Any]:
+    model = GraphModel({name: GraphNode(name, kind, label) for name, kind, label in nodes}, list(edges))
     # A service that shows what becomes of the records that it emits stands at the beginning.
     emitters = {edge.source for edge in edges if edge.label == "emit"}
     against = {edge for edge in edges if edge.label == "view" and edge.target in emitters}
@@ -51,7 +51,7 @@ def _layouts(nodes: tuple[tuple[str, NodeKind, str], ...], edges: tuple[Edge, ..
     }
 
 
-def _layout(model: GraphModel, style: LayoutStyle, letters: int, against: set[Edge]) -> dict[str, Any]:
+def _layout(model: GraphModel, style: LayoutStyle, letters: int, against: set[GraphEdge]) -> dict[str, Any]:
     sizes = {name: _size(node, letters) for name, node in model.nodes.items()}
     found = lay_out(model, sizes, style, against)
     boxes = [found.boxes[name] for name in model.nodes]
@@ -73,6 +73,6 @@ def _layout(model: GraphModel, style: LayoutStyle, letters: int, against: set[Ed
     }
 
 
-def _size(node: Node, letters: int) -> Size:
+def _size(node: GraphNode, letters: int) -> Size:
     width = max(min(len(node.label), letters) * _LETTER, _DETAIL_LETTERS * _SMALL_LETTER)
     return float(round(width + _PAD)), _HEIGHT

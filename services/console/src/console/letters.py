@@ -8,7 +8,7 @@ from typing import Any, Final
 from console.clusters import LIMITS, Clusters
 from console.decode import PageDecoder
 from streamtable.errors import RetryLater, StreamtableError
-from streamtable_admin.deadletter_log import DeadLetter, DeadLetterLog, ReplayTimeouts
+from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter, ReplayTimeouts
 from streamtable_admin.errors import NotFound, Refused
 
 LETTERS_MAX: Final = 500
@@ -18,7 +18,7 @@ RAW_BYTES_MAX: Final = 4096
 _TIMEOUTS: Final = ReplayTimeouts(open=4.0, commit=4.0)
 
 
-def letter_document(letter: DeadLetter, decoder: PageDecoder) -> dict[str, Any]:
+def letter_document(letter: LoggedDeadLetter, decoder: PageDecoder) -> dict[str, Any]:
     """Return a dead letter as JSON can express it."""
     record = letter.record
     return {
@@ -42,7 +42,7 @@ class DeadLetters:
 
     clusters: Clusters
 
-    def latest(self, group: str, limit: int) -> list[DeadLetter]:
+    def latest(self, group: str, limit: int) -> list[LoggedDeadLetter]:
         """Return the latest letters of a group, the latest first. Raises `NoSuchTopic`, `RetryLater`."""
         with self.clusters.connected() as cluster:
             letters = DeadLetterLog(cluster, group, NEWEST, LIMITS).read()
@@ -81,7 +81,7 @@ class DeadLetters:
         return _names(done.sent), _names(done.before)
 
 
-def _names(letters: Collection[DeadLetter]) -> list[str]:
+def _names(letters: Collection[LoggedDeadLetter]) -> list[str]:
     return sorted(each.name for each in letters)
 
 

@@ -31,7 +31,7 @@ from cassandra.policies import (
 from cassandra.protocol import ErrorMessage, RequestValidationException
 from cassandra.query import BatchStatement, BatchType
 
-from microbatch.stores.port import OWN, Found, Row, Written, tenant_name
+from microbatch.stores.port import OWN, Found, Row, WriteResult, tenant_name
 from streamtable.errors import ConfigurationError, RetryLater, SerializationError
 
 _IN_FLIGHT = 256
@@ -154,7 +154,7 @@ class CassandraDriver:
         )
         return Found({key: Row(number, data) for answer in answers for key, data, number in answer}, failed)
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         stamp, stamps = ("", ()) if number is None else (" AND TIMESTAMP ?", (number,))
         put = f"INSERT INTO {self._table} (tenant, key, data) VALUES (?, ?, ?) USING TTL ?{stamp}"  # noqa: S608 - identifiers
         using = "" if number is None else " USING TIMESTAMP ?"
@@ -170,7 +170,7 @@ class CassandraDriver:
                     ttl = 0 if key.startswith(OWN) else self._ttl  # 0: for ever, whatever the table says
                     batch.add(self._prepare(session, put), (self._tenant, key, data, ttl, *stamps))
             asked.append((part, batch))
-        return Written(self._ask(session, asked, timeout)[1])
+        return WriteResult(self._ask(session, asked, timeout)[1])
 
     def flush(self, timeout: float) -> None:
         """Cassandra has nothing that sees writes later."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from microbatch.stores.cassandra import CassandraDriver
-from microbatch.stores.port import Finding, Level, Step
+from microbatch.stores.port import Severity, Step, StoreFinding
 from streamtable.errors import ConfigurationError
 
 _DAY = 86_400
@@ -58,26 +58,26 @@ class CassandraAdmin:
         if self.plan():
             self.driver.create(self._replicas or {}, forgets_after=self._forgets_after)
 
-    def examine(self) -> Iterator[Finding]:
+    def examine(self) -> Iterator[StoreFinding]:
         """Keyspace, table, copies, and whether an acknowledged write is on disk."""
         ((version,),) = self.driver.ask("SELECT release_version FROM system.local")
-        yield Finding(Level.OK, "server", f"Cassandra {version}")
+        yield StoreFinding(Severity.OK, "server", f"Cassandra {version}")
         keyspace, table = self.driver.place
         found, options = self._keyspace(), self._table()
         if not found or not options:
             what = f"there is no {'table' if found else 'keyspace'} {keyspace}{'.' + table if found else ''}"
-            yield Finding(Level.PROBLEM, "table", what, "make it: streamtable store create")
+            yield StoreFinding(Severity.PROBLEM, "table", what, "make it: streamtable store create")
             return
         yield self._copies(found[0])
         if not found[0][1]:
             advice = f"ALTER KEYSPACE {keyspace} WITH durable_writes = true"
-            yield Finding(Level.PROBLEM, "disk", "writes go by the log: a crash loses them", advice)
+            yield StoreFinding(Severity.PROBLEM, "disk", "writes go by the log: a crash loses them", advice)
         else:
             yield self._disk()
         yield self._columns()
         yield from self._options(options[0])
         self.driver.read([b"check"], 10)
-        yield Finding(Level.OK, "rows", "may be read")
+        yield StoreFinding(Severity.OK, "rows", "may be read")
 
     def _keyspace(self) -> list[Any]:
         return self.driver.ask(
@@ -96,51 +96,53 @@ class CassandraAdmin:
         rows = self.driver.ask("SELECT data_center FROM system.local")
         return {name for (name,) in [*rows, *self.driver.ask("SELECT data_center FROM system.peers")]}
 
-    def _copies(self, row: Any) -> Finding:
+    def _copies(self, row: Any) -> StoreFinding:
         replication = dict(row[0])
         strategy = replication.pop("class", "").rpartition(".")[2]
         shown = f"{strategy}, {', '.join(f'{name}: {count}' for name, count in replication.items())}"
         required = self._replicas or {}
         less = [name for name, count in required.items() if int(replication.get(name, 0)) < count]
         if less:
-            return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than required", "alter the keyspace")
+            return StoreFinding(
+                Severity.PROBLEM, "replicas", f"{shown}; fewer than required", "alter the keyspace"
+            )
         if strategy != "NetworkTopologyStrategy":
-            return Finding(Level.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
+            return StoreFinding(Severity.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
         if min(map(int, replication.values()), default=0) < _SAFE_REPLICAS:
             advice = "have 3, so that a quorum survives the loss of one"
-            return Finding(Level.WARNING, "replicas", shown, advice)
-        return Finding(Level.OK, "replicas", shown)
+            return StoreFinding(Severity.WARNING, "replicas", shown, advice)
+        return StoreFinding(Severity.OK, "replicas", shown)
 
-    def _disk(self) -> Finding:
+    def _disk(self) -> StoreFinding:
         rows = self.driver.ask("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
         policy = rows[0][0] if rows else "unknown"
         if policy in {"batch", "group"}:
-            return Finding(Level.OK, "disk", "each write is on it before it is acknowledged")
-        return Finding(
-            Level.WARNING,
+            return StoreFinding(Severity.OK, "disk", "each write is on it before it is acknowledged")
+        return StoreFinding(
+            Severity.WARNING,
             "disk",
             f"commitlog_sync is {policy}: all replicas losing power at once lose acknowledged writes of seconds",
             "set commitlog_sync to batch or group, or place replicas apart",
         )
 
-    def _columns(self) -> Finding:
+    def _columns(self) -> StoreFinding:
         rows = self.driver.ask(
             "SELECT column_name, type, kind FROM system_schema.columns "
             "WHERE keyspace_name = %s AND table_name = %s",
             self.driver.place,
         )
         if {name: (kind, role) for name, kind, role in rows} == _COLUMNS:
-            return Finding(Level.OK, "table", "as required")
-        return Finding(
-            Level.PROBLEM, "table", "its columns differ from the required ones", "use another table"
+            return StoreFinding(Severity.OK, "table", "as required")
+        return StoreFinding(
+            Severity.PROBLEM, "table", "its columns differ from the required ones", "use another table"
         )
 
     @staticmethod
-    def _options(row: Any) -> Iterator[Finding]:
+    def _options(row: Any) -> Iterator[StoreFinding]:
         grace, ttl = row
         if grace < _DAY:
             advice = f"have {_DAY} s, longer than any process can stall"
-            yield Finding(Level.WARNING, "deletions", f"are forgotten after {grace} s", advice)
+            yield StoreFinding(Severity.WARNING, "deletions", f"are forgotten after {grace} s", advice)
         if ttl:
             fact = f"are gone after {ttl} s, whatever the URL says"
-            yield Finding(Level.PROBLEM, "rows", fact, "alter the table: default_time_to_live = 0")
+            yield StoreFinding(Severity.PROBLEM, "rows", fact, "alter the table: default_time_to_live = 0")

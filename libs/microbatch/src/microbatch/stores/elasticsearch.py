@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 
-from microbatch.stores.port import Deletion, Fields, Found, Row, Written, tenant_name
+from microbatch.stores.port import Deletion, Found, Row, VersionedFields, WriteResult, tenant_name
 from microbatch.stores.versions import Head
 from streamtable.errors import ConfigurationError, RetryLater, StateLost
 
@@ -50,7 +50,11 @@ def mapping(fields: Mapping[str, str]) -> dict[str, Any]:
     # A keyword that is longer than Lucene takes is not found, instead of refused with its row.
     limits = {"keyword": {"ignore_above": 8191}}
     types = {name: {"type": each, **limits.get(each, {})} for name, each in fields.items()}
-    versions = {name: {"dynamic": "strict", "properties": types} for name in Fields._fields} if types else {}
+    versions = (
+        {name: {"dynamic": "strict", "properties": types} for name in VersionedFields._fields}
+        if types
+        else {}
+    )
     own = {"tenant": "keyword", "data": "binary", "key": "binary", "deleted": "boolean"}
     return {
         "dynamic": "strict",
@@ -138,7 +142,7 @@ class ElasticsearchDriver:
                 rows[key] = Row(found["_version"], b64decode(data))
         return Found(rows, failed)
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         return self.write_found_by(rows, number, timeout, {})
 
     def write_found_by(
@@ -146,8 +150,8 @@ class ElasticsearchDriver:
         rows: Mapping[bytes, bytes | None],
         number: int | None,
         timeout: float,
-        fields: Mapping[bytes, Fields],
-    ) -> Written:
+        fields: Mapping[bytes, VersionedFields],
+    ) -> WriteResult:
         failed: dict[bytes, str] = {}
         refused: set[bytes] = set()
         client = self._client.options(request_timeout=timeout)
@@ -168,7 +172,7 @@ class ElasticsearchDriver:
                     refused.add(key)
                 else:
                     failed[key] = self._passing(done["error"], done["status"])
-        return Written(failed, frozenset(refused))
+        return WriteResult(failed, frozenset(refused))
 
     def find(self, fields: Query, limit: int, timeout: float) -> list[FoundRow]:
         """Rows one of whose versions has these fields, the best first. It knows nothing of what counts.
@@ -189,7 +193,7 @@ class ElasticsearchDriver:
         query = {
             "bool": {
                 "filter": [{"term": {"tenant": self._tenant}}],
-                "should": [clause(version) for version in Fields._fields],
+                "should": [clause(version) for version in VersionedFields._fields],
                 "minimum_should_match": 1,
             }
         }
@@ -279,7 +283,7 @@ class ElasticsearchDriver:
         self._client.close()
 
     def _requests(
-        self, rows: Mapping[bytes, bytes | None], number: int | None, fields: Mapping[bytes, Fields]
+        self, rows: Mapping[bytes, bytes | None], number: int | None, fields: Mapping[bytes, VersionedFields]
     ) -> Iterator[tuple[list[bytes], list[dict[str, Any]]]]:
         version = {} if number is None else {"version": number, "version_type": "external_gte"}
         keys: list[bytes] = []
@@ -302,12 +306,12 @@ class ElasticsearchDriver:
         if keys:
             yield keys, operations
 
-    def _document(self, key: bytes, data: bytes, found_by: Fields | None) -> dict[str, Any]:
+    def _document(self, key: bytes, data: bytes, found_by: VersionedFields | None) -> dict[str, Any]:
         document: dict[str, Any] = {"tenant": self._tenant, "data": b64encode(data).decode()}
         head = Head.of(data)
         if head and head.deleted:
             document["deleted"] = True
-        versions = zip(Fields._fields, found_by or (), strict=False)
+        versions = zip(VersionedFields._fields, found_by or (), strict=False)
         document.update((name, fields) for name, fields in versions if fields is not None)
         if len(key) > _LONGEST_PLAIN_KEY:  # of which the id has only a digest
             document["key"] = b64encode(key).decode()

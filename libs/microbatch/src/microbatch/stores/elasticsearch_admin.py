@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from microbatch.stores.elasticsearch import ElasticsearchDriver, mapping
-from microbatch.stores.port import Fields, Finding, Level, Step
+from microbatch.stores.port import Severity, Step, StoreFinding, VersionedFields
 
 _SECONDS = 10.0
 
@@ -68,20 +68,20 @@ class ElasticsearchAdmin:
             )
         elif self._missing(found[1]):
             properties = mapping(self._fields)["properties"]
-            new = {name: properties[name] for name in Fields._fields}
+            new = {name: properties[name] for name in VersionedFields._fields}
             self.driver.ask(
                 lambda client: client.indices.put_mapping(index=self.driver.alias, properties=new)
             )
 
-    def examine(self) -> Iterator[Finding]:
+    def examine(self) -> Iterator[StoreFinding]:
         """Alias, mapping, copies, and whether an acknowledged write is on disk."""
         nodes = self.driver.ask(lambda client: client.nodes.info(metric="_none"), _SECONDS)["nodes"].values()
         versions = ", ".join(sorted({node["version"] for node in nodes}))
-        yield Finding(Level.OK, "server", f"Elasticsearch {versions}, {len(nodes)} nodes")
+        yield StoreFinding(Severity.OK, "server", f"Elasticsearch {versions}, {len(nodes)} nodes")
         found = self._index()
         if found is None:
-            yield Finding(
-                Level.PROBLEM,
+            yield StoreFinding(
+                Severity.PROBLEM,
                 "index",
                 f"there is no alias {self.driver.alias}, or not of one index",
                 "make it: streamtable store create",
@@ -92,13 +92,15 @@ class ElasticsearchAdmin:
         yield from self._settings(index["settings"]["index"])
         health = self.driver.ask(lambda client: client.cluster.health(index=name), _SECONDS)
         if health["status"] == "red":
-            yield Finding(Level.PROBLEM, "shards", f"some of {name} are nowhere", "see the cluster's health")
+            yield StoreFinding(
+                Severity.PROBLEM, "shards", f"some of {name} are nowhere", "see the cluster's health"
+            )
         elif health["status"] == "yellow":
-            yield Finding(Level.WARNING, "shards", f"some copies of {name} are nowhere", "add nodes")
+            yield StoreFinding(Severity.WARNING, "shards", f"some copies of {name} are nowhere", "add nodes")
         else:
-            yield Finding(Level.OK, "shards", f"all copies of {name} are there")
+            yield StoreFinding(Severity.OK, "shards", f"all copies of {name} are there")
         self.driver.read([b"check"], _SECONDS)
-        yield Finding(Level.OK, "rows", "may be read")
+        yield StoreFinding(Severity.OK, "rows", "may be read")
 
     def _index(self) -> tuple[str, Mapping[str, Any]] | None:
         """Name, mappings and settings, if the alias leads to exactly one index."""
@@ -114,10 +116,13 @@ class ElasticsearchAdmin:
         return [
             name
             for name in self._fields
-            if any(name not in there.get(version, {}).get("properties", {}) for version in Fields._fields)
+            if any(
+                name not in there.get(version, {}).get("properties", {})
+                for version in VersionedFields._fields
+            )
         ]
 
-    def _mapping(self, index: Mapping[str, Any]) -> Iterator[Finding]:
+    def _mapping(self, index: Mapping[str, Any]) -> Iterator[StoreFinding]:
         declared, there = mapping(self._fields)["properties"], _properties(index)
         differing = []
         for name, expected in _leaves(declared):
@@ -127,19 +132,19 @@ class ElasticsearchAdmin:
         if index["mappings"].get("dynamic") != "strict":
             differing.append("undeclared fields are accepted")
         if not differing:
-            yield Finding(Level.OK, "mapping", "strict, as required")
+            yield StoreFinding(Severity.OK, "mapping", "strict, as required")
             return
         advice = "missing fields: streamtable store create; else: a new index under another alias"
-        yield Finding(Level.PROBLEM, "mapping", "; ".join(differing), advice)
+        yield StoreFinding(Severity.PROBLEM, "mapping", "; ".join(differing), advice)
 
-    def _settings(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+    def _settings(self, found: Mapping[str, Any]) -> Iterator[StoreFinding]:
         if found.get("translog", {}).get("durability", "request") == "request":
-            yield Finding(
-                Level.OK, "disk", "each write is in the log of all copies before it is acknowledged"
+            yield StoreFinding(
+                Severity.OK, "disk", "each write is in the log of all copies before it is acknowledged"
             )
         else:
-            yield Finding(
-                Level.PROBLEM,
+            yield StoreFinding(
+                Severity.PROBLEM,
                 "disk",
                 "a crash loses acknowledged writes of seconds",
                 "set index.translog.durability to request",
@@ -147,18 +152,22 @@ class ElasticsearchAdmin:
         replicas = int(found.get("number_of_replicas", 0))
         if replicas < self._replicas:
             advice = "set index.number_of_replicas, or lower the parameter replicas"
-            yield Finding(Level.PROBLEM, "replicas", f"{replicas}, expected {self._replicas}", advice)
+            yield StoreFinding(Severity.PROBLEM, "replicas", f"{replicas}, expected {self._replicas}", advice)
         elif replicas == 0:
-            yield Finding(Level.WARNING, "replicas", "none: a lost disk loses the rows", "set replicas=1")
+            yield StoreFinding(
+                Severity.WARNING, "replicas", "none: a lost disk loses the rows", "set replicas=1"
+            )
         else:
-            yield Finding(Level.OK, "replicas", str(replicas))
+            yield StoreFinding(Severity.OK, "replicas", str(replicas))
         blocks = [name for name, on in found.get("blocks", {}).items() if str(on) == "true"]
         if blocks:
-            yield Finding(
-                Level.PROBLEM, "writes", f"blocked: {', '.join(blocks)}", "make room, and take it away"
+            yield StoreFinding(
+                Severity.PROBLEM, "writes", f"blocked: {', '.join(blocks)}", "make room, and take it away"
             )
         if found.get("refresh_interval") == "-1" and self._fields:
-            yield Finding(Level.WARNING, "searches", "see nothing new", "set index.refresh_interval to 1s")
+            yield StoreFinding(
+                Severity.WARNING, "searches", "see nothing new", "set index.refresh_interval to 1s"
+            )
 
 
 def _properties(index: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from microbatch.stores.port import Deletion, Found, Row, Written, tenant_name
+from microbatch.stores.port import Deletion, Found, Row, WriteResult, tenant_name
 from microbatch.stores.versions import Head
 
 
@@ -41,7 +41,7 @@ class MemoryDriver:
         rows: Mapping[bytes, bytes | None],
         number: int | None,
         timeout: float,  # noqa: ARG002 - it always answers
-    ) -> Written:
+    ) -> WriteResult:
         refused = set()
         with self._server.lock:
             for key, data in rows.items():
@@ -50,7 +50,7 @@ class MemoryDriver:
                     refused.add(key)
                 else:
                     self._server.rows[self._tenant, key] = (number or 0, data)
-        return Written(refused=frozenset(refused))
+        return WriteResult(refused=frozenset(refused))
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:  # noqa: ARG002 - it always answers
         with self._server.lock:

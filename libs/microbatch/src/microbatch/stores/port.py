@@ -35,7 +35,7 @@ class Row(NamedTuple):
     data: bytes
 
 
-class Fields(NamedTuple):
+class VersionedFields(NamedTuple):
     """The fields that searches find a row by, beside its opaque data. None: a version without a value.
 
     Both versions of a cell are given, as either may be the one that counts when a search finds it.
@@ -63,7 +63,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """The answer to one attempt to write; a key in neither is written, on as many servers as was asked for.
 
     Attributes:
@@ -86,7 +86,7 @@ class Driver(Protocol):
         """Rows of distinct keys, as of after every write that has been answered. One round trip."""
         ...
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         """Set rows; None deletes. One round trip, but not atomic over the keys.
 
         A row of a higher number stays. One of the same number is replaced: it is the same write once more. A deleted
@@ -115,13 +115,13 @@ class SearchDriver(Driver, Protocol):
         rows: Mapping[bytes, bytes | None],
         number: int | None,
         timeout: float,
-        fields: Mapping[bytes, Fields],
-    ) -> Written:
+        fields: Mapping[bytes, VersionedFields],
+    ) -> WriteResult:
         """Write rows as `write` does; those that `fields` names are found by them after the next refresh."""
         ...
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """The severity of a finding."""
 
     OK = "ok"
@@ -129,7 +129,7 @@ class Level(StrEnum):
     PROBLEM = "problem"
 
 
-class Finding(NamedTuple):
+class StoreFinding(NamedTuple):
     """A result of the examination of a store.
 
     Attributes:
@@ -138,7 +138,7 @@ class Finding(NamedTuple):
         advice: What to do; empty if nothing.
     """
 
-    level: Level
+    level: Severity
     subject: str
     fact: str
     advice: str = ""
@@ -184,7 +184,7 @@ class Admin(Protocol):
         """Make what is missing. What is there is left as it is."""
         ...
 
-    def examine(self) -> Iterator[Finding]:
+    def examine(self) -> Iterator[StoreFinding]:
         """Whether acknowledged rows are safe there. It changes nothing."""
         ...
 

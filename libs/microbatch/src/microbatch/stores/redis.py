@@ -23,7 +23,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from microbatch.stores.port import OWN, Deletion, Found, Row, Written, tenant_name
+from microbatch.stores.port import OWN, Deletion, Found, Row, WriteResult, tenant_name
 from microbatch.stores.versions import HEAD_BYTES, Head
 from streamtable.errors import ConfigurationError, RetryLater, StateLost
 
@@ -115,7 +115,7 @@ class RedisDriver:
             rows[key] = Row(int(text[:_DIGITS]), text[_DIGITS + 1 :])
         return Found(rows)
 
-    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         chunks = _chunks(rows)
         commands = [self._command({key: rows[key] for key in chunk}, number) for chunk in chunks]
         answers, replicas = self._write(commands, timeout)
@@ -132,7 +132,7 @@ class RedisDriver:
                 refused.update(chunk[place - 1] for place in answer)
         if replicas < self._replicas and not failed:
             failed = dict.fromkeys(rows, f"{replicas} of {self._replicas} replicas have it")
-        return Written(failed, frozenset(refused))
+        return WriteResult(failed, frozenset(refused))
 
     def flush(self, timeout: float) -> None:
         """Redis has nothing that sees writes later."""

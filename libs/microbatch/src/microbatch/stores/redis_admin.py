@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from microbatch.stores.port import Finding, Level, Step
+from microbatch.stores.port import Severity, Step, StoreFinding
 from microbatch.stores.redis import RedisDriver
 from streamtable.errors import RetryLater
 
@@ -28,17 +28,19 @@ class RedisAdmin:
     def create(self) -> None:
         """Return nothing: Redis needs no schema."""
 
-    def examine(self) -> Iterator[Finding]:
+    def examine(self) -> Iterator[StoreFinding]:
         """Role, eviction, what survives a crash, and what survives a failover."""
         found = self._info()
         name = "Valkey" if "valkey_version" in found else "Redis"
         version = found.get("valkey_version", found.get("redis_version", "of an unknown version"))
-        yield Finding(Level.OK, "server", f"{name} {version}")
+        yield StoreFinding(Severity.OK, "server", f"{name} {version}")
         if found.get("cluster_enabled") == "1":
-            yield Finding(Level.PROBLEM, "cluster", "this is a node of a cluster", "use one that is not")
+            yield StoreFinding(
+                Severity.PROBLEM, "cluster", "this is a node of a cluster", "use one that is not"
+            )
         if found.get("role") != "master":
-            yield Finding(
-                Level.PROBLEM,
+            yield StoreFinding(
+                Severity.PROBLEM,
                 "role",
                 f"this is a {found.get('role')}",
                 "name the primary, or what leads to it",
@@ -47,7 +49,7 @@ class RedisAdmin:
         yield self._disk(found)
         yield self._copies(found)
         self.driver.read([b"check"], _SECONDS)
-        yield Finding(Level.OK, "rows", "may be read")
+        yield StoreFinding(Severity.OK, "rows", "may be read")
 
     def _info(self) -> dict[str, str]:
         (answer,) = self.driver.ask([(b"INFO",)], _SECONDS)
@@ -57,59 +59,61 @@ class RedisAdmin:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     @staticmethod
-    def _eviction(found: dict[str, str]) -> Finding:
+    def _eviction(found: dict[str, str]) -> StoreFinding:
         policy, limit = found.get("maxmemory_policy", "unknown"), found.get("maxmemory", "0")
         if limit == "0":
-            return Finding(Level.OK, "memory", "has no limit of its own")
+            return StoreFinding(Severity.OK, "memory", "has no limit of its own")
         if policy == "noeviction":
-            return Finding(Level.OK, "memory", f"is refused when {limit} bytes are full (noeviction)")
-        return Finding(
-            Level.PROBLEM,
+            return StoreFinding(Severity.OK, "memory", f"is refused when {limit} bytes are full (noeviction)")
+        return StoreFinding(
+            Severity.PROBLEM,
             "memory",
             f"rows are thrown away when {limit} bytes are full ({policy})",
             "set maxmemory-policy noeviction",
         )
 
-    def _disk(self, found: dict[str, str]) -> Finding:
+    def _disk(self, found: dict[str, str]) -> StoreFinding:
         if found.get("aof_enabled") != "1":
-            return Finding(
-                Level.WARNING,
+            return StoreFinding(
+                Severity.WARNING,
                 "disk",
                 "a crash loses what was acknowledged since the last snapshot, if there is one",
                 "set appendonly yes and appendfsync always, or keep only what can be rebuilt",
             )
         if found.get("aof_last_write_status", "ok") != "ok":
-            return Finding(Level.PROBLEM, "disk", "the last write of the log has failed", "look at the disk")
+            return StoreFinding(
+                Severity.PROBLEM, "disk", "the last write of the log has failed", "look at the disk"
+            )
         answer: Any = self.driver.ask([(b"CONFIG", b"GET", b"appendfsync")], _SECONDS)[0]
         policy = "" if isinstance(answer, Exception) or not answer else answer[1].decode(errors="replace")
         if policy == "always":
-            return Finding(Level.OK, "disk", "each write is on it before it is acknowledged")
+            return StoreFinding(Severity.OK, "disk", "each write is on it before it is acknowledged")
         said = f"appendfsync is {policy}" if policy else "this user may not see appendfsync"
-        return Finding(
-            Level.WARNING,
+        return StoreFinding(
+            Severity.WARNING,
             "disk",
             f"{said}: a crash loses acknowledged writes of a second",
             "set appendfsync always",
         )
 
-    def _copies(self, found: dict[str, str]) -> Finding:
+    def _copies(self, found: dict[str, str]) -> StoreFinding:
         online = sum(
             "state=online" in text
             for name, text in found.items()
             if name.startswith("slave") and name.removeprefix("slave").isdigit()
         )
         if online < self._replicas:
-            return Finding(
-                Level.PROBLEM,
+            return StoreFinding(
+                Severity.PROBLEM,
                 "replicas",
                 f"{online} are there, writes wait for {self._replicas}",
                 "start them, or lower the parameter replicas",
             )
         if online and not self._replicas:
-            return Finding(
-                Level.WARNING,
+            return StoreFinding(
+                Severity.WARNING,
                 "replicas",
                 f"{online} are there, writes wait for none: a failover loses acknowledged writes",
                 "add replicas=1 to the URL",
             )
-        return Finding(Level.OK, "replicas", f"{online} are there, writes wait for {self._replicas}")
+        return StoreFinding(Severity.OK, "replicas", f"{online} are there, writes wait for {self._replicas}")

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import structlog
 
-from microbatch.stores.port import LARGEST_NUMBER, LONGEST_KEY, Driver, Fields, Row, SearchDriver
+from microbatch.stores.port import LARGEST_NUMBER, LONGEST_KEY, Driver, Row, SearchDriver, VersionedFields
 from streamtable.clock import Clock, SystemClock
 from streamtable.errors import Migrated, RetryKeys, RetryLater, SerializationError
 
@@ -59,7 +59,7 @@ class RemoteStore:
         self,
         rows: Mapping[bytes, bytes | None],
         number: int | None,
-        fields: Mapping[bytes, Fields] | None = None,
+        fields: Mapping[bytes, VersionedFields] | None = None,
     ) -> None:
         """Write rows, in one round trip unless it has to retry; None deletes. When it returns, the store has all of them.
 

@@ -37,7 +37,7 @@ class _Connection:
         return self.calls > 0, self.active_at + (CALL_CREDIT_SECONDS if self.called else 0)
 
 
-class Connections:
+class GrpcConnections:
     """What is known of the open connections: since when they are idle, and who has them. Any thread.
 
     Args:

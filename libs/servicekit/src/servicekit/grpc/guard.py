@@ -17,7 +17,7 @@ import structlog
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
 from servicekit.grpc.call_limits import CallSlots, GaveWay, Patience, PeerPlaces
-from servicekit.grpc.connections import Connections
+from servicekit.grpc.connections import GrpcConnections
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
 from servicekit.grpc.peers import PeerAddress, caller_host
@@ -113,7 +113,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
     ) -> None:
         self.limits = limits
         self.proxies = proxies
-        self.connections = Connections(
+        self.connections = GrpcConnections(
             limits.connections, limits.connections_per_peer, limits.first_call_seconds, proxies
         )
         self.streams = PeerPlaces(limits.streams, limits.streams_per_peer)

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from servicekit.grpc.connections import Connections
+from servicekit.grpc.connections import GrpcConnections
 from servicekit.grpc.peers import PeerAddress, plain_host
 
 log = structlog.get_logger()
@@ -95,7 +95,7 @@ class ConnectionSweeper:
     """
 
     def __init__(
-        self, port: int, connections: Connections, dropped: Callable[[str], None] = lambda _: None
+        self, port: int, connections: GrpcConnections, dropped: Callable[[str], None] = lambda _: None
     ) -> None:
         self._sockets = ServerSockets(port)
         self._connections = connections

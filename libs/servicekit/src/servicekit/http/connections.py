@@ -56,7 +56,7 @@ class ConnectionLimits:
     proxies: TrustedProxies = NO_PROXIES
 
 
-class Connections:
+class HttpConnections:
     """The open connections of one server; of its event loop's thread.
 
     Args:
@@ -118,9 +118,9 @@ class Connections:
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol, which reports to `Connections` what it is waiting for."""
+    """uvicorn's protocol, which reports to `HttpConnections` what it is waiting for."""
 
-    def __init__(self, all_connections: Connections, **arguments: Any) -> None:
+    def __init__(self, all_connections: HttpConnections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.peer = ""
         self.of_proxy = False

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.http import read_your_writes
 from servicekit.http.app import HttpEdge, build_app, only
-from servicekit.http.event_time import EventTimes
+from servicekit.http.event_time import EventTimestamps
 from servicekit.http.guard import RequestLimits
 from servicekit.http.produce import (
     Accepted,
@@ -52,7 +52,7 @@ class Sender:
 
     emitter: RecordEmitter[Any]
     new_id: Callable[[], UUID]
-    times: EventTimes
+    times: EventTimestamps
     timeouts: SendTimeouts
 
     def outgoing(
@@ -193,7 +193,7 @@ class EmitterApi:
             edge=options.get("edge"),
             limits=RequestLimits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
         )
-        times = EventTimes(options["now_ms"], options.get("max_ahead_seconds", MAX_AHEAD_SECONDS))
+        times = EventTimestamps(options["now_ms"], options.get("max_ahead_seconds", MAX_AHEAD_SECONDS))
         senders = [Sender(each, options["new_id"], times, timeouts) for each in emitters]
         for route in self.routes:
             route.add(app, senders, self.what)

@@ -8,7 +8,7 @@ from servicekit.http.problems import invalid
 
 
 @dataclass(frozen=True, slots=True)
-class EventTimes:
+class EventTimestamps:
     """Gives events their times.
 
     Attributes:

@@ -23,7 +23,7 @@ _GIVEN: Final = "as an emitter gave it: wait until it shows here"
 _LIMIT: Final = 1000
 
 
-class Waiting(Protocol):
+class WaitableTable(Protocol):
     """A table that knows which events are in its rows; `streamtable.View` is one."""
 
     async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `streamtable.View`
@@ -45,7 +45,7 @@ class ReadYourWrites:
         limit: How many queries may wait at a time; they take no threads.
     """
 
-    def __init__(self, tables: Mapping[str, Waiting], seconds: float, limit: int = _LIMIT) -> None:
+    def __init__(self, tables: Mapping[str, WaitableTable], seconds: float, limit: int = _LIMIT) -> None:
         self._tables = tables
         self._seconds = seconds
         self._limit = limit
@@ -78,7 +78,7 @@ class ReadYourWrites:
         """For routes whose answers may have to wait; they document `RESPONSES` too."""
         return Depends(_Shown(self))
 
-    def _named(self, token: str) -> tuple[Waiting, Ack]:
+    def _named(self, token: str) -> tuple[WaitableTable, Ack]:
         try:
             ack = Ack.parse(token)
             return self._tables[ack.topic], ack

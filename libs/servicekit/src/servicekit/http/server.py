@@ -11,7 +11,7 @@ import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp
 
-from servicekit.http.connections import ConnectionLimits, Connections
+from servicekit.http.connections import ConnectionLimits, HttpConnections
 from servicekit.output import say
 from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError
@@ -55,7 +55,7 @@ class HttpServer:
         self._host = host
         self._port = port
         self._streams = streams
-        self.connections = Connections(limits or ConnectionLimits(), dropped)
+        self.connections = HttpConnections(limits or ConnectionLimits(), dropped)
         protocol: Any = self.connections.protocol  # uvicorn calls it like the class that its types ask for
         config = uvicorn.Config(
             app,

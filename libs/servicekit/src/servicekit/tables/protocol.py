@@ -60,7 +60,7 @@ class TableWatch(Protocol[V_co]):
         ...
 
 
-class TablePosition(Protocol):
+class PartitionAge(Protocol):
     """How far one partition has come."""
 
     @property
@@ -97,10 +97,10 @@ class UserTable(Protocol[V_co]):
         """Changes from now on; also while the copy is not complete."""
         ...
 
-    def position(self) -> Mapping[int, TablePosition]: ...
+    def position(self) -> Mapping[int, PartitionAge]: ...
 
 
-class TimeWindow(Protocol):
+class WindowBounds(Protocol):
     """A key in a window, as `streamtable.flow.Windowed`."""
 
     @property
@@ -114,7 +114,7 @@ class FoundWindows(Protocol[V_co]):
 
     @property
     def unreadable(self) -> int: ...
-    def __iter__(self) -> Iterator[tuple[TimeWindow, V_co]]: ...
+    def __iter__(self) -> Iterator[tuple[WindowBounds, V_co]]: ...
 
 
 class WindowTable(Protocol[V_co]):
@@ -127,7 +127,7 @@ class WindowTable(Protocol[V_co]):
         """Return the windows of a key that overlap a range of time. Raises `NotReady`."""
         ...
 
-    def position(self) -> Mapping[int, TablePosition]: ...
+    def position(self) -> Mapping[int, PartitionAge]: ...
 
 
 def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:

@@ -1,18 +1,18 @@
-"""Codecs: what lies in topics, as values. The registry by URL is in `streamtable.codec.registry`."""
+"""Codecs: values to and from the bytes in topics. The schema registry by URL is in `streamtable.codec.registry`."""
 
-from streamtable.codec.avro import Avro, RecordSchema
+from streamtable.codec.avro import Avro, BoundSchema
 from streamtable.codec.framing import Confluent, Framing, Plain, Registry, SingleObject
 from streamtable.codec.plain import Bytes, Json, Long, String
 
 __all__ = [
     "Avro",
+    "BoundSchema",
     "Bytes",
     "Confluent",
     "Framing",
     "Json",
     "Long",
     "Plain",
-    "RecordSchema",
     "Registry",
     "SingleObject",
     "String",

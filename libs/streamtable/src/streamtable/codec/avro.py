@@ -1,4 +1,4 @@
-"""The Avro codec: a schema and a framing make a `Codec`."""
+"""The Avro codec: a `Codec` made of a schema and a framing."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
 
 
-class RecordSchema(Protocol[Row_co]):
-    """A generated constant that binds a schema to the type of its rows; `contracts.records` has them.
+class BoundSchema(Protocol[Row_co]):
+    """A schema bound to the type of its rows; the generated module `contracts.records` has such constants.
 
     Attributes:
         schema: JSON text of the schema to read and write with.
@@ -98,7 +98,7 @@ class Avro(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[Row]", schema: RecordSchema[Row], framing: Framing | None = None, *, max_bytes: int = ...
+        self: "Avro[Row]", schema: BoundSchema[Row], framing: Framing | None = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
@@ -111,7 +111,7 @@ class Avro(Generic[T]):
 
     def __init__(
         self,
-        schema: RecordSchema[Any] | str | Mapping[str, Any] | list[Any],
+        schema: BoundSchema[Any] | str | Mapping[str, Any] | list[Any],
         framing: Framing | None = None,
         *,
         max_bytes: int = 10_000_000,
@@ -145,7 +145,7 @@ class Avro(Generic[T]):
         self._pause = 0
 
     def encode(self, value: T) -> bytes:
-        """See `ports.Codec`. With `Confluent` framing, the first call may also raise what its registry raises."""
+        """See `ports.Codec`. With `Confluent` framing, the first call may also raise the errors of its registry."""
         prefix = self._prefix
         if prefix is None:
             prefix = self._prefix = self._framing.prefix(self.schema)
@@ -185,7 +185,7 @@ class Avro(Generic[T]):
         return self._by_columns(reader, cast("Sequence[bytes]", data))
 
     def _by_columns(self, reader: "ColumnReader", data: Sequence[bytes]) -> Decoded[T]:
-        """All are checked at once; those that the check is not sure of are read one by one, the others when asked for."""
+        """Check all records at once; unsure ones are decoded one by one, the others when they are read."""
         columns = reader.read(data, self._max_bytes)
         unsure = columns.unsure
         singles = self._one_by_one([data[index] for index in unsure])
@@ -208,7 +208,7 @@ class Avro(Generic[T]):
         return Decoded(Lazy(len(data), values, field), poison)
 
     def _one_by_one(self, data: Sequence[bytes | None]) -> Decoded[T]:
-        """What is new or wrong is left to `decode`, which knows why."""
+        """Decode each record alone; `decode` reports what is unknown or malformed."""
         values: list[T | None] = []
         poison: dict[int, DeserializationError] = {}
         append, known, size, limit = values.append, self._readers.get, self._framing.size, self._max_bytes
@@ -244,7 +244,7 @@ class Avro(Generic[T]):
         return reader
 
     def _reader_of(self, writer: Schema) -> Reader | DeserializationError:
-        """Remembered also if there is none: a schema's answer never changes.
+        """Return the reader of a schema, None included, from a cache: the answer for a schema never changes.
 
         By its text: schemas of one fingerprint may differ in logical types, milliseconds in one, microseconds in
         the other.
@@ -262,12 +262,12 @@ class Avro(Generic[T]):
 
     @property
     def framing(self) -> Framing:
-        """The framing of the values."""
+        """How the values name their writer's schema."""
         return self._framing
 
     @property
     def older(self) -> tuple[str, ...]:
-        """JSON texts of the released versions of the schema other than the present one."""
+        """The JSON texts of the released versions of the schema other than the present one."""
         return tuple(each.text for each in self._known.values() if each != self.schema)
 
     def __repr__(self) -> str:
@@ -275,7 +275,7 @@ class Avro(Generic[T]):
 
     @staticmethod
     def warm_up() -> None:
-        """Load the decoder of large batches ahead of the first one, as loading it takes a quarter of a second."""
+        """Load the decoder of large batches before the first one needs it, which takes a quarter of a second."""
         import exactavro.columns  # noqa: F401, PLC0415 - as above
 
 

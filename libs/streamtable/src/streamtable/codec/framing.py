@@ -11,7 +11,7 @@ _CONFLUENT_MAGIC = b"\x00"
 
 
 class Framing(Protocol):
-    """A fixed number of bytes that stand before the body.
+    """A fixed number of bytes before the body that name the writer's schema.
 
     Attributes:
         size: How many bytes.
@@ -20,7 +20,7 @@ class Framing(Protocol):
     size: int
 
     def prefix(self, schema: Schema) -> bytes:
-        """What to write before a body of this schema.
+        """Return the prefix of a body of this schema.
 
         Raises:
             RetryLater: A registry must be asked, and does not answer.
@@ -29,7 +29,7 @@ class Framing(Protocol):
         ...
 
     def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
-        """The schema that a prefix names. `prefix` is shorter than `size` if the record is.
+        """Return the schema that a prefix names. `prefix` is shorter than `size` if the record is.
 
         Args:
             prefix: The first bytes of a record.
@@ -62,7 +62,7 @@ class SingleObject:
 
 
 class Plain:
-    """A framing without a prefix: every record was written with the schema that it is read with."""
+    """A framing without a prefix, for records that were all written with the reader's schema."""
 
     size = 0
 
@@ -79,11 +79,11 @@ class Registry(Protocol):
     """Where Confluent's schema ids are looked up. Any thread."""
 
     def schema(self, schema_id: int) -> Schema:
-        """The schema of an id. Raises `DeserializationError` (there is none, or not one for us) and `RetryLater`."""
+        """Return the schema of an id. Raises `RetryLater`, and `DeserializationError` if there is none that fits."""
         ...
 
     def id_of(self, subject: str, schema: Schema) -> int:
-        """The id of a registered schema. Raises `ConfigurationError` (not registered) and `RetryLater`."""
+        """Return the id of a registered schema. Raises `ConfigurationError` if it is not registered, and `RetryLater`."""
         ...
 
 

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Lazy(Sequence[T]):
-    """A sequence whose length is known before it is made.
+    """A sequence of known length whose values are made when first read.
 
     Args:
         size: How many there will be.

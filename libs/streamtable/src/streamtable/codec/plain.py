@@ -26,7 +26,7 @@ _JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASST
 
 
 def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> Decoded[T]:
-    """A column by a codec's `decode`; poison stays with its index."""
+    """Decode a column value by value; poison is returned by index."""
     values: list[T | None] = []
     poison: dict[int, DeserializationError] = {}
     for number, item in enumerate(data):
@@ -95,10 +95,14 @@ class Long:
     def encode(self, value: int) -> bytes:
         try:
             if isinstance(value, bool):
-                raise SerializationError("Long: a bool is no number")
+                raise SerializationError("Long: must be an int, not bool")
             return _LONG.pack(value)
         except StructError as error:
-            raise SerializationError(f"Long: {error}") from error
+            if isinstance(value, int):
+                raise SerializationError(
+                    f"Long: an int of {value.bit_length() + 1} bits, more than 64"
+                ) from error
+            raise SerializationError(f"Long: must be an int, not {type(value).__name__}") from error
 
     def decode(self, data: bytes) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Confluent-compatible schema registries: a running one by URL, and a file.
+"""Confluent-compatible schema registries: over HTTP, and from a file.
 
 Import this module where a URL is used: the rest of the codec does without the HTTP client.
 """
@@ -22,7 +22,7 @@ _UNKNOWN_IDS_MAX = 10_000
 
 
 class FileRegistry:
-    """Ids from a JSON file: `{"schemas": {"7": <schema>}, "subjects": {"user-clicks-value": 7}}`.
+    """A registry in a JSON file: `{"schemas": {"7": <schema>}, "subjects": {"user-clicks-value": 7}}`.
 
     Raises:
         ConfigurationError: The file is missing, is not of this form, or holds a schema that is not safe.
@@ -54,7 +54,7 @@ class FileRegistry:
 
 
 def _same(registered: Schema, schema: Schema) -> bool:
-    """The same bytes with the same meaning: the canonical form leaves logical types out."""
+    """Whether two schemas give the same bytes with the same meaning: the canonical form drops logical types."""
     try:
         make_reader(registered, schema)
     except Unusable:
@@ -63,7 +63,7 @@ def _same(registered: Schema, schema: Schema) -> bool:
 
 
 class HttpRegistry:
-    """A registry by URL. Ids never change their meaning, so each is asked for once.
+    """A registry at a URL. The meaning of an id never changes, so each is requested once.
 
     Args:
         url: For example "http://localhost:8081".
@@ -141,7 +141,7 @@ class HttpRegistry:
             raise self._poison(schema_id, str(error)) from error
 
     def _poison(self, schema_id: int, message: str) -> DeserializationError:
-        """The error, which stands for a while without asking again."""
+        """Return the error and remember it for a while, without asking the registry again."""
         while len(self._unknown) >= _UNKNOWN_IDS_MAX:
             del self._unknown[next(iter(self._unknown))]
         error = DeserializationError(f"schema id {schema_id}: {message}")
@@ -149,7 +149,7 @@ class HttpRegistry:
         return error
 
     def _ask(self, method: str, path: str, body: dict[str, str] | None) -> dict[str, Any] | None:
-        """The registry's answer; None if it has no such thing. Raises `RetryLater`."""
+        """Return the registry's answer; None if it has no such resource. Raises `RetryLater`."""
         problem = ""
         for attempt in range(self._attempts):
             if attempt:

@@ -1,1 +1,1 @@
-"""The engine: batches through tasks into commits. See docs/explanation/engine.md for the rules it keeps."""
+"""The engine: record batches pass through tasks into commits. docs/explanation/engine.md has its rules."""

@@ -1,4 +1,4 @@
-"""What a topic accepts, as the broker describes it: checked while the handler runs, where the traceback points to it."""
+"""Checks output records against the limits of their topic, while the handler runs and the traceback points to it."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class Acceptance:
         self._clock = clock
 
     def check(self, key: bytes | None, headers: Any, timestamp_ms: Any) -> None:
-        """Check everything but the size. Raises `SerializationError`: the broker or the client would refuse it."""
+        """Check everything but the size. Raises `SerializationError` if the broker or the client would refuse the record."""
         name = self._topic.name
         if key is None and self._topic.compacted:
             raise SerializationError(

@@ -1,4 +1,4 @@
-"""A `CustomTask` as the engine's member drives it: outputs, marker positions, the group's table and metadata are done here."""
+"""Adapts a `CustomTask` to the engine's member: it adds outputs, marker positions, the group's table and the metadata."""
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
@@ -60,7 +60,7 @@ class AdaptedTask(BaseTask):
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
-        """The next offset of each input after the last commit; what was fed since is not handled yet."""
+        """The next offset of each input after the last commit; records that were fed since are not handled yet."""
         return self.committed_offsets
 
     def process(
@@ -85,7 +85,7 @@ class AdaptedTask(BaseTask):
 
     @property
     def _moved(self) -> bool:
-        """Positions have passed transaction markers, and nothing waits."""
+        """Whether positions have only moved past transaction markers and nothing else waits for a commit."""
         return self._passed != self.committed_offsets and self.task.due() is None
 
     @property
@@ -107,7 +107,7 @@ class AdaptedTask(BaseTask):
         return due is not None and due.alone and not self.uncommitted
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:
-        """Let the task prepare its next commit; what is `async` of it is to be awaited."""
+        """Let the task prepare its next commit. Returns the awaitable of its asynchronous part, if it has one."""
         services = TaskServices(
             self._outputs,
             lambda context: self._send_ahead(reach, context),
@@ -236,7 +236,7 @@ class AdaptedTask(BaseTask):
 
 
 class AdaptedTasks:
-    """Makes the engine's tasks of `CustomTasks`; a `basetask.Tasks`.
+    """Makes engine tasks from `CustomTasks`; implements `basetask.Tasks`.
 
     Args:
         group: The graph.
@@ -258,7 +258,7 @@ class AdaptedTasks:
         return committed
 
     def make(self, recovered: Restore) -> AdaptedTask:
-        """Return the task of a partition that has recovered."""
+        """Return the task of a partition whose recovery is done."""
         task = self._recovered.pop(recovered.partition)
         return AdaptedTask(self._group, recovered, task, self._clock)
 

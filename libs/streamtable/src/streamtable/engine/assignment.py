@@ -1,4 +1,4 @@
-"""Which partitions are ours, and what each is doing: recovering or at work.
+"""The partitions that are assigned to this member, and whether each is recovering or has a started task.
 
 A partition's task needs the partition of *every* input, so that they move together. The callbacks here run inside of
 the consumer's poll; they start and stop work but never wait for the broker, except for the one commit on revocation.
@@ -13,7 +13,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.careful import CarefulMode
-from streamtable.engine.hanging import Reading
+from streamtable.engine.hanging import ReadProgress
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
@@ -26,24 +26,24 @@ from streamtable.types import Committed, TopicPartition, Watermarks
 log = structlog.get_logger()
 
 
-class Lookup(Whole, Protocol):
-    """A whole table by decoded key, that may have to be loaded first. `views.lookup.LookupTable` is one."""
+class FollowedTable(Whole, Protocol):
+    """A full copy of a table by decoded key, which may have to be loaded first. See `views.lookup.LookupTable`."""
 
     @property
     def ready(self) -> bool:
-        """It is whole. Raises what has stopped it."""
+        """Whether the table is loaded. Raises the error that has stopped it."""
         ...
 
     def position(self) -> Mapping[int, Any]:
-        """Return where each partition stands."""
+        """Return the position of each partition."""
         ...
 
 
-class LookupTables(Protocol):
-    """Keeps the tables that a group looks up current. `views.lookup.LookupTables` does."""
+class TableFollower(Protocol):
+    """Keeps the tables that a group looks up current. Implemented by `views.lookup.LookupTables`."""
 
-    def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, Lookup]:
-        """Begin to follow these tables, if that was not done before. Return them by name."""
+    def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, FollowedTable]:
+        """Follow these tables, unless they are followed already. Returns them by name."""
         ...
 
     def step(self, timeout: float) -> int:
@@ -51,7 +51,7 @@ class LookupTables(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise what has stopped one of the tables for good, if something has."""
+        """Raise the error that has stopped one of the tables for good, if there is one."""
         ...
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class LookupTables(Protocol):
 
 
 class TableTasks:
-    """Makes tasks over local tables; a `basetask.Tasks`.
+    """Makes tasks over local tables; implements `basetask.Tasks`.
 
     Args:
         group: The graph.
@@ -74,7 +74,7 @@ class TableTasks:
         group: Group[Any, Any],
         settings: ProcessorSettings,
         clock: Clock,
-        lookups: Mapping[str, Lookup],
+        lookups: Mapping[str, FollowedTable],
     ) -> None:
         self._group = group
         self._settings = settings
@@ -87,7 +87,7 @@ class TableTasks:
     def recover(
         self, partition: int, committed: Mapping[str, Committed | None]
     ) -> Mapping[str, Committed | None]:
-        """All that such a task has is loaded by the engine itself."""
+        """Do nothing: the engine loads all that such a task has."""
         del partition
         return committed
 
@@ -116,7 +116,7 @@ class TableTasks:
         )
 
     def close(self) -> None:
-        """It has nothing of its own."""
+        """Do nothing: there is nothing to close."""
 
 
 class Assignment:
@@ -141,7 +141,7 @@ class Assignment:
         settings: ProcessorSettings,
         clock: Clock,
         rebalanced: Callable[[str], None],
-        lookups: Mapping[str, Lookup],
+        lookups: Mapping[str, FollowedTable],
         tasks: Tasks | None = None,
     ) -> None:
         self.tasks: dict[int, BaseTask] = {}
@@ -182,7 +182,7 @@ class Assignment:
     # ---- called by the processor -----------------------------------------------------------------------------------
 
     def start_ready(self) -> list[BaseTask]:
-        """Make tasks of the partitions whose recovery is done. Raises what made a recovery, or a lookup, fail."""
+        """Start the tasks of the partitions whose recovery is done. Raises the error of a recovery or a lookup."""
         started: list[BaseTask] = []
         if not all(lookup.ready for lookup in self._lookups.values()):
             return started
@@ -199,7 +199,7 @@ class Assignment:
         return started
 
     def recover_again(self, tasks: Iterable[BaseTask]) -> None:
-        """Let these tasks recover from what Kafka says; what they have in memory is forgotten."""
+        """Recover these tables from Kafka again, and drop what they have in memory."""
         for task in list(tasks):
             del self.tasks[task.partition]
             task.rewind()
@@ -210,17 +210,17 @@ class Assignment:
         self._release([TopicPartition(topic, p) for p, topics in self._owned.items() for topic in topics])
 
     def places(self, partition: int) -> list[TopicPartition]:
-        """The inputs of a partition."""
+        """Return the input partitions of a task."""
         return [TopicPartition(topic, partition) for topic in self._group.input_topics]
 
     @property
     def recovering(self) -> Mapping[int, int]:
-        """Changelog offsets still to read, by partition."""
+        """The number of changelog offsets still to read, by partition."""
         # A list first, made in one go: other threads ask too, while the main thread adds and takes away.
         return {partition: restore.remaining for partition, restore in list(self.restores.items())}
 
-    def readings(self, marks: Mapping[TopicPartition, Watermarks]) -> list[Reading]:
-        """How far inputs, and tables that are loaded, have been read. Background thread.
+    def readings(self, marks: Mapping[TopicPartition, Watermarks]) -> list[ReadProgress]:
+        """How far the inputs, and the tables that are being loaded, have been read. Called by the background thread.
 
         Args:
             marks: Of the inputs, as far as they are known.
@@ -230,12 +230,12 @@ class Assignment:
             for task in list(self.tasks.values())
             for topic, offset in task.next_offsets.items()
         )
-        found = [Reading(place, offset, marks[place].high) for place, offset in inputs if place in marks]
+        found = [ReadProgress(place, offset, marks[place].high) for place, offset in inputs if place in marks]
         return [*found, *(each for restore in list(self.restores.values()) for each in restore.readings)]
 
     @property
     def offsets_pending_since(self) -> float | None:
-        """Monotonic time since when a recovery waits for a transaction with the group's offsets; None if none does."""
+        """The monotonic time since when a recovery waits for a transaction that holds the group's offsets, or None."""
         since = [restore.offsets_pending_since for restore in list(self.restores.values())]
         return min((each for each in since if each is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a task started, whatever its records become: rows of a local table, or of another store.
+"""What the engine requires of a task, whether its rows are in a local table or in another store.
 
 `engine.task.Task` is the one with local tables, `engine.adapted.AdaptedTask` the one around a `CustomTask`.
 """
@@ -26,7 +26,7 @@ MOVED_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Work:
-    """What a task wants committed: encoded, so that committing it cannot fail halfway for a reason of its own."""
+    """The work that a task wants to commit, encoded, so that the commit cannot fail halfway for the task's own reasons."""
 
     task: "BaseTask"
     outputs: list[OutputRecord]
@@ -61,7 +61,7 @@ class CommitServices:
 
 
 class BaseTask(ABC):
-    """One partition of a group. What it did since the last commit can be dropped as a whole, and only as a whole.
+    """One partition of a group. What it did since the last commit can only be dropped as a whole.
 
     Args:
         group: The graph.
@@ -110,7 +110,7 @@ class BaseTask(ABC):
     @property
     @abstractmethod
     def next_offsets(self) -> Mapping[str, NextOffset]:
-        """Where each input goes on, after what was handled."""
+        """The next offset of each input, after the records that were handled."""
 
     @abstractmethod
     def process(self, records: RecordBatch, since: float | None = None, room: int = DEFERRED_MAX) -> int:
@@ -131,12 +131,12 @@ class BaseTask(ABC):
 
     @property
     def position(self) -> Hashable:
-        """Differs from an earlier one if records were handled since. Read by other threads while handlers run."""
+        """A value that changes whenever records were handled. Read by other threads while handlers run."""
         return None
 
     @abstractmethod
     def passed(self, topic: str, offset: int, now: float) -> None:
-        """Nothing is left to read of this input below the offset: beyond the last record are only transaction markers.
+        """Note that only transaction markers are left to read of this input below the offset.
 
         Args:
             topic: The input.
@@ -145,7 +145,7 @@ class BaseTask(ABC):
         """
 
     def observe_ends(self, observed: ObservedEnds) -> None:  # noqa: B027 - only of use where event time is followed
-        """Take note of where the inputs end, once all that was read before has been handled."""
+        """Note the ends of the inputs, once all records that were read before have been handled."""
 
     @property
     def watermark_ms(self) -> int | None:
@@ -154,31 +154,31 @@ class BaseTask(ABC):
 
     @property
     def due_behind_ms(self) -> int | None:
-        """How far rows that fall due are behind their clock; None if there are none ever. Read by other threads."""
+        """How far rows that are due are behind their clock; None if the group has no such rows. Read by other threads."""
         return None
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
-        """The index of the first record that has to wait for a joined table; None if there is none."""
+        """Return the index of the first record that has to wait for a joined table; None if there is none."""
         return None
 
     def joined_until_ms(self) -> int:
-        """Records up to this time need not wait for joined tables. Only asked of a task that has held a record."""
+        """Return the time up to which records need not wait for joined tables. Only called after a record was held."""
         return 0
 
     # ---- what falls due without a record -----------------------------------------------------------------------------
 
     @property
     def firing(self) -> bool:
-        """No record is taken before `run_due` has come to its end."""
+        """Whether `run_due` must finish before the next record is taken."""
         return False
 
     def run_due(self) -> bool:
-        """Do a slice of what has fallen due without a record. Returns whether there was something. Raises as `process`."""
+        """Do a slice of the work that falls due without a record. Returns whether there was any. Raises as `process`."""
         return False
 
     @property
     def wakes_at(self) -> float | None:
-        """The wall time, in seconds since 1970, from which on `run_due` has something to do without more records.
+        """The wall-clock time, in seconds since 1970, from which `run_due` has work even if no record comes.
 
         None: nothing ever. As the last `run_due` has left it.
         """
@@ -189,21 +189,21 @@ class BaseTask(ABC):
     @property
     @abstractmethod
     def dirty(self) -> bool:
-        """Has something to commit."""
+        """Whether the task has something to commit."""
 
     @property
     def due_at(self) -> float:
-        """Monotonic time from which on a dirty task may be committed by itself; a rebalance or a stop does not wait."""
+        """The monotonic time from which a dirty task is committed without waiting for others."""
         return AT_ONCE
 
     @property
     def must_commit(self) -> bool:
-        """A commit must come before the next record."""
+        """Whether a commit must come before the next record."""
         return False
 
     @property
     def alone(self) -> bool:
-        """When due it is committed by itself, and the next such task only after a look at Kafka: they fall due apart then.
+        """Whether it is committed in a transaction of its own, with a poll before the next such task.
 
         For work that cannot be awaited together. If all of it were due at once, the last would always be late.
         """
@@ -216,18 +216,18 @@ class BaseTask(ABC):
 
     @property
     def deferred(self) -> int:
-        """So many results are waited for before the next commit."""
+        """The number of deferred results that the next commit waits for."""
         return 0
 
     def take_deferred(self) -> list[Deferral]:
-        """Hand out what is to be awaited; each must come back by `finish`, in this order."""
+        """Return the awaitables that were deferred; each result must be given to `finish`, in this order."""
         return []
 
     def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
         """Handle the result, or the exception, of a deferred awaitable. Raises as `process`."""
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
-        """What is still to be done for the commit; that of several tasks is awaited together. None: nothing.
+        """Return the awaitable that completes the commit, None if there is none. Those of several tasks run together.
 
         It raises `RewindNeeded` when its records are to be read again, and whatever else `Checkpoint.commit` does.
         """
@@ -237,17 +237,17 @@ class BaseTask(ABC):
 
     @abstractmethod
     def work(self) -> Work:
-        """What to commit now. Raises `RewindNeeded`: its records must be read again."""
+        """Return what is to be committed now. Raises `RewindNeeded` if its records must be read again."""
 
     def write_ahead(self, work: Work) -> None:  # noqa: B027 - not every kind has something to do here
-        """Write what must be there before Kafka commits. Raises as `Checkpoint.commit`."""
+        """Write what must be durable before Kafka commits. Raises as `Checkpoint.commit`."""
 
     @abstractmethod
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        """What the group commits for this work: all inputs, with metadata. `position`: of its tables, after it."""
+        """Return the offsets of all inputs with their metadata. `position`: that of its tables after the commit."""
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
-        """What is known of the inputs, by topic, for the metadata of these offsets."""
+        """Return what is known of the inputs, by topic, for the metadata of these offsets."""
         if not self.topic_ids:
             return {}
         ids = SeenInputs.ids_of(self.topic_ids, next_offsets)
@@ -258,10 +258,10 @@ class BaseTask(ABC):
 
     @abstractmethod
     def committed(self, work: Work, position: TablePosition) -> None:
-        """Kafka has committed the work. What fails now is noted as `failure` or `must_recover`; the commit stands."""
+        """Apply work that Kafka has committed. An error now is kept in `failure` or `must_recover`; the commit stands."""
 
     def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:  # noqa: ARG002 - of those who can
-        """Kafka has refused records of its last work; it will be rewound.
+        """Note that Kafka has refused records of the last work, which will be rewound.
 
         Args:
             outputs: Their indexes in `Work.outputs`, as far as they are known.
@@ -274,18 +274,18 @@ class BaseTask(ABC):
 
     @property
     def preparing(self) -> bool:
-        """It has to commit something before its first record, in one commit after the other until this is false."""
+        """Whether it has to commit before its first record, once or several times, until this is false."""
         return self.uncommitted
 
     @abstractmethod
     def rewind(self) -> Mapping[str, NextOffset]:
-        """Drop everything since the last commit. Returns where to read on, by topic."""
+        """Drop everything since the last commit. Returns the next offset of each topic."""
 
     def save(self) -> None:  # noqa: B027 - not every kind has something to do here
-        """Note in the local stores that they are current. Only when nothing is dirty."""
+        """Record in the local stores that they are current. Only called when nothing is dirty."""
 
     def cache(self, bytes_max: int) -> None:  # noqa: B027 - not every kind has something to do here
-        """About so much memory may be taken by decoded rows."""
+        """Set about how much memory decoded rows may take."""
 
     def close(self) -> None:
         """Close the stores, and drop what was not committed."""
@@ -300,7 +300,7 @@ class Tasks(Protocol):
     def recover(
         self, partition: int, committed: Mapping[str, Committed | None]
     ) -> Mapping[str, Committed | None]:
-        """Bring up to date what is neither in Kafka nor in local stores. In the background thread.
+        """Recover state that is neither in Kafka nor in local stores. Runs in the background thread.
 
         Args:
             partition: Its number.
@@ -316,7 +316,7 @@ class Tasks(Protocol):
         ...
 
     def make(self, recovered: Any) -> BaseTask:
-        """The task of a partition whose recovery is done, an `engine.restore.Restore`. In the main thread."""
+        """Return the task of a partition whose recovery, an `engine.restore.Restore`, is done. Runs in the main thread."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""How much one commit may hold: as much as the way to the broker takes in time.
+"""How much one commit may hold: as much as can be sent to the broker in time.
 
 All records of a commit must be acknowledged within seconds, or the broker gives the transaction up. Over a slow link a
 commit of the configured size never is: it would be sent, aborted and sent again for ever. So a process begins with
@@ -31,7 +31,7 @@ _SLOW_SECONDS = STEP_SECONDS / 2
 
 
 class CommitBudget:
-    """Bounds of one commit.
+    """Limits the size of one commit.
 
     Args:
         group: Its name, for the log.
@@ -64,16 +64,16 @@ class CommitBudget:
 
     @property
     def records_bound(self) -> int | None:
-        """For work that is done in batches of a size of its own: a bound after a commit that was too large, else None."""
+        """Return a limit for work with batches of its own size, after a commit that was too large; else None."""
         return self.records if self._shrunk else None
 
     @property
     def transaction_seconds(self) -> float:
-        """After so long the broker may give a transaction up (transaction.timeout.ms)."""
+        """The time after which the broker may abort a transaction (transaction.timeout.ms)."""
         return self.step_seconds * TRANSACTION_STEPS
 
     def committed(self, seconds: float) -> None:
-        """A commit took so long, and went well."""
+        """Note that a commit succeeded, and how long it took."""
         self._held = 0
         if seconds < _QUICK_SECONDS:
             self.bytes = min(self.bytes * 2, self._bytes_max)
@@ -84,7 +84,7 @@ class CommitBudget:
             self._shrink(2)
 
     def failed(self, held: int, seconds: float) -> None:
-        """A commit failed. If it took long, its size is the likely reason, and the next ones are smaller.
+        """Note that a commit failed. If it took long, its size is the likely cause, and the next ones are smaller.
 
         If it held one record only, they have more time.
 
@@ -109,7 +109,7 @@ class CommitBudget:
         )  # fmt: skip
 
     def parts(self, batches: Iterable[RecordBatch], pending: Callable[[], int]) -> Iterator[RecordBatch]:
-        """Cut batches into parts that are handled at once, by what the parts before them have come to.
+        """Cut batches into parts that are handled at once, sized by the output of the parts before them.
 
         Args:
             batches: Records of a poll.
@@ -126,7 +126,7 @@ class CommitBudget:
                 begin = end
 
     def _fit(self, records: int, made: int) -> None:
-        """So many records came to so many bytes: the next part may be larger, but holds half a commit at most."""
+        """Adjust the size of the next part to the bytes that the last one made; it holds half a commit at most."""
         self._part = min(self._part * 2, self._records_max)
         if made > 0:  # else they were committed meanwhile, or made nothing
             self._part = max(1, min(self._part, self.bytes * records // (2 * made)))

@@ -1,4 +1,4 @@
-"""Calls of user code: fast over whole batches, or carefully, so that what fails is undone alone (`engine.careful`)."""
+"""Calls user code: fast over whole batches, or carefully, so that a failing record is undone alone (`engine.careful`)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from streamtable.context import Context
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import Deferral, Deferrals
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.engine.output import UNKNOWN, OutputBuffer, Source
+from streamtable.engine.output import UNKNOWN, OutputBuffer, OutputSource
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import (
     Fatal,
@@ -76,7 +76,7 @@ class HandlerCalls:
     # ---- records ---------------------------------------------------------------------------------------------------
 
     def fast(self, on_error: OnError, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
-        """Run what calls handlers. `singly`: the context tells which record failed.
+        """Run a function that calls handlers. `singly`: the context knows which record failed.
 
         Raises:
             RewindNeeded: One has failed. The records since the last commit must be read again, and handled carefully.
@@ -98,7 +98,7 @@ class HandlerCalls:
         events: Sequence[Any],
         handler: Callable[[Any, Any], None],
     ) -> int:
-        """Call a handler for record after record, carefully. Returns how many were handled."""
+        """Call a handler for each record, carefully. Returns how many were handled."""
         undo, context, deferrals = self._undo, self._context, self._deferrals
         deferrals.on_error = on_error
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
@@ -118,7 +118,7 @@ class HandlerCalls:
         return len(records)
 
     def chunks(self, on_error: OnError, records: RecordBatch, call: Callable[[RecordBatch], None]) -> int:
-        """Call what handles consecutive records, a few at a time; if that fails, one at a time.
+        """Call a handler of consecutive records for a few at a time; if that fails, for one at a time.
 
         Returns:
             How many were handled.
@@ -141,7 +141,7 @@ class HandlerCalls:
         call: Callable[[], None],
         rows: Sequence[bytes] = (),
     ) -> bool:
-        """Run the handler of one record. In careful mode its failure is undone, and given to `on_error`.
+        """Run the handler of one record. In careful mode a failure is undone and given to `on_error`.
 
         Args:
             on_error: Of the handler's edge.
@@ -186,7 +186,7 @@ class HandlerCalls:
             )
 
     def leave_out(self, on_error: OnError, records: RecordBatch, index: int, error: StreamtableError) -> bool:
-        """Do with a record what `on_error` says. Returns False if the process is to stop at it."""
+        """Treat a record as `on_error` says. Returns False if the process must stop at it."""
         if not isinstance(error, HandlerFailed) or on_error is OnError.DEAD_LETTER:
             self._outgoing.set_aside(records, index, error)
         elif on_error is OnError.SKIP:
@@ -197,13 +197,13 @@ class HandlerCalls:
         return True
 
     def give_up(self, on_error: OnError, records: RecordBatch, index: int, error: Exception) -> bool:
-        """Count a record as failed, and do with it what `on_error` says. Returns False if the process is to stop at it."""
+        """Count a record as failed and treat it as `on_error` says. Returns False if the process must stop at it."""
         self.failures += 1
         self._mode.begin(0)
         return self.leave_out(on_error, records, index, self._failure(records, index, error))
 
     def look_closer(self, records: RecordBatch, index: int | None, error: Exception) -> NoReturn:
-        """Go back after a failure, to handle the records since the last commit again, carefully.
+        """Rewind after a failure, to handle the records since the last commit again, carefully.
 
         Raises:
             RewindNeeded: Always.
@@ -221,7 +221,7 @@ class HandlerCalls:
     # ---- what fails after its handler has returned ---------------------------------------------------------------------
 
     def finish(self, deferral: Deferral, result: Any) -> None:
-        """Hand over what a deferred awaitable has come to.
+        """Hand over the result of a deferred awaitable.
 
         Raises:
             RewindNeeded: It has failed, or its handler has: after the rewind its record is left out.
@@ -245,14 +245,14 @@ class HandlerCalls:
                 self._undo.undo([deferral.raw_key])
             self._failed_keys.add(deferral.raw_key)
             self._condemn(
-                Source(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
+                OutputSource(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
             )
             raise RewindNeeded("a deferred call failed") from error
         finally:
             self._deferrals.finishing = False
 
     def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
-        """Kafka has refused outputs of a commit: find out which records have made them.
+        """Find the records that have made the outputs that Kafka refused.
 
         Args:
             outputs: Their indexes, as far as they are known.
@@ -275,7 +275,7 @@ class HandlerCalls:
         return goes_on
 
     def encoded(self, encode: Callable[[], T]) -> T:
-        """Return what `encode` does, which encodes rows that were changed since the last commit.
+        """Return the result of `encode`, which encodes rows that were changed since the last commit.
 
         Raises:
             RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
@@ -292,7 +292,7 @@ class HandlerCalls:
     # ---- commit and rewind ---------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """What was handled is done with."""
+        """Forget what was handled: it is committed."""
         if not self._failed_keys:
             self._mode.deferrals_max = min(self._mode.deferrals_max * 2, 1 << 62)
         self._forget()
@@ -300,7 +300,7 @@ class HandlerCalls:
             self.careful = False
 
     def rewind(self) -> None:
-        """What was handled is dropped."""
+        """Forget what was handled: it is undone."""
         self._forget()
         self.careful = self._mode.active
         self.stopped = None
@@ -334,7 +334,7 @@ class HandlerCalls:
             raise result
         deferral.then(self._context, result)
 
-    def _condemn(self, source: Source, error: Exception, key: bytes | None) -> None:
+    def _condemn(self, source: OutputSource, error: Exception, key: bytes | None) -> None:
         records, index, on_error = source.records, source.index, source.on_error
         failed = self._failure(records, index, error)
         self._said.warning(

@@ -1,4 +1,4 @@
-"""How carefully the records of a partition are handled, and which of them have failed: what outlives a rewind.
+"""Which records of a partition are handled carefully, and which have failed. This state survives a rewind.
 
 Handlers run over whole batches, and nothing is noted of what a single record does: that is fast, and a failure cannot be
 undone alone. So the first failure rewinds to the last commit, and the partition is handled carefully from there: record by
@@ -44,7 +44,7 @@ class CarefulMode:
         return self.records_left > 0
 
     def begin(self, undone: int, *, singly: bool = False) -> None:
-        """A failure was seen: the records since the last commit, and many behind them, are handled carefully.
+        """Handle the records since the last commit, and many after them, carefully: a failure was seen.
 
         Args:
             undone: How many records were handled since the last commit.
@@ -55,7 +55,7 @@ class CarefulMode:
             self.batch_records = 1
 
     def handled(self, records: int) -> None:
-        """So many records were handled."""
+        """Count records that were handled."""
         self.records_left = max(0, self.records_left - records)
         if not self.records_left:
             self.batch_records = BATCH_RECORDS
@@ -63,7 +63,7 @@ class CarefulMode:
     # ---- records that failed after their handler had returned --------------------------------------------------------
 
     def condemn(self, topic: str, offset: int, failed: HandlerFailed, key: bytes | None) -> None:
-        """The record cannot be undone alone any more: after the rewind it is left out.
+        """Leave this record out after the rewind: it cannot be undone alone any more.
 
         Later records of its key have failed on what it had done, which will be undone: they are tried again.
         """
@@ -73,33 +73,33 @@ class CarefulMode:
         found[offset] = failed, key
 
     def condemn_row(self, topic: str, offset: int, key: bytes) -> None:
-        """The same of one row of a visit."""
+        """Leave out one row of a visit, as `condemn` does with a record."""
         self._condemned_rows.setdefault((topic, offset), set()).add(key)
 
     def failure_of(self, topic: str, offset: int) -> HandlerFailed | None:
-        """The error of a condemned record."""
+        """Return the error of a condemned record."""
         found = self._condemned.get(topic, {}).get(offset)
         return found[0] if found is not None else None
 
     def condemned(self, records: RecordBatch) -> dict[int, HandlerFailed]:
-        """The condemned ones of these records, by index."""
+        """Return the condemned ones of these records, by index."""
         found = self._condemned.get(records.topic)
         if not found:
             return {}
         return {index: found[offset][0] for index, offset in enumerate(records.offsets) if offset in found}
 
     def rows_left_out(self, topic: str, offset: int) -> set[bytes]:
-        """The condemned rows of a record of a visit."""
+        """Return the condemned rows of a record of a visit."""
         return self._condemned_rows.get((topic, offset), set())
 
     # ---- progress between two rewinds --------------------------------------------------------------------------------
 
     def commit_at(self, topic: str, offset: int) -> None:
-        """Commit as soon as the topic is handled up to here: what is good is not handled a third time."""
+        """Commit as soon as the topic is handled up to here, so that the good records are not handled a third time."""
         self._commit_at[topic] = min(offset, self._commit_at.get(topic, offset))
 
     def before_commit(self, records: RecordBatch) -> int:
-        """How many of the records come before the commit that is to be made."""
+        """Return how many of the records come before the next commit."""
         until = self._commit_at.get(records.topic)
         if until is None or records.last_offset < until:
             return len(records)
@@ -109,16 +109,16 @@ class CarefulMode:
         return bisect_left(records.offsets, until)
 
     def commit_reached(self, topic: str, next_offset: int) -> bool:
-        """The topic has come to where a commit is to be made."""
+        """Whether the topic has come to the offset at which a commit must be made."""
         until = self._commit_at.get(topic)
         return until is not None and next_offset >= until
 
     def commit_reached_by(self, next_offsets: Mapping[str, int]) -> bool:
-        """The same of any of these topics."""
+        """Whether any of these topics has come to the offset at which a commit must be made."""
         return bool(self._commit_at) and any(map(self.commit_reached, next_offsets, next_offsets.values()))
 
     def committed(self, topic: str, next_offset: int) -> None:
-        """Everything before the offset is done with."""
+        """Forget failures before these offsets, which are committed."""
         if self.commit_reached(topic, next_offset):
             del self._commit_at[topic]
         if found := self._condemned.get(topic):

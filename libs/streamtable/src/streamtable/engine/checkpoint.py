@@ -1,4 +1,4 @@
-"""The order of a commit. This module alone decides it; everything that is promised about crashes follows from it.
+"""The order of a commit. Only this module decides it; every promise about crashes follows from it.
 
 Exactly once: outputs and changelog are produced and flushed, the input offsets (with the changelog's position as
 metadata) join the same transaction, the transaction is committed, and only then each store is written, in one
@@ -29,7 +29,7 @@ _COMMIT_TRIES = 5
 
 
 class OutputRefused(StreamtableError):
-    """Kafka refuses records of a commit for good, which therefore certainly did not happen.
+    """Kafka refuses records of a commit permanently, so the commit certainly did not happen.
 
     Args:
         reason: What Kafka has said.
@@ -75,7 +75,7 @@ class Checkpoint:
         )  # outputs of the commit that is being made
 
     def commit(self, tasks: Sequence[BaseTask]) -> Sequence[Work]:
-        """Commit everything that these tasks have done. Returns what that was.
+        """Commit everything that these tasks have done. Returns their work.
 
         Raises:
             RewindNeeded: Certainly not committed. The transaction, if any, must be aborted.
@@ -130,7 +130,7 @@ class Checkpoint:
         return works
 
     def send_ahead(self, records: Sequence[OutputRecord]) -> None:
-        """Send records in the transaction of the commit to come (begun now, if it is not), and wait until Kafka has them.
+        """Send records in the transaction of the next commit (begun now if there is none) and wait until Kafka has them.
 
         Raises:
             RewindNeeded: One of them has failed. The transaction, if any, must be aborted.
@@ -140,7 +140,7 @@ class Checkpoint:
         self._producer.flush(self.step_seconds)
 
     def abort(self) -> None:
-        """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
+        """Abort the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
         if self._open:
             self._producer.abort(self.step_seconds)
             self._open = False
@@ -158,7 +158,7 @@ class Checkpoint:
             produce(topic, key, value, partition=partition, headers=sent, timestamp_ms=timestamp_ms)
 
     def _send_traced(self, work: Work, context: Headers) -> None:
-        """The same, with a note of each record that is refused."""
+        """Send records and note each that is refused."""
         refused = self._refused[work.task.partition]
         for index, record in enumerate(work.outputs):
             topic, key, value, headers, timestamp_ms, partition = record
@@ -201,7 +201,7 @@ class Checkpoint:
                 self._producer.produce_rows(topic, work.task.partition, changes, context)
 
     def _flush(self, works: Sequence[Work], context: Headers) -> dict[int, TablePosition]:
-        """Returns where the tables of each task's partition stand after the commit."""
+        """Wait for all records. Returns the positions of the tables of each task's partition after the commit."""
         last = dict(self._producer.flush(self.step_seconds))
         if not self._exactly_once and any(work.named or work.marks for work in works):
             # What says that an event was handled must not be stored without what came of it: a crash in between
@@ -236,7 +236,7 @@ class Checkpoint:
 
 
 def _after(last: Mapping[TopicPartition, int], place: TopicPartition, before: int) -> int:
-    """The changelog position of a table after its last record. Raises `StateLost`."""
+    """Return the changelog position of a table after its last record. Raises `StateLost`."""
     if last[place] < before:
         raise StateLost(
             f"the changelog has gone back: a record was stored at {last[place]}, but the table stands at {before}. The "
@@ -249,7 +249,7 @@ def _after(last: Mapping[TopicPartition, int], place: TopicPartition, before: in
 
 
 def _facts(works: Sequence[Work]) -> dict[str, Fact]:
-    """What a span says of a commit. Bytes are those of keys, values and headers."""
+    """Return the attributes of a commit's span. Bytes are those of keys, values and headers."""
     offsets = (
         f"{topic}[{work.task.partition}]@{offset}"
         for work in works

@@ -1,4 +1,4 @@
-"""Work that a handler has put off until the commit: awaited together, finished in the order of the records."""
+"""Work that handlers have deferred until the commit: awaited together, finished in the order of the records."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ _AT_ONCE_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """One awaitable, and what is to be done with its result."""
+    """An awaitable and the function that gets its result."""
 
     work: Awaitable[Any]
     then: Callable[[Any, Any], None]
@@ -30,7 +30,7 @@ class Deferral:
 
 
 class Deferrals:
-    """Those of a task since the last commit.
+    """The deferred calls of a task since the last commit.
 
     Attributes:
         on_error: The `on_error` of the edge whose handler is running.
@@ -69,29 +69,29 @@ class Deferrals:
 
     @property
     def full(self) -> bool:
-        """No more may be deferred before a commit."""
+        """Whether a commit must come before another call is deferred."""
         return bool(self.waiting) and len(self.waiting) >= self.room
 
     def back_to(self, count: int) -> None:
-        """Drop all but the first: what has deferred the others is undone."""
+        """Drop all but the first `count`: the records that deferred the others were undone."""
         for deferral in self.waiting[count:]:
             _close(deferral)
         del self.waiting[count:]
 
     def take(self) -> list[Deferral]:
-        """All of them, and forget them."""
+        """Return all and forget them."""
         taken, self.waiting = self.waiting, []
         self.taken = len(taken)
         return taken
 
     def forget(self) -> None:
-        """Their records are undone."""
+        """Drop all: their records were undone."""
         for deferral in self.take():
             _close(deferral)
 
 
 async def results(deferrals: Sequence[Deferral], seconds: float) -> list[Any]:
-    """What each has come to, in their order: its result, or the exception. At most 100 run at a time.
+    """Await all, at most 100 at a time. Returns the result or the exception of each, in order.
 
     Args:
         deferrals: Those of all tasks.
@@ -110,7 +110,7 @@ async def results(deferrals: Sequence[Deferral], seconds: float) -> list[Any]:
 
 
 async def together(works: Sequence[Awaitable[None]]) -> list[BaseException | None]:
-    """Await all; what each has raised, in their order."""
+    """Await all. Returns what each has raised, in order."""
     return await asyncio.gather(*works, return_exceptions=True)
 
 

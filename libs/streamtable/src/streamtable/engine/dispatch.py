@@ -1,4 +1,4 @@
-"""Records to handlers: decode, leave out what is unfit, call user code, and find the record that made it fail."""
+"""Dispatches records to handlers: decodes them, leaves out unfit ones, and finds the record that made a call fail."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -52,7 +52,7 @@ Route = Callable[[RecordBatch], int]
 
 
 class Dispatcher:
-    """What happens to the records of one partition of a group. What it makes of them is dropped or committed as a whole.
+    """Handles the records of one partition of a group. Their effects are dropped or committed as a whole.
 
     Args:
         group: The graph.
@@ -130,12 +130,12 @@ class Dispatcher:
             in_band=frozenset(edge.stream.name for edge in group.outputs if edge.watermarks),
         )
         self._context: Context[Any, Any] = Context(table, reach)
-        self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
+        self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, reach)
         if self._timers is not None:
             self._timers.work_with(self._context)
         self._mode = mode
         self._undo = RecordUndo(
-            RowJournal(table, self._table_bytes_max) if table is not None else None,
+            None if table is None else RowJournal(table, self._table_bytes_max, group.table.name),
             [kept.journal for kept in states],
             self.outgoing,
             self.deferrals,
@@ -156,12 +156,12 @@ class Dispatcher:
 
     @property
     def records(self) -> int:
-        """Handled since the last commit."""
+        """The number of records handled since the last commit."""
         return self._calls.records
 
     @property
     def careful(self) -> bool:
-        """Each record can be undone alone, and the source of each output is known."""
+        """Whether each record can be undone alone, and the source of each output is known."""
         return self._calls.careful
 
     def _make_routes(self) -> dict[str, Route]:
@@ -203,7 +203,7 @@ class Dispatcher:
     # ---- records in ------------------------------------------------------------------------------------------------
 
     def handle(self, records: RecordBatch, room: int = DEFERRED_MAX) -> int:
-        """Handle records of one topic. Those below the next offset have been handled before: dropped.
+        """Handle records of one topic. Records below the next offset were handled before and are dropped.
 
         Args:
             records: Consecutive records of one topic.
@@ -239,12 +239,12 @@ class Dispatcher:
 
     @property
     def must_commit(self) -> bool:
-        """A commit must come before the next record."""
+        """Whether a commit must come before the next record."""
         return self.deferrals.full or self._mode.commit_reached_by(self.next_offsets)
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """Differs from an earlier one if a handler has returned since; see `BaseTask.position`."""
+        """A value that changes whenever a handler has returned; see `BaseTask.position`."""
         fired = 0 if self.due is None else self.due.total
         return self.records, self._calls_of_rows + fired, self._context.index
 
@@ -301,7 +301,7 @@ class Dispatcher:
         index: int,
         row: Any,
     ) -> bool:
-        """Call the handler of a change, and remember what it was given. Returns False if the process is to stop at it."""
+        """Call the handler of a change and remember the value it was given. Returns False if the process must stop at it."""
         handled, key = self._handled, records.keys[index]
         assert handled is not None, "the graph has this table"
         assert key is not None, "a record without a key is a dead letter"
@@ -318,7 +318,7 @@ class Dispatcher:
         return goes_on
 
     def _retry(self, again: Mapping[str, Route], record: RecordBatch) -> int:
-        """A dead letter sent again: handled as if it came from its origin."""
+        """Handle a replayed dead letter as if it came from its origin."""
         origin = Origin.read(record.headers(0))
         route = again.get(origin.topic) if origin else None
         if route is None or origin is None or origin.partition != record.partition:
@@ -333,7 +333,7 @@ class Dispatcher:
         return route(origin.dated(record))
 
     def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
-        """A change that was refused, sent again: its old value is what the handler was given last, perhaps of a later one."""
+        """Handle a replayed change. Its old value is the one that the handler was given last, perhaps a later one."""
         keys = edge.table.key.decode_many(record.keys)
         rows = edge.table.value.decode_many(record.values)
         if bad := unfit(record, keys, rows, self._mode, deletions=True):
@@ -375,7 +375,7 @@ class Dispatcher:
         *,
         done: bool,
     ) -> None:
-        """Visit these rows, and write how far the visit has come."""
+        """Visit these rows and record the progress of the visit."""
         left_out = self._mode.rows_left_out(record.topic, record.first_offset)
         row_by_row = self._calls.careful and visit.on_error is OnError.SKIP
         visited = len(keys)
@@ -399,7 +399,7 @@ class Dispatcher:
         )
 
     def finish(self, deferral: Deferral, result: Any) -> None:
-        """Hand over what a deferred awaitable has come to. Raises as `handle`."""
+        """Hand over the result of a deferred awaitable. Raises as `handle`."""
         self._calls_of_rows += 1
         try:
             self._calls.finish(deferral, result)
@@ -425,7 +425,7 @@ class Dispatcher:
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The changed rows of the group's table, encoded.
+        """Return the changed rows of the group's table, encoded.
 
         Raises:
             RewindNeeded: A row does not fit: see `HandlerCalls.encoded`.
@@ -436,13 +436,13 @@ class Dispatcher:
         return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
 
     def state_changes(self) -> dict[str, Encoded]:
-        """The same of each state table, after what must be fired before them. Raises as `changes`, and as `DueRunner.run`."""
+        """Fire what must come first, and return the changed rows of each state table. Raises as `changes` and `DueRunner.run`."""
         if self.due is not None:
             self.due.before_commit()
         return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
-        """All that was handled is done with, up to here."""
+        """Note that everything up to these offsets is committed."""
         self._forget()
         if self.due is not None:
             self.due.committed()
@@ -453,7 +453,7 @@ class Dispatcher:
         self._choose_rows()
 
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
-        """All that was handled is undone: it goes on here."""
+        """Drop everything since the last commit and go on at these offsets."""
         self._forget()
         if self.due is not None:
             self.due.forget()
@@ -466,7 +466,7 @@ class Dispatcher:
         self.deferrals.forget()
 
     def _choose_rows(self) -> None:
-        """Handlers work on the table, or on the journal in front of it if each record may have to be undone."""
+        """Let handlers work on the table, or on its journal if each record must be undoable alone."""
         rows = self._undo.rows if self._calls.careful else self._table
         if rows is not None:
             self._context.work_on(rows)

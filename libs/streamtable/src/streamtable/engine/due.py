@@ -1,4 +1,4 @@
-"""When the rows of a state table fall due: an index beside them in the local store, and how far a clock has come in it.
+"""An index of the rows of a state table by the time they are due, kept beside them in the local store.
 
 The store of such a table holds `r` and the key for each row, and `d`, the time (8 bytes, big-endian) and the key for each
 row that is due at some time. Both are made when records of the changelog are applied, so that finding what is due costs
@@ -29,12 +29,12 @@ _NEVER_MS = 1 << 63
 
 
 def entry_of(time_ms: int, key: bytes) -> bytes:
-    """Return the entry of a row that is due at this time. Times before 1970 count as 1970."""
+    """Return the index entry of a row that is due at this time. Times before 1970 count as 1970."""
     return _TIME.pack(time_ms if 0 <= time_ms <= _NEVER_MS else min(max(time_ms, 0), _NEVER_MS)) + key
 
 
 def key_of(entry: bytes) -> bytes:
-    """Return the key of the row that an entry is of."""
+    """Return the key of an entry's row."""
     return entry[_TIME.size :]
 
 
@@ -45,12 +45,12 @@ def time_of(entry: bytes) -> int:
 
 
 def after_time(time_ms: int) -> bytes:
-    """Return the entry behind all of this time."""
+    """Return the first possible entry after this time."""
     return entry_of(time_ms + 1, b"")
 
 
 def indexed(due: Due[Any, Any]) -> Expand:
-    """Return what makes the rows of the local store from records of the changelog."""
+    """Return the function that turns changelog records into rows of the local store, index entries included."""
     if due.by_key:
         return lambda _, changes: expanded_by_key(due, changes)
 
@@ -77,7 +77,7 @@ def indexed(due: Due[Any, Any]) -> Expand:
 
 
 def expanded_by_key(due: Due[Any, Any], changes: Rows, indexed_keys: Container[bytes] = ()) -> Rows:
-    """Return the rows of the local store of a table whose keys alone decide when its rows fall due.
+    """Return the store rows of a table whose keys alone decide when its rows are due.
 
     Args:
         due: When rows fall due.
@@ -105,7 +105,7 @@ def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
 
 
 class DueMessage:
-    """A row that is due, where a record is expected: without an offset, as it is in no record of its own."""
+    """Stands for a record where a due row is handled. It has no offset, since the row is in no record of its own."""
 
     def __init__(self, key: bytes, data: bytes | None, time_ms: int) -> None:
         self._key = key
@@ -129,7 +129,7 @@ class DueMessage:
 
 
 class RowsOf:
-    """The rows in a store that holds an index too; a `working_table.CommittedRows`."""
+    """The rows of a store that also holds an index; implements `working_table.CommittedRows`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -188,7 +188,7 @@ class DueIndex:
     # ---- what has changed ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take note of the rows that were changed since the last look. Raises `SerializationError`: one does not fit its schema."""
+        """Index the rows changed since the last call. Raises `SerializationError` if one does not fit its schema."""
         table = self._table
         if not table.fresh:
             return
@@ -198,7 +198,7 @@ class DueIndex:
         self._enter((key, self._time_of(key)) for key in fresh)
 
     def _put_off(self, fresh: set[bytes]) -> set[bytes]:
-        """Take note of the times of rows for later. Returns the keys of those that are to be entered now."""
+        """Note the times of rows to be indexed later. Returns the keys of those that must be indexed now."""
         due, later, entries = self._due, self._later, self._entries
         new = fresh - self._later_keys
         now = {key for key in new if key in entries or self._table.changed_row(key) is None}
@@ -216,7 +216,7 @@ class DueIndex:
         return now
 
     def _enter_up_to(self, until_ms: int) -> None:
-        """Enter the rows that were put off and are due at this time or before."""
+        """Index the noted rows that are due at this time or before."""
         while self._later_ms and self._later_ms[0] <= until_ms:
             time_ms = heappop(self._later_ms)
             keys = self._later.pop(time_ms)
@@ -225,7 +225,7 @@ class DueIndex:
             self._enter((key, None if changed(key) is None else time_ms) for key in keys)
 
     def _enter(self, times: Iterable[tuple[bytes, int | None]]) -> None:
-        """Enter rows that have changed with the times at which they are due; None: never."""
+        """Index changed rows by the times at which they are due; None: never."""
         entries, unfired, new = self._entries, self._unfired, list[bytes]()
         for key, time_ms in times:
             former = entries.get(key)
@@ -245,24 +245,24 @@ class DueIndex:
             self.fired_from = min([self.fired_from, *new])
 
     def _time_of(self, key: bytes) -> int | None:
-        """When a row that has changed is due; None: never, or it was deleted."""
+        """Return when a changed row is due; None if never, or if it was deleted."""
         table, due = self._table, self._due
         if table.changed_row(key) is None:
             return None
         return _when(due, key, b"" if due.by_key else table.encoded(key) or b"")
 
     def before_commit(self) -> None:
-        """Nothing changes any more before the commit, in which `fired_from` and `kept_from` are noted."""
+        """Fix `fired_from` and `kept_from` for the commit; nothing may change before it."""
         if self._due.keep:  # a row may be so late that its time is over already
             later = (entry_of(time_ms, b"") for time_ms in self._later_ms[:1])
             self.kept_from = min([self.kept_from, *later, *filter(None, self._entries.values())])
 
     def committed(self) -> None:
-        """The changes are in the store now."""
+        """Forget the changes: they are in the store now."""
         self._unchanged()
 
     def forget(self, fired_from: bytes, kept_from: bytes) -> None:
-        """Drop what came since the last commit, and go back to these entries."""
+        """Drop the changes since the last commit and go back to these entries."""
         self.fired_from, self.kept_from = fired_from, kept_from
         self._unchanged()
 
@@ -270,14 +270,14 @@ class DueIndex:
 
     @property
     def first_ms(self) -> int | None:
-        """No row is due before this time; None: none ever. Of those that have changed, what the last look has seen."""
+        """The time before which no row is due; None if no row ever is. Changed rows count as of the last `look`."""
         first = min(filter(None, (self._first_waiting(), self._first_stored())), default=None)
         times = [*self._later_ms[:1], *([] if first is None else [time_of(first)])]
         return min(times, default=None)
 
     @property
     def late(self) -> bool:
-        """A row has been written that should have been handed over before: it must be before the next commit."""
+        """Whether a written row should have been handed over already, which must happen before the next commit."""
         if not self._due.keep or not self.fired_from:
             return False
         self._enter_up_to(time_of(self.fired_from))
@@ -285,7 +285,7 @@ class DueIndex:
         return first is not None and first < self.fired_from
 
     def take(self, until_ms: int, limit: int) -> list[bytes]:
-        """Return the next entries that are due. Each must come back, by `fired` or by `give_back`.
+        """Return the next due entries. Each must be given to `fired` or `give_back`.
 
         Args:
             until_ms: The time that the clock has reached.
@@ -310,11 +310,11 @@ class DueIndex:
         return taken[:limit]
 
     def fired(self, entry: bytes) -> None:
-        """The row of the entry has been handed over, or left out."""
+        """Note that the entry's row was handed over or left out."""
         self.fired_from = max(self.fired_from, entry + b"\0")
 
     def give_back(self, entries: Iterable[bytes]) -> None:
-        """These entries are due as before."""
+        """Make these entries due again."""
         for entry in entries:
             if self._entries.get(key_of(entry)) == entry:
                 heappush(self._waiting, entry)
@@ -326,11 +326,11 @@ class DueIndex:
     # ---- what has been kept for long enough ------------------------------------------------------------------------
 
     def any_over(self, until_ms: int) -> bool:
-        """Whether there may be rows that have been kept for long enough, now that the clock has reached this time."""
+        """Whether some rows may have exceeded their retention at this time of the clock."""
         return bool(self._due.keep) and until_ms >= self._over_from_ms
 
     def over(self, until_ms: int, limit: int) -> list[bytes]:
-        """Return the keys of the next rows that have been kept for long enough, and go past them.
+        """Return the keys of the next rows that have exceeded their retention, and advance past them.
 
         Args:
             until_ms: The time that the clock has reached.
@@ -375,7 +375,7 @@ class DueIndex:
         return self._stored
 
     def _between(self, end: bytes, limit: int) -> list[bytes]:
-        """The next entries of the store before `end` whose rows have not changed."""
+        """Return the next entries of the store before `end` whose rows have not changed."""
         start = max(self.fired_from, self._seen_to)
         if start >= end:
             return []

@@ -1,4 +1,4 @@
-"""Event time in a task: how far each input has come, and the watermark, which never goes back.
+"""Event time in a task: how far each input has come, and the watermark, which never decreases.
 
 The watermark is the least stream time (the greatest event time seen) of the inputs that are not idle. All of it is
 committed with the offsets and goes back with them, so a record is late, or is not, whatever crashed in between.
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ObservedEnds:
-    """What the broker has said of the ends of inputs.
+    """The ends of inputs as the broker has reported them.
 
     Attributes:
         asked_at: Monotonic time before it was asked.
@@ -52,7 +52,7 @@ class ObservedEnds:
 
 
 def observe_seconds(event_time: EventTime | None) -> float:
-    """How often the ends of a group's inputs are asked for, so that its idle inputs are found in time."""
+    """Return how often to ask for the ends of a group's inputs, so that idle inputs are found in time."""
     if event_time is None or event_time.idle_after is None:
         return OBSERVE_SECONDS
     often = event_time.idle_after.total_seconds() / _LOOKS
@@ -107,7 +107,7 @@ class EventClock:
     # ---- records ---------------------------------------------------------------------------------------------------
 
     def of(self, topic: str, event_ms: Sequence[int], marked: Marked | None = None) -> EventTimes:
-        """Return the times of the next records of an input. They count only when they have been handled.
+        """Return the event times of the next records of an input. They count only once the records are handled.
 
         Args:
             topic: The input.
@@ -134,7 +134,7 @@ class EventClock:
         return EventTimes.given(event_ms, late_before, watermarks)
 
     def handled(self, topic: str, event_ms: Sequence[int]) -> None:
-        """Records of an input with these times have been handled."""
+        """Note that records of an input with these times have been handled."""
         self._ends.pop(topic, None)
         self._idle -= {topic}
         self._goes_by_itself = False
@@ -143,7 +143,7 @@ class EventClock:
         self._advance()
 
     def marked(self, topic: str, marks: Iterable[Mark]) -> None:
-        """Producers of an input have said how far they have come."""
+        """Note the watermarks of the producers of an input."""
         for mark in marks:
             self._producers[topic].marked(mark)
         if self._producers[topic].known:
@@ -197,7 +197,7 @@ class EventClock:
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     def times(self) -> dict[str, InputTime]:
-        """Return what is to be committed with the offset of each input."""
+        """Return the event times to be committed with the offset of each input."""
         return {
             topic: InputTime(at, self.watermark_ms, self._producers_ms(topic))
             for topic, at in self._streams.items()
@@ -208,13 +208,13 @@ class EventClock:
         return () if found is None else tuple(found.watermarks_ms)
 
     def committed(self, times: Mapping[str, InputTime]) -> None:
-        """These times have been committed."""
+        """Note that these times have been committed."""
         self._committed = dict(times)
         self._goes_by_itself = self._goes_by_itself or self.must_commit
         self.must_commit = False
 
     def rewind(self) -> None:
-        """Go back to what was committed last."""
+        """Go back to the times that were committed last."""
         self._streams = {topic: each.stream_ms for topic, each in self._committed.items()}
         self.watermark_ms = max(each.watermark_ms for each in self._committed.values())
         self._producers = {
@@ -271,7 +271,7 @@ class TimedInput:
         return records.timed(self._event_clock.of(self._topic, times, marked))
 
     def handled(self, records: RecordBatch, taken: int, marked: Marked | None = None) -> None:
-        """Advance the event time by the first `taken` of these records; dead letters that were sent again do not."""
+        """Advance the event time by the first `taken` of these records, replayed dead letters excepted."""
         if records.topic == self._topic and records.times is not None and taken:
             event_ms = records.times.event_ms[:taken]
             if marked is not None:
@@ -279,7 +279,7 @@ class TimedInput:
             self._event_clock.handled(self._topic, event_ms)
 
     def marked(self, marked: Marked, taken: int) -> None:
-        """Advance the event time by the marks up to the first `taken` of the records between them."""
+        """Advance the event time by the producers' marks up to the first `taken` of the records."""
         if marked.marks and marked.records.topic == self._topic:
             self._event_clock.marked(self._topic, (mark for before, mark in marked.marks if before <= taken))
 

@@ -1,4 +1,4 @@
-"""The event loop of a member: made with it, and closed with it at the latest."""
+"""The event loop of a member, closed with it at the latest."""
 
 import asyncio
 import weakref
@@ -6,14 +6,14 @@ from contextlib import suppress
 
 
 def event_loop_of(owner: object) -> asyncio.Runner:
-    """Make an event loop that does not outlive its owner."""
+    """Return an event loop that does not outlive its owner."""
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
     weakref.finalize(owner, _close_loop, runner)
     return runner
 
 
 def _close_loop(runner: asyncio.Runner) -> None:
-    """Close the loop of a member that was not closed, when Python finds it to be garbage: that may be while another's loop runs."""
+    """Close the loop of a member that was not closed and is collected as garbage, perhaps while another loop runs."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

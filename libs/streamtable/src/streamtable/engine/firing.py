@@ -1,4 +1,4 @@
-"""Hands rows that are due to their handlers, a slice at a time, so that neither a commit nor a poll has to wait for all."""
+"""Calls handlers for rows that are due, a slice at a time, so that neither a commit nor a poll waits for all of them."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ _ROWS_OF_SLICE_MAX = 20_000
 
 
 class DueState:
-    """The rows of one state table that fall due, in one partition.
+    """The due rows of one state table in one partition.
 
     Args:
         kept: The state table.
@@ -74,7 +74,7 @@ class DueState:
 
     @property
     def pending(self) -> bool:
-        """There is something to do at the present time of its clock."""
+        """Whether there is work at the present time of the clock."""
         now = self.now_ms()
         if now is None:
             return False
@@ -83,16 +83,16 @@ class DueState:
 
     @property
     def unfired(self) -> bool:
-        """Rows are due that have not been handed over."""
+        """Whether rows are due that have not been handed over."""
         now, first = self.now_ms(), self.index.first_ms
         return now is not None and first is not None and first <= now
 
     def on_error(self, key: bytes) -> OnError:
-        """What to do when the handler raises for this row."""
+        """What to do if the handler raises for this row."""
         return self.due.on_error if self._timers is None else self._timers.on_error(key)
 
     def call(self, entries: Sequence[bytes], now: int, *, careful: bool) -> int:
-        """Call the handler for the rows of these entries. Returns for how many: what it has done may come before others.
+        """Call the handler for the rows of these entries. Returns for how many: its effects may have to come first.
 
         Raises:
             Fatal: One cannot be decoded. And whatever the handler raises.
@@ -204,7 +204,7 @@ class DueRunner:
     # ---- when there is something to do -----------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Do a slice of what there is to do. Returns whether that was something.
+        """Do a slice of the work. Returns whether there was any.
 
         Raises:
             RewindNeeded: A handler has failed: rewind; it is called carefully then.
@@ -226,7 +226,7 @@ class DueRunner:
         return self.total > before
 
     def before_commit(self) -> None:
-        """Fire what must not be committed without, and note how far all have come. Raises as `run`."""
+        """Fire the rows that the commit must not overtake, and fix the positions of all. Raises as `run`."""
         self._open()
         for each in self._states:
             self._look(each)
@@ -237,14 +237,14 @@ class DueRunner:
             self._records.note(each.name, each.noted, each.index.position)
 
     def committed(self) -> None:
-        """All of that is committed, and in the stores."""
+        """Note that everything is committed and in the stores."""
         self.fired = 0
         for each in self._states:
             each.noted = each.index.position
             each.index.committed()
 
     def forget(self) -> None:
-        """All since the last commit is undone."""
+        """Drop everything since the last commit."""
         self.fired = 0
         for each in self._states:
             each.index.forget(*each.noted)
@@ -256,7 +256,7 @@ class DueRunner:
         return first / 1000 if first is not None and each.due.clock == "wall" else None
 
     def passed_on_ms(self, watermark_ms: int) -> int:
-        """Return the watermark for those who read what the group writes: no earlier event is made of a row later.
+        """Return the watermark for readers of the group's outputs: rows make no earlier event later.
 
         Args:
             watermark_ms: The watermark of the task.
@@ -279,16 +279,16 @@ class DueRunner:
 
     @property
     def in_order(self) -> bool:
-        """There are timers in event time, each of which fires before the next record once the watermark has reached it."""
+        """Whether there are event-time timers, which fire in order between the records as the watermark reaches them."""
         return self._event_timers is not None
 
     @property
     def timers_left(self) -> bool:
-        """Of these timers, some are due that have not been called."""
+        """Whether any of these timers are due and have not been called."""
         return self._event_timers is not None and self._opened and self._event_timers.pending
 
     def fire_timers(self) -> bool:
-        """Fire a slice of those that are due. Returns whether all have been. Raises as `run`."""
+        """Fire a slice of the due timers. Returns whether all have fired. Raises as `run`."""
         if self._event_timers is None:
             return True
         self._open()
@@ -299,7 +299,7 @@ class DueRunner:
 
     @contextmanager
     def before_timers(self, records: RecordBatch) -> Iterator[int]:
-        """Tell how many of the records come before the next timer. One that is set meanwhile interrupts the context.
+        """Return how many of the records come before the next timer. A timer set meanwhile interrupts the context.
 
         Args:
             records: Consecutive records that are about to be handled.
@@ -397,7 +397,7 @@ class DueRunner:
         self._count(1)
 
     def _give_up(self, each: DueState, entry: bytes, error: Exception) -> None:
-        """Do with a row what `on_error` says."""
+        """Treat a row as `on_error` says."""
         self._calls.failures += 1
         self._mode.begin(0)
         failed = self._failure(each, error)
@@ -435,7 +435,7 @@ class DueRunner:
     # ---- how far it has come ---------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Look how far it has come. Not when it is made: a damaged store is noticed where that is mended."""
+        """Read the recorded progress. Deferred until first use, where a damaged store can be repaired."""
         if not self._opened:
             for each in self._states:
                 each.noted = self._records.noted(each.name)

@@ -1,4 +1,4 @@
-"""What the handlers of `Changes` were given last, for each row: the group's named table `handled`.
+"""The values that handlers of `Changes` were given last for each row: the group's named table `handled`.
 
 The copy of a joined table cannot tell: when it is loaded again, compaction may have dropped the row that was handled
 last, and a row whose handler refused it is in the copy all the same.
@@ -26,7 +26,7 @@ _COPYING = b"\0"  # and the key that was copied last
 
 
 class HandledRows(NamedTable):
-    """Last handled values of one partition, under the name of their table and their key.
+    """The last handled values of one partition, by table and key.
 
     Under the name alone: how far the rows that a new group takes as known have been copied.
 
@@ -40,7 +40,7 @@ class HandledRows(NamedTable):
         self._bytes_max = bytes_max
 
     def last(self, edge: Changes[Any, Any, Any], key: bytes) -> Any:
-        """The value that the handler was given last for this row; None if there was none, or it was deleted.
+        """Return the value that the handler was given last for this row; None if there was none or it was deleted.
 
         Raises:
             DeserializationError: It cannot be decoded any more. It existed, so it is not given as None.
@@ -55,7 +55,7 @@ class HandledRows(NamedTable):
             ) from error
 
     def handled(self, table: str, key: bytes, data: bytes | None) -> None:
-        """The handler has been given this value. Raises `SerializationError`: it does not fit the topic."""
+        """Note that the handler was given this value. Raises `SerializationError` if it does not fit the topic."""
         row = _row(table, key)
         refuse_if_larger(
             len(row) + len(data or b""), self._bytes_max, "a row of the table of handled changes"
@@ -63,17 +63,17 @@ class HandledRows(NamedTable):
         self.put(row, data)
 
     def uncommitted(self, table: str, key: bytes) -> "bytes | Missing | None":
-        """Return what was handled last since the last commit; `MISSING` if nothing was."""
+        """Return the value that was handled last since the last commit; `MISSING` if none was."""
         return self.uncommitted_row(_row(table, key))
 
     def take_back(self, table: str, key: bytes, before: "bytes | Missing | None") -> None:
-        """Undo `handled`. `before` is what `uncommitted` returned for the row then."""
+        """Undo `handled`. `before` is the value that `uncommitted` returned for the row then."""
         self.take_back_row(_row(table, key), before)
 
     # ---- rows that are taken as known ------------------------------------------------------------------------------
 
     def complete(self, table: str) -> bool:
-        """All rows that were there when the group began with this table have been copied."""
+        """Whether all rows that existed when the group began with this table have been copied."""
         return self.get(table.encode()) == _DONE
 
     def copy_some(self, edge: Changes[Any, Any, Any], joins: Joined) -> None:

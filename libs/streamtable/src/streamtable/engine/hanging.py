@@ -1,4 +1,4 @@
-"""Finds transactions that do not end, and the partitions of a processor that wait for them.
+"""Finds hanging transactions, and the partitions of a processor that wait for them.
 
 Consumers of committed records read up to the last stable offset, where the first open transaction of the partition
 begins. It is usually some other producer's, and ends within its time-out. If it does not (its producer has a long
@@ -15,7 +15,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.errors import StreamtableError
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.transactions import RUNBOOK, commands
 from streamtable.types import TopicPartition
 
@@ -27,7 +27,7 @@ _UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadProgress:
     """How far a partition has been read.
 
     Attributes:
@@ -56,11 +56,11 @@ class Standstill:
 
 def standstills(
     before: Mapping[TopicPartition, Standstill],
-    readings: Iterable[Reading],
+    readings: Iterable[ReadProgress],
     stable_ends: Mapping[TopicPartition, int],
     now: float,
 ) -> dict[TopicPartition, Standstill]:
-    """Return the partitions whose readers have come to the last stable offset, though there is more behind it.
+    """Return the partitions that were read up to the last stable offset, with more records behind it.
 
     Args:
         before: The result of the last look.
@@ -88,7 +88,9 @@ class HangingTransactions:
         metrics: Takes the seconds that each of the partitions has waited.
     """
 
-    def __init__(self, group: str, cluster: Cluster, clock: Clock, timeout: float, metrics: Metrics) -> None:
+    def __init__(
+        self, group: str, cluster: ClusterClient, clock: Clock, timeout: float, metrics: Metrics
+    ) -> None:
         self._group = group
         self._cluster = cluster
         self._clock = clock
@@ -97,8 +99,8 @@ class HangingTransactions:
         self._seen: dict[TopicPartition, Standstill] = {}
         self._reported: dict[TopicPartition, Standstill] = {}
 
-    def look(self, readings: Iterable[Reading], offsets_pending_since: float | None) -> None:
-        """Look at what waits now.
+    def look(self, readings: Iterable[ReadProgress], offsets_pending_since: float | None) -> None:
+        """Check what waits now.
 
         Args:
             readings: How far inputs, and tables that are loaded, have been read.
@@ -118,7 +120,7 @@ class HangingTransactions:
 
     @property
     def reason(self) -> str:
-        """Why the processor makes no progress, for people; empty if no transaction keeps it from that. Any thread."""
+        """Return why the processor makes no progress; empty if no transaction is the cause. Any thread."""
         reported = dict(self._reported)
         if not reported:
             return ""
@@ -163,7 +165,7 @@ class HangingTransactions:
         )
 
     def _offset_of(self, place: TopicPartition) -> int:
-        """Where the first open transaction in the offsets topic begins, if this user may know."""
+        """Return where the first open transaction of the offsets topic begins, if this user may know."""
         if place.partition < 0:
             return _UNKNOWN
         try:

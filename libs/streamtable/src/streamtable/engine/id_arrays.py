@@ -1,4 +1,4 @@
-"""Many ids at once, as arrays: a Bloom filter that recognizes new ids without the store, and the rows of a chunk.
+"""Arrays of ids: a Bloom filter that recognizes new ids without the store, and the rows of a chunk.
 
 The only module of the engine that uses numpy; it is loaded with the first large batch of ids.
 """
@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streamtable.once import ID_BYTES, Chunk
+from streamtable.once import ID_BYTES, IdChunk
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _WORD_BYTES = 8
@@ -22,7 +22,7 @@ Words = NDArray[np.uint64]
 
 
 class IdFilter:
-    """Ids of 16 bytes that were added. It takes a few others for added: one in forty at 10 bits an id.
+    """A Bloom filter of ids of 16 bytes. One in forty new ids is taken for a known one at 10 bits an id.
 
     All bits of an id are in one word, so that memory is looked at once for an id.
 
@@ -50,7 +50,7 @@ class IdFilter:
         return perhaps
 
     def _places_and_bits(self, ids: bytes) -> tuple[NDArray[np.intp], Words]:
-        """For each id its word, and three bits of it."""
+        """Return for each id its word and three bits in it."""
         words = np.frombuffer(ids, np.uint64)
         # Mixed well: ids that begin with a time, or that a person has chosen, differ in a few bits only.
         mixed = _mixed(words[::2] ^ (words[1::2] * _ODD))
@@ -60,8 +60,8 @@ class IdFilter:
         return ((mixed >> np.uint64(18)) & self._mask).astype(np.intp), bits
 
 
-def rows_in_order(prefix: bytes, chunks: Sequence[Chunk]) -> Iterator[tuple[bytes, bytes]]:
-    """Rows of ids and the times at which they were accepted, in about the order of their keys.
+def rows_in_order(prefix: bytes, chunks: Sequence[IdChunk]) -> Iterator[tuple[bytes, bytes]]:
+    """Return the rows of ids with the times at which they were accepted, in about the order of their keys.
 
     Rows of the same id stay in the order of the chunks.
 
@@ -82,13 +82,13 @@ def rows_in_order(prefix: bytes, chunks: Sequence[Chunk]) -> Iterator[tuple[byte
 
 
 def _each_bytes(rows: NDArray[np.generic]) -> list[bytes]:
-    """Each row of an array as bytes."""
+    """Return each row of an array as bytes."""
     whole = np.dtype((np.void, rows.shape[1] * rows.itemsize))
     return cast("list[bytes]", rows.view(whole).ravel().tolist())
 
 
 def _mixed(words: Words) -> Words:
-    """Each bit of a word in all of its bits (the finalizer of SplitMix64)."""
+    """Mix each bit of a word into all of its bits (the finalizer of SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

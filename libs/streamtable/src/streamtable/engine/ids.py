@@ -1,4 +1,4 @@
-"""The ids of events that count once, of one partition: the group's named table `ids`.
+"""De-duplication of events by id in one partition: the group's named table `ids`.
 
 The changelog has a record for each commit, not for each id: the ids that it accepted, as a chunk. The local store holds
 the chunks too, and a row for each id, made from them when they are applied: at the commit, and when the changelog is
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from streamtable.clock import Clock
 from streamtable.errors import Fatal
 from streamtable.graph import Input
-from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, is_repeat, stream_time
+from streamtable.once import AHEAD_MS_MAX, NO_TIME, IdChunk, UnreadableIds, is_repeat, stream_time
 from streamtable.ports import Store
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class IdTable:
         }
 
     def filter_bytes(self, bytes_max: int) -> None:
-        """Set how much memory may be taken by what tells new ids without a look at the store."""
+        """Set how much memory the filter that recognizes new ids may take."""
         for each in self._inputs.values():
             each.filter_bytes(bytes_max // len(self._inputs))
 
     def accept(self, name: str, ids: Sequence[bytes], timestamps_ms: Sequence[int]) -> list[bool] | None:
-        """Accept the ids of consecutive records that are no repeats.
+        """Accept the ids of consecutive records that are not repeats.
 
         Args:
             name: The input.
@@ -91,7 +91,7 @@ class IdTable:
         return accepted
 
     def take_back(self, name: str, begin: int) -> None:
-        """Undo the last `accept` of an input for the records from this index on: they come again, or have failed."""
+        """Undo the last `accept` of an input for the records from this index on: they are read again, or have failed."""
         self.repeats[name] -= self._inputs[name].take_back(begin)
 
     @property
@@ -117,7 +117,7 @@ class IdTable:
 
 @dataclass
 class _Batch:
-    """What was accepted last, so that its end can be undone.
+    """The batch accepted last, so that its end can be undone.
 
     Attributes:
         ids: One for each record.
@@ -191,7 +191,7 @@ class _Accepted:
         return len(undone) - len(accepted)
 
     def _accept_all(self, ids: Sequence[bytes], times_ms: Sequence[int], perhaps: Sequence[bytes]) -> bool:
-        """Accept the ids if none of them was accepted since the last commit, and no two are the same."""
+        """Accept the ids if none was accepted since the last commit and no two are equal."""
         if not self.new.keys().isdisjoint(perhaps):
             return False
         size = len(self.new) + len(ids)
@@ -226,7 +226,7 @@ class _Accepted:
         return list(accumulate(timestamps_ms, max, initial=self._time_ms))[1:]
 
     def _committed(self, perhaps: Sequence[bytes]) -> dict[bytes, int]:
-        """Those of these ids that were accepted before the last commit, with the stream time then."""
+        """Return those of these ids that were accepted before the last commit, with the stream time then."""
         if self._first == self._next:
             return {}
         get, prefix = self._store.get, _id_prefix(self._topic)
@@ -234,7 +234,7 @@ class _Accepted:
         return {each: _TIME.unpack(data)[0] for each, data in found.items()}
 
     def _perhaps_accepted(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        """The ids that may have been accepted before, also since the last commit; the others certainly were not.
+        """Return the ids that may have been accepted before; the others certainly were not.
 
         The filter has all of them from now on. It takes ids whose acceptance is undone for such that may be known.
         """
@@ -252,7 +252,7 @@ class _Accepted:
             self._filled_from -= 1
             data = self._store.get(_RECORD + _chunk_key(self._topic, self._filled_from))
             if data is not None:
-                self._filter.add(Chunk.decode(data).ids)
+                self._filter.add(IdChunk.decode(data).ids)
         perhaps = self._filter.add(b"".join(ids))
         if self._filled_from > self._first:
             return ids
@@ -269,7 +269,7 @@ class _Accepted:
         self._added = 0
         for start in range(0, len(ids), self._chunk_ids_max):
             stop = start + self._chunk_ids_max
-            chunk = Chunk.of(ids[start:stop], times[start:stop])
+            chunk = IdChunk.of(ids[start:stop], times[start:stop])
             yield _chunk_key(self._topic, self._next + self._added), chunk.encode()
             self._added += 1
         self._dropped = 0
@@ -280,10 +280,10 @@ class _Accepted:
             yield self._topic, _TIME.pack(self._time_ms)
 
     def _expired(self, limit: int) -> Iterator[int]:
-        """The first chunks, as far as all of their ids are beyond the horizon; a few, so that no commit is delayed."""
+        """Return the first chunks whose ids are all beyond the horizon, a few at a time so that no commit is delayed."""
         for number in range(self._first, min(self._first + limit, self._next)):
             data = self._store.get(_RECORD + _chunk_key(self._topic, number))
-            if data is not None and is_repeat(Chunk.newest_of(data), self._time_ms, self._within_ms):
+            if data is not None and is_repeat(IdChunk.newest_of(data), self._time_ms, self._within_ms):
                 return
             yield number
 
@@ -304,7 +304,7 @@ class _Accepted:
         self._dropped = self._added = 0
 
     def _open(self) -> None:
-        """Look where the past has come to. Not when it is made: a damaged store is noticed where that is mended."""
+        """Read the recorded history. Deferred until first use, where a damaged store can be repaired."""
         if not self._opened:
             time = self._store.get(_RECORD + self._topic)
             self._first, self._next = self._numbers()
@@ -324,9 +324,9 @@ class _Accepted:
 
 
 def expanded(store: Store, changes: Changes) -> Changes:
-    """The rows of the local store that records of the changelog make; see `tables.replica.Expand`."""
+    """Return the rows of the local store that changelog records make; see `tables.replica.Expand`."""
     rows: dict[bytes, bytes | None] = {}
-    added: dict[bytes, list[Chunk]] = {}  # by the prefix of their ids
+    added: dict[bytes, list[IdChunk]] = {}  # by the prefix of their ids
     for key, value in changes:
         rows[_RECORD + key] = value
         topic, separator, _ = key.partition(_SEPARATOR)
@@ -345,8 +345,8 @@ def expanded(store: Store, changes: Changes) -> Changes:
     return chain(sorted(rows.items()), *(_id_rows(prefix, chunks) for prefix, chunks in added.items()))
 
 
-def _id_rows(prefix: bytes, chunks: Sequence[Chunk]) -> Iterable[tuple[bytes, bytes]]:
-    """The rows of the ids of chunks; of an id that is in several the last one wins."""
+def _id_rows(prefix: bytes, chunks: Sequence[IdChunk]) -> Iterable[tuple[bytes, bytes]]:
+    """Return the rows of the ids of chunks; if an id is in several, the last one wins."""
     if sum(map(len, chunks)) < _ARRAYS_FROM:
         rows = {prefix + each: _TIME.pack(time_ms) for chunk in chunks for each, time_ms in chunk.each()}
         return sorted(rows.items())
@@ -355,9 +355,9 @@ def _id_rows(prefix: bytes, chunks: Sequence[Chunk]) -> Iterable[tuple[bytes, by
     return rows_in_order(prefix, chunks)
 
 
-def _decoded(data: bytes) -> Chunk:
+def _decoded(data: bytes) -> IdChunk:
     try:
-        return Chunk.decode(data)
+        return IdChunk.decode(data)
     except UnreadableIds as error:
         raise Fatal(f"{error.message}; was it written by another program?") from error
 

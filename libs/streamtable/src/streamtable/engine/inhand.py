@@ -1,4 +1,4 @@
-"""Which records a process has in its hands: what is left of that when it dies tells which record may have killed it.
+"""Records which records are being handled, so that after a crash the record that may have caused it is known.
 
 Some records end the process instead of raising: a decoder in C that crashes, a handler that uses up the memory. Nothing
 can be caught or logged then, and the next process dies of the same record. So the place of the records that are being
@@ -14,7 +14,7 @@ from streamtable.types import RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Consecutive records of a partition, one of which may have ended the process that handled them."""
+    """Consecutive records of a partition, one of which may have crashed the process that handled them."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class Suspects:
 
 
 class InHand(Protocol):
-    """A note that outlives the process.
+    """A note on disk of the records being handled, which survives the process.
 
     Attributes:
         left: What the process before this one had in its hands when it died; None if it ended in order.
@@ -37,16 +37,16 @@ class InHand(Protocol):
     def left(self) -> Suspects | None: ...
 
     def take(self, suspects: Suspects) -> None:
-        """These records are going to be handled."""
+        """Note that these records are about to be handled."""
         ...
 
     def release(self) -> None:
-        """No records are being handled."""
+        """Note that no records are being handled."""
         ...
 
 
 class NotNoted:
-    """For processors without a disk of their own."""
+    """Notes nothing; for processors without a disk of their own."""
 
     left: Suspects | None = None
 

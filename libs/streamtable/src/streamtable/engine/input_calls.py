@@ -1,4 +1,4 @@
-"""From the records of an input to its handler: without those that do not decode, have failed, or are repeats."""
+"""Passes the records of an input to its handler, without those that do not decode, have failed, or are repeats."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Events:
 
 
 class InputCalls:
-    """Hands the records of one input to its handler, in one partition.
+    """Passes the records of one input to its handler, in one partition.
 
     Args:
         edge: The input.
@@ -87,11 +87,11 @@ class InputCalls:
         self._due = due
 
     def handle(self, records: RecordBatch) -> int:
-        """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
+        """Handle records. Returns how many were taken: fewer if a commit must come first or the process must stop."""
         return self._handle_marked(records) if self._edge.watermarks else self._handle(records)
 
     def _handle_marked(self, records: RecordBatch) -> int:
-        """Handle records between which there are marks of their producers. Returns as `handle`."""
+        """Handle records with producers' marks between them. Returns as `handle`."""
         marked, timed = Marked.read(records), self._timed
         assert timed is not None, "the graph follows event time then"
         if marked.keep is None:
@@ -105,7 +105,7 @@ class InputCalls:
         return _index_after(marked.keep, taken)
 
     def _handle(self, records: RecordBatch, marked: Marked | None = None) -> int:
-        """Handle records, none of which is a mark. Returns as `handle`."""
+        """Handle records without marks between them. Returns as `handle`."""
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
         bad = unfit(records, keys, events, self._mode, deletions=self._edge.tombstones)
@@ -129,19 +129,19 @@ class InputCalls:
             )
 
     def _call_fit(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
-        """Handle all but the bad ones. Returns as `handle`."""
+        """Handle all records but the bad ones. Returns as `handle`."""
         if not bad:
             return self._call(decoded)
         return self._between(decoded, bad) if self._calls.careful else self._around(decoded, bad)
 
     def _stop_at_invalid_time(self, records: RecordBatch, bad: Mapping[int, StreamtableError]) -> None:
-        """Go back if a record has no valid event time: what comes before it is handled again, and committed."""
+        """Rewind if a record has no valid event time; the records before it are handled again and committed."""
         for index, error in bad.items():
             if isinstance(error, HandlerFailed) and isinstance(error.__cause__, Exception):
                 self._calls.look_closer(records, index, error.__cause__)
 
     def _around(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
-        """Handle all but the bad ones in one call."""
+        """Handle all records but the bad ones in one call."""
         keep = [index not in bad for index in range(len(decoded))]
         taken = _index_after(keep, self._call(decoded.only(keep)) if any(keep) else 0)
         for index in sorted(bad):
@@ -150,7 +150,7 @@ class InputCalls:
         return taken
 
     def _between(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
-        """Handle what is between the bad ones, so that the dead letters are in the order of the records."""
+        """Handle the records between the bad ones, so that dead letters keep the order of the records."""
         begin = 0
         for end in [*sorted(bad), len(decoded)]:
             if begin < end:
@@ -166,7 +166,7 @@ class InputCalls:
     # ---- events that count once ----------------------------------------------------------------------------------------
 
     def _call(self, decoded: Events) -> int:
-        """Call the handler for records that decode, without the repeats if the input has `once`."""
+        """Call the handler for records that decode, without repeats if the input has `once`."""
         if self._edge.once is None:
             return self._call_each(decoded)
         ids, failed = ids_of(self._edge.once, decoded.events)
@@ -207,7 +207,7 @@ class InputCalls:
         return len(decoded)
 
     def _accept(self, records: RecordBatch, ids: Sequence[bytes]) -> list[bool] | None:
-        """Accept the events that are no repeats. Returns which were accepted; None if all were."""
+        """Accept the events that are not repeats. Returns which were accepted; None if all were."""
         assert self._ids is not None, "the graph has this table"
         return self._ids.accept(self._edge.stream.name, ids, records.timestamps())
 
@@ -273,6 +273,6 @@ def unfit(
 
 
 def _index_after(keep: Sequence[bool], done: int) -> int:
-    """Return how many records are done when the first `done` of those that are kept are, and all left out before them."""
+    """Return how many records are done when the first `done` of the kept ones are, with the left-out ones before them."""
     kept = [index for index, good in enumerate(keep) if good]
     return len(keep) if done == len(kept) else kept[done]

@@ -1,4 +1,4 @@
-"""The inputs of a member: how far they have really been read, and whether they are still the topics that they were.
+"""The inputs of a member: their true positions, and whether the topics still have the ids they had at the start.
 
 The consumer's position after a record is the next offset, even if that is a transaction marker. Only the end of the
 partition, or the next record, tells that it was one. If a group committed nothing beyond its last record, retention
@@ -13,7 +13,7 @@ from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask
 from streamtable.engine.event_time import ObservedEnds
 from streamtable.errors import InputLost, RetryLater
-from streamtable.ports import Cluster, GroupConsumer
+from streamtable.ports import ClusterClient, GroupConsumer
 from streamtable.types import TopicPartition
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class Inputs:
         group: str,
         topic_ids: Mapping[str, str],
         consumer: GroupConsumer,
-        cluster: Cluster,
+        cluster: ClusterClient,
         clock: Clock,
         tasks: Mapping[int, BaseTask],
     ) -> None:
@@ -54,11 +54,11 @@ class Inputs:
         self._noted: ObservedEnds | None = None
 
     def observed(self, ends: ObservedEnds) -> None:
-        """The broker has said where the inputs end. Background thread; tasks hear of it with the next `note_passed`."""
+        """Note the ends of the inputs from the broker. Background thread; tasks get them with the next `note_passed`."""
         self._observed = ends
 
     def note_passed(self, skipped: Collection[TopicPartition] = (), *, again: bool = False) -> None:
-        """Tell tasks of inputs that were read to their ends: the position is beyond the last record's then.
+        """Report inputs that were read to their ends to their tasks, positions behind transaction markers included.
 
         After that, tell them what the broker has said of the ends, if it was asked since the last call.
 
@@ -78,7 +78,7 @@ class Inputs:
                 task.observe_ends(observed)
 
     def pass_markers(self, max_records: int, timeout: float) -> None:
-        """Wait a moment for the markers behind the last records: they come a little later than these.
+        """Wait briefly for the markers after the last records: they come a little later than these.
 
         Records that come meanwhile are dropped, and the consumer must not be used for others afterwards.
 
@@ -93,7 +93,7 @@ class Inputs:
             self.note_passed(skipped)
 
     def note_ends(self, tasks: Collection[BaseTask]) -> None:
-        """Tell tasks where their inputs end, for the metadata of a commit."""
+        """Report the ends of the inputs to their tasks, for the metadata of a commit."""
         for task in tasks:
             task.ends = {
                 topic: self._consumer.end(TopicPartition(topic, task.partition))
@@ -101,7 +101,7 @@ class Inputs:
             }
 
     def refuse_recreated(self) -> None:
-        """See whether the inputs are still the topics that they were: the client goes on in one that was made again.
+        """Check that the input topics were not created again: the client silently goes on with the new ones.
 
         Asked before a commit, so that nothing of another topic is committed at the old one's offset. Without an answer
         the commit goes on: should it succeed, its metadata name the topics, and the next recovery compares them.
@@ -127,7 +127,7 @@ class Inputs:
                 )
 
     def _unread(self) -> set[TopicPartition]:
-        """Where something lies behind what was handled: markers, or records that have not come yet."""
+        """Return the inputs with something behind what was handled: markers, or records not yet fetched."""
         return {
             place
             for task in self._tasks.values()

@@ -1,4 +1,4 @@
-"""Records that wait, for a joined table or for timers: their partition is paused, and read again when it is time."""
+"""Holds back records that wait for a joined table or for timers: their partition is paused and read again in time."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from streamtable.types import RecordBatch, TopicPartition
 
 
 class JoinWait:
-    """The places that a member has paused because their next record has to wait.
+    """The partitions that a member has paused because their next record has to wait.
 
     Args:
         consumer: The member's.
@@ -25,7 +25,7 @@ class JoinWait:
         self._for_timers: set[TopicPartition] = set()
 
     def let_wait(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
-        """The records that need not wait; the others are read again when it is time."""
+        """Return the records that need not wait; the others are read again later."""
         if records.place in self._held or records.place in self._for_timers:
             return records.part(0, 0)  # polled before it was paused
         index = task.first_held(records, self._waited_to.get(records.place, -1))
@@ -39,7 +39,7 @@ class JoinWait:
         return records.part(0, index)
 
     def let_wait_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
-        """The same of records that come after timers, of which more are due than can be called at once."""
+        """Hold back records after timers of which more are due than one call handles. Returns the others."""
         if not records or not task.firing:
             return records
         self._for_timers.add(records.place)
@@ -48,7 +48,7 @@ class JoinWait:
         return records.part(0, 0)
 
     def resume(self, tasks: Mapping[int, BaseTask]) -> None:
-        """Let go what has waited long enough, and forget what is not at work here any more."""
+        """Resume partitions that have waited long enough, and forget those that are no longer assigned."""
         for place in list(self._for_timers):
             task = tasks.get(place.partition)
             if task is None or not task.firing:
@@ -65,7 +65,7 @@ class JoinWait:
                 self._consumer.resume([place])
 
     def gone_back(self, place: TopicPartition) -> None:
-        """It is read from its committed offset again: its records wait again when they come again."""
+        """Forget a partition that is read from its committed offset again: its records wait again when they come."""
         self._waited_to.pop(place, None)
         held = self._held.pop(place, None) is not None
         if held or place in self._for_timers:

@@ -1,4 +1,4 @@
-"""Warnings that bad data can cause a thousand times a second: the first of them are logged, the others counted."""
+"""Rate-limited warnings: bad data can cause thousands a second. The first are logged, the others counted."""
 
 from collections import defaultdict
 from typing import Any
@@ -24,7 +24,7 @@ class LimitedLog:
         self._lines: defaultdict[str, int] = defaultdict(int)
 
     def warning(self, event: str, *, exc_info: BaseException | None = None, **facts: Any) -> None:
-        """Log a warning, unless there were too many of the kind. Only the first has the traceback."""
+        """Log a warning, unless there were too many of its kind. Only the first has the traceback."""
         now = self._clock.monotonic()
         left_out = 0
         if now - self._since.get(event, float("-inf")) >= _SECONDS:

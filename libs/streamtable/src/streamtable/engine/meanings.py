@@ -20,10 +20,10 @@ _FIRED, _KEPT = b"fired", b"kept"
 
 
 class StateRecords(NamedTable):
-    """What is recorded of the state tables in one partition."""
+    """The recorded meanings of the state tables in one partition."""
 
     def check(self, group: Group[Any, Any]) -> None:
-        """Compare the states of a group with what they meant when their rows were written, and record new ones.
+        """Compare the states of a group with their recorded meanings, and record new ones.
 
         Raises:
             StateMeaningChanged: A state means something else now.
@@ -48,11 +48,11 @@ class StateRecords(NamedTable):
             )
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
-        """Return how far the rows of a state have fallen due, and have been deleted for their age."""
+        """Return how far the rows of a state have fired, and have been deleted for their age."""
         return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
 
     def note(self, state: str, before: tuple[bytes, bytes], now: tuple[bytes, bytes]) -> None:
-        """Note that, for the next commit. `before`: what is noted as of the last one."""
+        """Note the progress of a state for the next commit. `before`: that of the last one."""
         for kind, former, entry in zip((_FIRED, _KEPT), before, now, strict=True):
             if entry != former:
                 self.put(_key(state, kind), entry)
@@ -63,7 +63,7 @@ def _key(state: str, kind: bytes) -> bytes:
 
 
 def meaning_of(state: State[Any, Any]) -> str:
-    """Return what is recorded for a state: what its rows can be read with."""
+    """Return the recorded meaning of a state: what is needed to read its rows."""
     return "; ".join(_parts(state))
 
 

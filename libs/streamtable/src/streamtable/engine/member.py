@@ -1,4 +1,4 @@
-"""A member of a group at work: poll, handle, commit; and what to do when one of them fails.
+"""A member of a consumer group: polls, handles, commits, and recovers when one of these fails.
 
 One thread runs everything that touches user code, the consumer and the producer. The loop is a `step`, so that a test
 can drive it, and the restorer beside it, in any order.
@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
-from streamtable.engine.assignment import Assignment, Lookup
+from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
 from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
@@ -39,7 +39,7 @@ from streamtable.errors import (
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Log, Stores, TopicInfo, TransactionalProducer
+from streamtable.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
@@ -77,14 +77,14 @@ class Member:
         self,
         group: Group[Any, Any],
         log_: Log,
-        cluster: Cluster,
+        cluster: ClusterClient,
         topics: Mapping[str, TopicInfo],
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
         vitals: EngineMetrics,
         failpoint: Failpoint,
-        lookups: Mapping[str, Lookup] | None = None,
+        lookups: Mapping[str, FollowedTable] | None = None,
         tasks: Tasks | None = None,
     ) -> None:
         self.group = group
@@ -154,7 +154,7 @@ class Member:
 
     @property
     def not_ready(self) -> str:
-        """Why it is not ready; empty if it has joined and all assigned partitions are at work."""
+        """Return why it is not ready; empty if it has joined and all assigned partitions have started tasks."""
         if restores := self.assignment.restores:
             return f"{len(restores)} of its partitions load their tables"
         if self._renew_needed:
@@ -167,7 +167,7 @@ class Member:
         return ""
 
     def step(self) -> None:
-        """Poll, handle what came, commit if it is time."""
+        """Poll, handle the records, and commit if it is time."""
         since = self.heartbeat.polled_at  # what comes now may be here since the last look
         timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
         batches = self._consumer.poll(self.settings.poll_records, timeout)
@@ -191,7 +191,7 @@ class Member:
         self._housekeeping()
 
     def commit(self) -> None:
-        """Commit all that was handled. On failure everything since the last commit is undone and read again."""
+        """Commit everything that was handled. On failure all work since the last commit is undone and read again."""
         self._commit([task for task in self.assignment.tasks.values() if task.dirty])
 
     def _commit(self, tasks: Sequence[BaseTask]) -> None:
@@ -227,14 +227,14 @@ class Member:
         self._committed_at = self._clock.monotonic()
 
     def finish(self) -> None:
-        """Commit all that was handled, with positions beyond the transaction markers behind it; `close` comes next."""
+        """Commit everything that was handled, with positions behind the transaction markers after it. Call `close` next."""
         self.commit()
         if not (self._rewound or self._renew_needed or self._abandoned):
             self.inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
             self.commit()
 
     def abandon(self) -> None:
-        """Commit nothing any more: an error has left the work of this member in an unknown state."""
+        """Commit nothing from now on: an error has left this member's work in an unknown state."""
         self._abandoned = True
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class Member:
     def _process(
         self, task: BaseTask, records: RecordBatch, since: float, gone_back: set[int]
     ) -> RecordBatch:
-        """Let a task handle records. Returns those that must come after a commit; none if the task goes back."""
+        """Let a task handle records. Returns those that must come after a commit; none if the task rewinds."""
         others = sum(each.deferred for each in self.assignment.tasks.values() if each is not task)
         self.heartbeat.handles(records)
         taken = self._handling(
@@ -277,7 +277,7 @@ class Member:
         return records.part(taken, len(records))
 
     def _run_due(self, gone_back: set[int]) -> None:
-        """Let tasks do a slice of what has fallen due without a record."""
+        """Let tasks do a slice of the work that falls due without a record."""
         for task in list(self.assignment.tasks.values()):
             if self._rewound or self._renew_needed:
                 return
@@ -285,7 +285,7 @@ class Member:
                 self._commit_what_is_due()
 
     def _handling(self, task: BaseTask, do: Callable[[], T], gone_back: set[int]) -> T | None:
-        """Let a task do something that calls handlers. Returns None if the task goes back."""
+        """Run a task's function that calls handlers. Returns None if the task rewinds."""
         try:
             return do()
         except (RewindNeeded, RetryLater) as error:
@@ -306,7 +306,7 @@ class Member:
             raise
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
-        """Finish what handlers have deferred. Returns False if something has failed: all tasks have gone back."""
+        """Finish the calls that handlers have deferred. Returns False if one failed and all tasks were rewound."""
         good = self._pending.finish_deferred(tasks)
         if good is None:
             return True
@@ -317,7 +317,7 @@ class Member:
         return good
 
     def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
-        """Let tasks do what they have left. Returns False if records must be read again: all tasks have gone back."""
+        """Let tasks do their remaining work. Returns False if all tasks were rewound and records are read again."""
         reach = CommitServices(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
         error = self._pending.finish_work(tasks, reach)
         if error is None:
@@ -361,7 +361,7 @@ class Member:
                 return
 
     def _due(self) -> list[BaseTask]:
-        """The tasks that are to be committed now."""
+        """Return the tasks that are to be committed now."""
         now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
         if (
             now - self._committed_at >= self.settings.commit_interval
@@ -398,7 +398,7 @@ class Member:
     # ---- when something fails --------------------------------------------------------------------------------------
 
     def _settled(self) -> bool:
-        """Carry out what a failed commit has left to do. False if there was something."""
+        """Finish what a failed commit has left to do. Returns False if there was something."""
         if self._renew_needed:
             self._renew()
             return False
@@ -414,7 +414,7 @@ class Member:
         return True
 
     def _undo(self, error: Exception) -> None:
-        """The commit did not happen: abort it, and let every task go back."""
+        """Abort the commit, which did not happen, and rewind every task."""
         self._vitals.aborted()
         log.warning("commit aborted", group=self.group.name, reason=str(error))
         try:
@@ -428,7 +428,7 @@ class Member:
         self._back_off()
 
     def _find_refused(self, tasks: Sequence[BaseTask], error: OutputRefused) -> None:
-        """Let the tasks find out which records have made the outputs that Kafka refuses. Raises it, if none can."""
+        """Let the tasks find the records that made the outputs that Kafka refuses. Raises the refusal if none can."""
         found = [task.refused(error.outputs.get(task.partition, ()), error.reason) for task in tasks]
         if not any(found):
             raise error.reason
@@ -447,7 +447,7 @@ class Member:
         self._renew_needed = True
 
     def _renew(self) -> None:
-        """A new producer, fencing the old one's transaction; then every task recovers from what Kafka says."""
+        """Replace the producer, which fences the old transaction; then every task recovers from Kafka."""
         for partition in self.assignment.tasks:
             self._consumer.pause(self.assignment.places(partition))
         self._producer.close()

@@ -1,4 +1,4 @@
-"""What a processor tells of itself while it works: metrics for each batch and commit, gauges every few seconds."""
+"""The metrics of a processor: updated with each batch and commit, gauges every few seconds."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from streamtable.errors import StoreCorrupted
 from streamtable.event_time import NO_TIME
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.types import RecordBatch, TopicPartition, Watermarks
 
 
@@ -47,7 +47,7 @@ class EngineMetrics:
         self._metrics.batch_records.labels(self._group.name).observe(len(records))
 
     def committed(self, works: Iterable[Work], seconds: float) -> None:
-        """A commit of these has taken that long."""
+        """Record a commit of this work and how long it took."""
         name, out = self._group.name, Counter[str]()
         for work in works:
             out.update(record.topic for record in work.outputs)
@@ -70,7 +70,7 @@ class EngineMetrics:
         self._metrics.commit_seconds.labels(name).observe(seconds)
 
     def sent_ahead(self, records: Iterable[OutputRecord]) -> None:
-        """These are in the transaction before its commit; that may still fail."""
+        """Count records that were sent in a transaction before its commit, which may still fail."""
         for topic, count in Counter(record.topic for record in records).items():
             self._metrics.records_out.labels(self._group.name, topic).inc(count)
 
@@ -78,17 +78,17 @@ class EngineMetrics:
         self._metrics.aborts.labels(self._group.name).inc()
 
     def without_progress(self, seconds: float) -> None:
-        """The processor has made no progress for so long. Called by a thread of its own."""
+        """Record for how long the processor has made no progress. Called by a thread of its own."""
         self._metrics.stall_seconds.labels(self._group.name).set(seconds)
 
     def rebalanced(self, event: str) -> None:
-        """`event` is assigned, revoked or lost."""
+        """Count a rebalance; `event` is assigned, revoked or lost."""
         self._metrics.rebalances.labels(self._group.name, event).inc()
 
     # ---- background thread -----------------------------------------------------------------------------------------
 
-    def sample(self, assignment: Assignment, cluster: Cluster) -> Mapping[TopicPartition, Watermarks]:
-        """Set the gauges of the partitions that are ours, and drop those of partitions that left.
+    def sample(self, assignment: Assignment, cluster: ClusterClient) -> Mapping[TopicPartition, Watermarks]:
+        """Set the gauges of the assigned partitions, and drop those of partitions that left.
 
         Returns:
             What the inputs hold, which was asked for that.
@@ -124,7 +124,7 @@ class EngineMetrics:
         return marks
 
     def _times(self, tasks: Sequence[BaseTask]) -> None:
-        """Show the event time of these partitions, as far as they have one, and of no others."""
+        """Set the event-time gauges of these partitions where they have one, and drop all others."""
         watermarks = {task.partition: task.watermark_ms for task in tasks}
         self._of_partitions(self._metrics.watermark_timestamp, watermarks)
         self._of_partitions(self._metrics.due_behind, {task.partition: task.due_behind_ms for task in tasks})
@@ -140,7 +140,7 @@ class EngineMetrics:
         self._timed[gauge] = shown
 
     def loading(self, assignment: Assignment) -> None:
-        """Show how far recoveries are."""
+        """Set how far recoveries have come."""
         remaining = {p: left for p, left in assignment.recovering.items() if left or p in self._loading}
         for partition, left in remaining.items():
             most = self._loading[partition] = max(left, self._loading.get(partition, 0))
@@ -150,7 +150,7 @@ class EngineMetrics:
             self._progress.end(self._task_name(partition))
 
     def standby(self, behind: Mapping[TopicPartition, int]) -> None:
-        """Show how many offsets each copy has still to read; these are all copies that there are."""
+        """Set how many offsets each standby replica still has to read; these are all replicas."""
         gauge = self._metrics.standby_lag
         for place, lag in behind.items():
             gauge.labels(self._group.name, place.topic, str(place.partition)).set(lag)
@@ -159,7 +159,7 @@ class EngineMetrics:
         self._copied = set(behind)
 
     def close(self) -> None:
-        """Drop all gauges and bars."""
+        """Drop all gauges and progress bars."""
         self.standby({})
         self._times(())
         for topic, partition in self._gauged:

@@ -1,4 +1,4 @@
-"""Named tables: what the engine keeps for a group beside its public table, each in a compacted topic `<group>-<name>`.
+"""Named tables: state of a group beside its public table, each in a compacted topic `<group>-<name>`.
 
 They are written in the transaction of the group's table, and their positions are committed with its. Rows are bytes.
 """
@@ -14,7 +14,7 @@ from streamtable.tables.replica import Expand
 
 
 class Named(Protocol):
-    """A partition of a named table at work. What was not committed can be dropped as a whole."""
+    """One partition of a named table. Uncommitted changes are dropped as a whole."""
 
     store: Store
 
@@ -24,24 +24,24 @@ class Named(Protocol):
         ...
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The records for the changelog."""
+        """Return the records for the changelog."""
         ...
 
     def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Any:
-        """The rows for the local store that these records make."""
+        """Return the rows of the local store that these records make."""
         ...
 
     def committed(self) -> None:
-        """The changes are in the store now."""
+        """Forget the changes: they are in the store now."""
         ...
 
     def forget(self) -> None:
-        """Drop what came since the last commit."""
+        """Drop the changes since the last commit."""
         ...
 
 
 def expansions(group: Group[Any, Any]) -> Mapping[str, Expand]:
-    """What makes the rows of local stores, by changelog, where they are not the records."""
+    """Return the functions that turn changelog records into store rows, by changelog, where the two differ."""
     found = {group.named_topic(IDS): expanded} if IDS in group.named_tables else {}
     return found | {
         group.named_topic(state.name): indexed(state.due)

@@ -1,4 +1,4 @@
-"""The rows of a named table that are bytes under any keys."""
+"""A named table of bytes by key."""
 
 from streamtable.ports import Store
 from streamtable.tables.joined import MISSING, Missing

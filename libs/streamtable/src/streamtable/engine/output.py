@@ -1,4 +1,4 @@
-"""What a task has to write beside its rows: outputs and dead letters since the last commit, encoded."""
+"""The output records and dead letters of a task since the last commit, encoded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from streamtable.clock import Clock
 from streamtable.deadletter import Origin, OutputRecord, dead_letter
 from streamtable.engine.acceptance import Acceptance
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.errors import GraphError, StreamtableError
+from streamtable.errors import GraphError, SerializationError, StreamtableError
 from streamtable.graph import Group, OnError
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
@@ -28,7 +28,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OutputSource:
     """The input record that has made an output; `index` is its index in `records`, or `UNKNOWN`."""
 
     records: RecordBatch
@@ -37,7 +37,7 @@ class Source:
 
 
 class OutputBuffer:
-    """The records that go out with the next commit.
+    """Collects the records to be sent with the next commit.
 
     Args:
         group: The group whose handlers emit them.
@@ -52,7 +52,7 @@ class OutputBuffer:
         self.records: list[OutputRecord] = []
         self.bytes = 0
         self.dead_letters = 0  # among the records
-        self.sources: list[Source | None] = []
+        self.sources: list[OutputSource | None] = []
         self._group = group
         self._topics = topics
         self._clock = clock
@@ -72,11 +72,14 @@ class OutputBuffer:
             raise GraphError(
                 f"group {self._group.name!r} emits to {name!r}, which is not declared: add Output(...) to its graph"
             )
-        raw_key = None if key is None else stream.key.encode(key)
+        try:
+            raw_key = None if key is None else stream.key.encode(key)
+            data = None if value is None else stream.value.encode(value)
+        except SerializationError as error:
+            raise _refused(name, error) from error
         partition = -1
         if stream.partitioner != "murmur2" and raw_key is not None:  # the client knows one partitioner only
             partition = partition_for(raw_key, self._topics[name].partitions, stream.partitioner)
-        data = None if value is None else stream.value.encode(value)
         if headers or timestamp_ms or raw_key is None:  # asked here, as a call costs each record
             accepted.check(raw_key, headers, timestamp_ms)
         record = OutputRecord(name, raw_key, data, headers, timestamp_ms, partition)
@@ -105,9 +108,12 @@ class OutputBuffer:
                 own = () if headers is None else headers[index]
                 self.emit(stream, key, value, own, 0 if timestamps_ms is None else timestamps_ms[index])
             return
-        raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
         encode = stream.value.encode
-        data = [None if value is None else encode(value) for value in values]
+        try:
+            raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
+            data = [None if value is None else encode(value) for value in values]
+        except SerializationError as error:
+            raise _refused(name, error) from error
         times: Iterable[int] = repeat(0)
         if timestamps_ms is not None:
             times = timestamps_ms
@@ -128,13 +134,13 @@ class OutputBuffer:
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 
-    def made_by(self, source: Source | None) -> None:
-        """Say what has made the records that came since the last call."""
+    def made_by(self, source: OutputSource | None) -> None:
+        """Note the source of the records that were added since the last call."""
         if new := len(self.records) - len(self.sources):
             self.sources.extend([source] * new)
 
     def back_to(self, count: int, bytes_: int, dead_letters: int) -> None:
-        """Drop all but the first records; these had so many bytes, and dead letters among them."""
+        """Drop all but the first `count` records, which have so many bytes and dead letters among them."""
         self.bytes, self.dead_letters = bytes_, dead_letters
         del self.records[count:]
         del self.sources[count:]
@@ -142,7 +148,7 @@ class OutputBuffer:
     # ---- the engine's own --------------------------------------------------------------------------------------------
 
     def add(self, record: OutputRecord) -> None:
-        """Of the engine's own; nothing is checked."""
+        """Add a record of the engine's own, without checks."""
         self.records.append(record)
         self.bytes += record.size
 
@@ -168,7 +174,11 @@ class OutputBuffer:
         self.add(letter)
 
     def forget(self) -> None:
-        """They are committed, or undone."""
+        """Drop all records: they are committed or undone."""
         self.records = []
         self.sources = []
         self.bytes = self.dead_letters = 0
+
+
+def _refused(topic: str, error: SerializationError) -> SerializationError:
+    return SerializationError(f"the record for {topic!r} cannot be written: {error.message}")

@@ -1,4 +1,4 @@
-"""The watermark that a task passes on to those who read what it writes; see `streamtable.watermarks`."""
+"""The watermark that a task passes on to the readers of its outputs; see `streamtable.watermarks`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,11 +53,11 @@ class PassedOn:
         return [OutputRecord(topic, None, None, (header,), 0, number) for topic, number in self._places]
 
     def must_commit(self, now: float) -> bool:
-        """Marks that were left out are to be written now."""
+        """Whether marks that were left out must be written now."""
         return self._waits and now >= (self._passed_on_at or 0.0) + _SECONDS
 
     def committed(self, marks: Sequence[OutputRecord], now: float) -> None:
-        """These marks have been committed."""
+        """Note that these marks have been committed."""
         if marks:
             mark = Mark.read(marks[0].headers)
             assert mark is not None, "made above"

@@ -1,4 +1,4 @@
-"""What tasks have left to do before a commit: the calls that handlers have deferred, and the last work of a batch."""
+"""What tasks have to finish before a commit: deferred calls of handlers, and the last work of a batch."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -9,7 +9,7 @@ from streamtable.errors import Migrated, RetryLater, RewindNeeded, StoreCorrupte
 
 
 class PendingWork:
-    """Finishes the work of tasks, and awaits what several of them wait for at the same time.
+    """Finishes the work of tasks; what several of them await runs concurrently.
 
     Args:
         loop: Where it is awaited.
@@ -21,7 +21,7 @@ class PendingWork:
         self._defer_timeout = defer_timeout
 
     def finish_deferred(self, tasks: Sequence[BaseTask]) -> bool | None:
-        """Await all deferred calls, and hand over their results in the order of the records.
+        """Await all deferred calls and hand over their results in the order of the records.
 
         Returns:
             True if all went well; None if nothing was deferred; False if a handler or a store has failed: all tasks must
@@ -46,7 +46,7 @@ class PendingWork:
         return good
 
     def finish_work(self, tasks: Sequence[BaseTask], reach: CommitServices) -> BaseException | None:
-        """Let tasks do the last of their work. Returns the gravest of the errors; None if all went well."""
+        """Let tasks finish their work. Returns the most severe error; None if there was none."""
         works: list[Awaitable[None]] = []
         errors: list[BaseException] = []
         for task in tasks:
@@ -62,5 +62,5 @@ class PendingWork:
 
 
 def _mildness(error: BaseException) -> int:
-    """What asks a person to look comes before what is mended by going back."""
+    """Order errors: those that need a person come before those that a rewind repairs."""
     return int(isinstance(error, RewindNeeded | Migrated | RetryLater)) + isinstance(error, RewindNeeded)

@@ -1,4 +1,4 @@
-"""A processor's life: wait for the broker, join the group, work until stopped, leave in order."""
+"""The life of a processor: wait for the broker, join the group, work until stopped, leave cleanly."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
 from streamtable.engine.adapted import AdaptedTasks
-from streamtable.engine.assignment import Lookup, LookupTables
+from streamtable.engine.assignment import FollowedTable, TableFollower
 from streamtable.engine.event_time import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
@@ -20,7 +20,7 @@ from streamtable.errors import ConfigurationError, GraphError, RetryLater, Topic
 from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
-from streamtable.ports import Cluster, Log, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
 
@@ -66,7 +66,7 @@ class GroupProcessor:
         metrics: Metrics,
         progress: Progress,
         failpoint: Failpoint = no_failpoint,
-        lookups: LookupTables | None = None,
+        lookups: TableFollower | None = None,
         tasks: CustomTasks | None = None,
     ) -> None:
         if group.lookups and lookups is None:
@@ -89,7 +89,7 @@ class GroupProcessor:
         self._reached = failpoint
         # Not an Event: `stop` may be called by a signal handler while this thread holds an Event's lock.
         self._stopping = False
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self._checked_at = self._sampled_at = clock.monotonic()
         self._sample_every = min(
@@ -101,10 +101,10 @@ class GroupProcessor:
         self._stalls = StallDetector(settings.stall_timeout, clock)
         self.member: Member | None = None
         self._lookups = lookups
-        self.lookups: Mapping[str, Lookup] = {}
+        self.lookups: Mapping[str, FollowedTable] = {}
 
     def run(self) -> None:
-        """Work until `stop` is called. What was handled by then is committed.
+        """Work until `stop` is called. Everything that was handled by then is committed.
 
         In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
 
@@ -138,17 +138,17 @@ class GroupProcessor:
             log.info("processor has stopped", group=self.group.name, instance=self.settings.instance_id)
 
     def stop(self) -> None:
-        """Let `run` end after the step it is in. Any thread, or a signal handler."""
+        """Let `run` return after the current step. May be called by any thread or a signal handler."""
         self._stopping = True
 
     @property
     def ready(self) -> bool:
-        """Has joined, all assigned partitions are at work and make progress, and Kafka answers."""
+        """Whether it has joined, all assigned partitions have tasks that make progress, and Kafka answers."""
         return not self.not_ready
 
     @property
     def not_ready(self) -> str:
-        """Why the processor is not ready, for people; empty if it is."""
+        """Return why the processor is not ready; empty if it is."""
         member = self.member  # once: another thread may ask while it is closed
         if member is None:
             return "it has not joined its group"
@@ -162,20 +162,20 @@ class GroupProcessor:
 
     @property
     def recovering(self) -> Mapping[int, int]:
-        """Changelog offsets still to read before a partition goes to work, by partition."""
+        """The number of changelog offsets still to read before a partition has a task, by partition."""
         member = self.member
         return member.assignment.recovering if member is not None else {}
 
     @property
     def working(self) -> tuple[int, ...]:
-        """Partitions of the group that are at work here."""
+        """The partitions of the group that have a task here."""
         member = self.member
         return tuple(member.assignment.tasks) if member is not None else ()
 
     # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
 
     def start(self) -> None:
-        """Check the topics and join the group. Raises as `run`, and `RetryLater`: start again."""
+        """Check the topics and join the group. Raises as `run`, and `RetryLater` if it may be started again."""
         self._cluster = self._cluster or self._log.cluster()
         self._topics = check_topics(self.group, self._cluster)
         if self._lookups is not None:
@@ -203,15 +203,15 @@ class GroupProcessor:
         self._answered_at = self._answering_since = self._clock.monotonic()
 
     def step(self) -> None:
-        """A turn of the main thread: poll, handle, commit if it is time. After an error nothing is committed."""
+        """Do one turn of the main thread: poll, handle, commit if it is time. Nothing is committed after an error."""
         self._guarded(self._started.step)
 
     def commit(self) -> None:
-        """Commit what was handled."""
+        """Commit everything that was handled."""
         self._guarded(self._started.commit)
 
     def step_background(self, timeout: float) -> None:
-        """A turn of the background thread: load tables, follow those that are looked up; look at topics now and then.
+        """Do one turn of the background thread: load tables, follow lookups, check topics from time to time.
 
         Args:
             timeout: Seconds to wait at most if there is nothing to do.
@@ -233,7 +233,7 @@ class GroupProcessor:
             self._now_and_then(lambda: check_unchanged(self.group, cluster, self._topics))
 
     def close(self) -> None:
-        """Leave the group, which commits what was handled unless an error has ended it, and close everything."""
+        """Leave the group and close everything. Handled work is committed unless an error has ended the group."""
         member, self.member = self.member, None
         try:
             if member is not None:
@@ -311,7 +311,7 @@ class GroupProcessor:
         if self._background_failure is not None:
             raise self._background_failure
 
-    def _sample(self, member: Member, cluster: Cluster) -> None:
+    def _sample(self, member: Member, cluster: ClusterClient) -> None:
         asked_at, wall_ms = self._clock.monotonic(), int(self._clock.now() * 1000)
         marks = self._vitals.sample(member.assignment, cluster)
         if self.group.event_time is not None:
@@ -321,7 +321,7 @@ class GroupProcessor:
             self._hanging.look(member.assignment.readings(marks), pending_since)
 
     def _now_and_then(self, ask: Callable[[], object]) -> None:
-        """Something that is asked again soon anyway; it also tells whether Kafka is there."""
+        """Do a check that is repeated soon anyway; it also shows whether Kafka answers."""
         try:
             ask()
         except RetryLater as error:
@@ -336,7 +336,7 @@ class GroupProcessor:
         self._answered_at = now
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
-        """Ask until the broker answers or `start_timeout` has passed; None if it was stopped meanwhile."""
+        """Retry until the broker answers or `start_timeout` has passed; None if it was stopped meanwhile."""
         began = self._clock.monotonic()
         pause = _WAIT_SECONDS
         while not self._stopping:
@@ -356,7 +356,7 @@ class GroupProcessor:
         return None
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, but not much longer than until `stop` is called."""
+        """Sleep, but return soon after `stop` was called."""
         end = self._clock.monotonic() + seconds
         while not self._stopping and (left := end - self._clock.monotonic()) > 0:
             self._clock.sleep(min(left, _WAIT_SECONDS))

@@ -1,4 +1,4 @@
-"""How far the producers of a stream with watermarks have come, as a task that reads it knows it."""
+"""The watermarks of the producers of a stream, as a task that reads the stream knows them."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,7 +22,7 @@ class ProducerTimes:
 
     @property
     def known(self) -> bool:
-        """There has been a mark."""
+        """Whether there has been a mark."""
         return bool(self.watermarks_ms)
 
     @property
@@ -31,14 +31,14 @@ class ProducerTimes:
         return min(self.watermarks_ms, default=NO_TIME)
 
     def marked(self, mark: Mark) -> None:
-        """A producer has said how far it has come."""
+        """Note the watermark of a producer."""
         found = self.watermarks_ms
         if len(found) < mark.producers:
             found.extend([NO_TIME] * (mark.producers - len(found)))
         found[mark.producer] = max(found[mark.producer], mark.watermark_ms)
 
     def before_each(self, records: int, marks: Sequence[tuple[int, Mark]]) -> list[int]:
-        """Return the least watermark before each of the next records, without taking note of anything.
+        """Return the least watermark before each of the next records, without recording anything.
 
         Args:
             records: The number of records.

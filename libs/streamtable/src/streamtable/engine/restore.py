@@ -1,4 +1,4 @@
-"""Brings the tables of newly assigned partitions up to date, in the background, while others go on working.
+"""Brings the tables of newly assigned partitions up to date in the background, while other partitions go on.
 
 A partition has its part of the group's own table, if it keeps one, and of each table that the group joins.
 """
@@ -13,7 +13,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.hanging import Reading
+from streamtable.engine.hanging import ReadProgress
 from streamtable.engine.named import expansions
 from streamtable.engine.standby import Standby
 from streamtable.errors import (
@@ -26,10 +26,18 @@ from streamtable.errors import (
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Store, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
-from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
+from streamtable.tables.recovery import (
+    Changelog,
+    InputState,
+    Load,
+    RecoveryPlan,
+    plan,
+    plan_join,
+    refuse_recreated,
+)
 from streamtable.tables.replica import PartitionReplica
 from streamtable.topic_check import check_topics
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -52,7 +60,7 @@ class Stage(Enum):
 
 
 class Restore:
-    """The recovery of one partition. Its fields are written by the background thread until it is READY.
+    """The recovery of one partition. The background thread writes its fields until it is READY.
 
     Attributes:
         replicas: The open ones, by table.
@@ -66,7 +74,7 @@ class Restore:
         self.replicas = dict(replicas)
         self.loads: dict[str, Load] = {}
         self.stage = Stage.ASKING
-        self.plan: Plan | None = None
+        self.plan: RecoveryPlan | None = None
         self.topics: Mapping[str, TopicInfo] = {}
         self.asked_at = 0.0
         self.failure: Exception | None = None
@@ -84,31 +92,31 @@ class Restore:
         return {table: replica.store for table, replica in self.replicas.items()}
 
     def position(self, table: str) -> int:
-        """Return the position of a table; 0 if it is none of this partition's."""
+        """Return the position of a table; 0 if the table has none in this partition."""
         load = self.loads.get(table)
         return max(self.replicas[table].position, load.read_to) if load else 0
 
     def next_offsets(self, group: Group[Any, Any]) -> dict[str, NextOffset]:
-        """Where each topic goes on when all tables are loaded: the joined ones where their copies end."""
+        """The next offset of each topic once all tables are loaded; for joined tables the end of their replicas."""
         assert self.plan is not None, "asked for before it is ready"
         joined = {join.table.name: NextOffset(self.position(join.table.name)) for join in group.joins}
         return {**self.plan.next_offsets, **joined}
 
     @property
-    def readings(self) -> list[Reading]:
-        """How far the tables that are loaded have been read. Background thread."""
+    def readings(self) -> list[ReadProgress]:
+        """Return how far the tables that are loaded have been read. Called by the background thread."""
         if self.stage is not Stage.LOADING:
             return []
         replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]
         return [
-            Reading(replica.place, replica.position, load.read_to)
+            ReadProgress(replica.place, replica.position, load.read_to)
             for replica, load in replicas
             if replica.position < load.read_to
         ]
 
     @property
     def remaining(self) -> int:
-        """Offsets still to read."""
+        """The number of offsets still to read."""
         if self.stage is not Stage.LOADING:
             return 0
         loads = list(self.loads.items())
@@ -116,7 +124,7 @@ class Restore:
 
 
 class Restorer:
-    """Runs restores. `step` belongs to one thread (the background's); the rest to the main thread.
+    """Runs recoveries. `step` belongs to the background thread, the rest to the main thread.
 
     Args:
         group: The graph.
@@ -133,7 +141,7 @@ class Restorer:
     def __init__(
         self,
         group: Group[Any, Any],
-        cluster: Cluster,
+        cluster: ClusterClient,
         reader: ChangelogReader,
         standby: Standby,
         stores: Stores,
@@ -183,7 +191,7 @@ class Restorer:
         return restore
 
     def cancel(self, restore: Restore) -> None:
-        """Stop and close its stores; nothing touches them after this returns."""
+        """Stop, and close its stores; nothing touches them after this returns."""
         with restore.lock:
             restore.stage = Stage.CANCELLED
         self._forget(restore)
@@ -193,7 +201,7 @@ class Restorer:
         self.standby.left(restore.partition)
 
     def close(self) -> None:
-        """After the background thread has ended."""
+        """Close everything, after the background thread has ended."""
         self.standby.close()
         self._reader.close()
 
@@ -266,7 +274,7 @@ class Restorer:
     def _plan(
         self, restore: Restore, committed: Mapping[str, Committed | None], marks: Mapping[str, Watermarks]
     ) -> None:
-        """Decide for each table, and open its store."""
+        """Decide how each table is recovered, and open its store."""
         group, now = self._group, self._clock.now()
         joined = [join.table.name for join in group.joins]
         starts = {edge.stream.name: edge.start for edge in group.inputs}
@@ -312,7 +320,7 @@ class Restorer:
         )
 
     def _open(self, restore: Restore, table: str) -> LocalPosition | None:
-        """Open the replica of a table, if it is not open already. Return what its store says."""
+        """Open the replica of a table unless it is open. Returns the metadata of its store."""
         if table not in restore.replicas:
             warm = self.standby.hand_over(table, restore.partition)
             restore.replicas[table] = warm or self._replica(table, restore.partition)

@@ -1,4 +1,4 @@
-"""Removes local state that is not used any more."""
+"""Removes local state that is no longer used."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ log = structlog.get_logger()
 def remove_old_state(
     stores: Stores, kept: Callable[[str, int], bool], retention_seconds: float, now: float
 ) -> None:
-    """Remove the state of partitions that have been elsewhere for long: it would only be loaded again anyway.
+    """Remove the state of partitions that have been elsewhere for long; it would be loaded again anyway.
 
     Args:
         stores: The stores of the process.

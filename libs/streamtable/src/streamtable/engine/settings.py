@@ -1,4 +1,4 @@
-"""How a processor works, as one frozen value."""
+"""The settings of a processor, as one frozen value."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ _ENDLESS = 1e15
 
 @dataclass(frozen=True)
 class ProcessorSettings:
-    """How a processor works.
+    """The settings of a processor.
 
     Args:
         instance_id: Names this process among the group's; stable over restarts, different in each replica. The

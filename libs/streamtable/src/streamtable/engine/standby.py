@@ -1,4 +1,4 @@
-"""Standby replicas of the partitions that other members work on: what is assigned here next has little left to load.
+"""Standby replicas of partitions that other members work on, so that a newly assigned one loads little.
 
 All of it happens in the background thread, between the slices of restores. So handing a replica over to a restore needs
 no lock, and no replica moves on while the broker is asked where its topic ends.
@@ -13,7 +13,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.recovery import Changelog, plan_replica
 from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
@@ -32,7 +32,7 @@ Shown = Callable[[Mapping[TopicPartition, int]], None]
 
 
 class Standby:
-    """Replicas of all partitions of some tables, but for those that are ours.
+    """Replicas of all partitions of some tables except the assigned ones.
 
     `step`, `hand_over` and the rest belong to the background thread; `taken` and `left` to the main thread.
 
@@ -51,7 +51,7 @@ class Standby:
         self,
         own: Collection[str],
         tables: Sequence[TopicInfo],
-        cluster: Cluster,
+        cluster: ClusterClient,
         reader: ChangelogReader,
         stores: Stores,
         clock: Clock,
@@ -81,11 +81,11 @@ class Standby:
     # ---- main thread -----------------------------------------------------------------------------------------------
 
     def taken(self, partition: int) -> None:
-        """Note that this partition is ours: from now on its replicas are for `hand_over` only."""
+        """Note that this partition is assigned here: its replicas are for `hand_over` only from now on."""
         self._ours.add(partition)
 
     def left(self, partition: int) -> None:
-        """Note that this partition is not ours any more, and its stores are closed."""
+        """Note that this partition is no longer assigned here, and its stores are closed."""
         if partition in self._ours:
             self._free_since[partition] = self._clock.monotonic()
             self._ours.discard(partition)
@@ -97,7 +97,7 @@ class Standby:
     # ---- background thread -----------------------------------------------------------------------------------------
 
     def hand_over(self, table: str, partition: int) -> PartitionReplica | None:
-        """Return the replica of a partition, which is not followed any more; None if there is none."""
+        """Return the replica of a partition, which is no longer followed; None if there is none."""
         replica = self._forget(TopicPartition(table, partition))
         if replica is not None and replica.state is not ReplicaState.OPENING:
             with suppress(StoreBroken):  # the restore finds it too
@@ -105,7 +105,7 @@ class Standby:
         return replica
 
     def step(self, *, loading: bool) -> None:
-        """Do a slice of the work. `loading`: partitions of ours are; they come first."""
+        """Do a slice of the work. `loading`: assigned partitions are loading and come first."""
         if not self._places:
             return
         self._pace(loading=loading)
@@ -115,7 +115,7 @@ class Standby:
 
     @property
     def behind(self) -> Mapping[TopicPartition, int]:
-        """Offsets that each replica has still to read, by the ends that were asked for last."""
+        """The offsets that each replica still has to read, by the ends that were asked for last."""
         return {place: replica.lag for place, replica in self._replicas.items()}
 
     @property
@@ -125,7 +125,7 @@ class Standby:
 
     @property
     def settled(self) -> bool:
-        """Every replica that can be kept is, and has caught up. Any thread."""
+        """Whether every replica that can be kept is kept and has caught up. Any thread."""
         current = all(replica.current and not replica.lag for replica in list(self._replicas.values()))
         return current and not any(self._missing())
 
@@ -246,7 +246,7 @@ class Standby:
             raise replica.failure
 
     def _discard(self, place: TopicPartition, reason: str) -> None:
-        """Begin again with an empty replica."""
+        """Discard the rows of a replica and load it again."""
         replica = self._forget(place)
         assert replica is not None
         try:
@@ -272,7 +272,7 @@ class Standby:
         return replica
 
     def _save_current(self) -> None:
-        """Note in the stores that they are current, though nothing has changed: a replica's age decides if it is used."""
+        """Record in the stores that they are current although nothing changed: their age decides if they are used."""
         if self._clock.monotonic() - self._saved_at < _SAVE_SECONDS:
             return
         self._saved_at = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""A partition of a state table at work: a named table of the group whose rows handlers read and write."""
+"""One partition of a state table: a named table of the group whose rows handlers read and write."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +37,7 @@ class KeptState:
         else:
             self.table = OrderedTable(RowsOf(store), state.value, cache_bytes)
             self.index = DueIndex(state.due, store, self.table)
-        self.journal = OrderedJournal(self.table, bytes_max)
+        self.journal = OrderedJournal(self.table, bytes_max, state.name)
         self.handle: StateTable[Any, Any] = StateTable(state, self.table)
         self._bytes_max = bytes_max
         # Keys whose entries the last commits have written, where the key alone decides: they need not be written again.
@@ -45,7 +45,7 @@ class KeptState:
         self._writing: list[tuple[bytes, bytes | None]] = []
 
     def choose_rows(self, *, careful: bool) -> None:
-        """Let handlers work on the rows, or on the journal in front of them if each record may have to be undone."""
+        """Let handlers work on the rows, or on their journal if each record must be undoable alone."""
         self.handle.work_on(self.journal if careful else self.table)
 
     @property
@@ -53,7 +53,7 @@ class KeptState:
         return self.table.changed_bytes
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The records for the changelog. Raises `SerializationError`: a row does not fit its schema or its topic."""
+        """Return the records for the changelog. Raises `SerializationError` if a row does not fit its schema or its topic."""
         return self.table.changes(self._bytes_max, self.journal.encoded)
 
     def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Iterable[tuple[bytes, bytes | None]]:

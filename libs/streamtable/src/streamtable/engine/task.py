@@ -173,7 +173,7 @@ class Task(BaseTask):
 
     @property
     def _kept(self) -> list[JoinedTable[Any] | Named]:
-        """What it keeps beside the group's table."""
+        """Return the named tables that it keeps beside the group's table."""
         return [*self.joins.values(), *self.named.values()]
 
     def _store_of(self, name: str) -> Store:
@@ -184,12 +184,12 @@ class Task(BaseTask):
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
-        """Where each input goes on, after what was handled."""
+        """The next offset of each input, after the records that were handled."""
         return self._dispatcher.next_offsets
 
     @property
     def records(self) -> int:
-        """Handled since the last commit."""
+        """The number of records handled since the last commit."""
         return self._dispatcher.records
 
     @property
@@ -197,7 +197,7 @@ class Task(BaseTask):
         return self._dispatcher.position
 
     def cache(self, bytes_max: int) -> None:
-        """About so much memory may be taken by decoded rows of all its tables, and by what tells new ids."""
+        """Set about how much memory decoded rows of all its tables, and the filter of new ids, may take."""
         if self._ids is not None:
             filter_bytes = min(_FILTER_BYTES_MAX, bytes_max // 4)
             self._ids.filter_bytes(filter_bytes)
@@ -244,7 +244,7 @@ class Task(BaseTask):
         return None if self._dispatcher.due is None else self._dispatcher.due.behind_ms
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
-        """The index of the first record that has to wait for a joined table; None if there is none.
+        """Return the index of the first record that has to wait for a joined table; None if there is none.
 
         Args:
             records: Records of one topic.
@@ -257,7 +257,7 @@ class Task(BaseTask):
         return next((i for i in late if records.timestamp(i) > limit), None)
 
     def joined_until_ms(self) -> int:
-        """Records up to this time need not wait: the joined tables have come to it, or it is long enough ago."""
+        """Return the time up to which records need not wait: the joined tables have reached it, or the wait is over."""
         now = int(self._clock.now() * 1000)
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
 
@@ -265,7 +265,7 @@ class Task(BaseTask):
 
     @property
     def _fired(self) -> int:
-        """Rows that have fallen due and were handed over since the last commit."""
+        """The number of due rows that were handed over since the last commit."""
         return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
 
     @property
@@ -283,11 +283,11 @@ class Task(BaseTask):
 
     @property
     def deferred(self) -> int:
-        """So many results are waited for before the next commit."""
+        """The number of deferred results that the next commit waits for."""
         return len(self._dispatcher.deferrals.waiting)
 
     def take_deferred(self) -> list[Deferral]:
-        """Hand out what is to be awaited; each must come back by `finish`, in this order."""
+        """Return the awaitables that were deferred; each result must be given to `finish`, in this order."""
         return self._dispatcher.deferrals.take()
 
     def finish(self, deferral: Deferral, result: Any) -> None:
@@ -296,7 +296,7 @@ class Task(BaseTask):
 
     @property
     def must_commit(self) -> bool:
-        """A commit must come before the next record."""
+        """Whether a commit must come before the next record."""
         return self._dispatcher.must_commit
 
     def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:
@@ -305,7 +305,7 @@ class Task(BaseTask):
 
     @property
     def dirty(self) -> bool:
-        """Has something to commit."""
+        """Whether the task has something to commit."""
         if self._fired or (self.event_clock is not None and self.event_clock.must_commit):
             return True
         if self._passed_on is not None and self._passed_on.must_commit(self._clock.monotonic()):
@@ -314,7 +314,7 @@ class Task(BaseTask):
 
     @property
     def preparing(self) -> bool:
-        """Its offsets, and then what it has to write by itself, are committed before its first record.
+        """Whether its offsets, and then rows of its own, must be committed before its first record.
 
         That are the meanings of its state tables, and the rows of joined tables that it takes as known.
         """
@@ -322,7 +322,7 @@ class Task(BaseTask):
 
     @property
     def due_at(self) -> float:
-        """Monotonic time; positions that have only passed transaction markers can wait."""
+        """The monotonic time of its next commit; positions that have only passed transaction markers can wait."""
         return AT_ONCE if self.preparing or self.records or self._fired else self._moved_at + MOVED_SECONDS
 
     @property
@@ -332,7 +332,7 @@ class Task(BaseTask):
         return self._dispatcher.outgoing.bytes + rows + sum(each.changed_bytes for each in self._kept)
 
     def work(self) -> Work:
-        """What to commit now.
+        """Return what is to be committed now.
 
         Raises:
             RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
@@ -367,7 +367,7 @@ class Task(BaseTask):
         )
 
     def _marks(self) -> Sequence[OutputRecord]:
-        """Return the marks that carry its watermark to the readers of its outputs, after all that falls due before the commit."""
+        """Return the marks that carry its watermark to readers of its outputs, after all that falls due before the commit."""
         if self._passed_on is None or self.event_clock is None:
             return ()
         due, watermark_ms = self._dispatcher.due, self.event_clock.watermark_ms
@@ -375,7 +375,7 @@ class Task(BaseTask):
         return self._passed_on.marks(reached, self._clock.monotonic())
 
     def _copy_known_rows(self) -> None:
-        """Copy the next rows that are taken as known, once the offsets are committed."""
+        """Copy the next rows that count as known, once the offsets are committed."""
         if self._handled is None or self.uncommitted or not self._to_copy:
             return
         left = [edge for edge in self._to_copy if not self._handled.complete(edge.table.name)]
@@ -384,7 +384,7 @@ class Task(BaseTask):
         self._left_to_copy = [edge for edge in left if not self._handled.complete(edge.table.name)]
 
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        """What the group commits for this work: all inputs, each with the positions of the tables as metadata."""
+        """Return the offsets of all inputs, each with the positions of the tables as metadata."""
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
@@ -394,7 +394,7 @@ class Task(BaseTask):
         }
 
     def committed(self, work: Work, position: TablePosition) -> None:
-        """Kafka has committed the work: now, and only now, it goes to the stores, in one write each."""
+        """Write the work to the stores, in one write each, now that Kafka has committed it."""
         try:
             if self.table is not None:
                 checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
@@ -425,7 +425,7 @@ class Task(BaseTask):
         self._dispatcher.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:
-        """Drop everything since the last commit. Returns where to read on, by topic."""
+        """Drop everything since the last commit. Returns the next offset of each topic."""
         if self.table is not None:
             self.table.forget()
         for kept in self._kept:
@@ -436,7 +436,7 @@ class Task(BaseTask):
         return self.committed_offsets
 
     def save(self) -> None:
-        """Note in the stores that they are current, though nothing was committed for a while. Only when nothing is dirty."""
+        """Record in the stores that they are current although nothing was committed. Only called when nothing is dirty."""
         try:
             if self.table is not None:
                 self.stores[self.group.table.name].write(
@@ -475,6 +475,6 @@ class Task(BaseTask):
 
 
 def _begins(store: Store) -> int | None:
-    """The topic's first offset when the store was loaded, as its recovery has noted."""
+    """Return the topic's first offset when the store was loaded, as its recovery has noted it."""
     checkpoint = store.checkpoint()
     return None if checkpoint is None else LocalPosition.decode(checkpoint).begins

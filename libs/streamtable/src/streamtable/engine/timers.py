@@ -1,4 +1,4 @@
-"""Calls the handlers of timers that are due, one after the other: each may set or cancel the next one."""
+"""Calls the handlers of due timers one after the other; each may set or cancel the next one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,11 +48,11 @@ class TimerCalls:
         self._disturbed = False  # one of these has changed, or another has come before them
 
     def work_with(self, context: Context[Any, Any]) -> None:
-        """Call handlers with this context."""
+        """Use this context for handler calls."""
         self._context = context
 
     def call(self, due: DueRows[Any, Any]) -> int:
-        """Call the handlers of timers that are due. Returns how many: fewer if one of them has changed what is due.
+        """Call the handlers of due timers. Returns how many: fewer if one of them has changed what is due.
 
         Raises:
             Fatal: A row is no timer of the group's.
@@ -83,7 +83,7 @@ class TimerCalls:
         return len(due.rows)
 
     def on_error(self, row_key: bytes) -> OnError:
-        """What to do when the handler of this timer raises."""
+        """What to do if the handler of this timer raises."""
         return self._timer(self._pending(row_key)).on_error
 
     def _placed(self, clock: str, row_key: bytes, when_ms: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What one record does, so that it can be undone alone: its rows, its outputs and dead letters, what it has deferred.
+"""The effects of one record, so that it can be undone alone: its rows, its outputs and dead letters, its deferred calls.
 
 A handler may change a row in place, so what it found is kept encoded. Most rows cost nothing: one that is as it was at the
 last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
-from streamtable.engine.output import OutputBuffer, Source
+from streamtable.engine.output import OutputBuffer, OutputSource
+from streamtable.errors import SerializationError
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
 from streamtable.tables.ordered_table import OrderedTable
@@ -24,14 +25,16 @@ class RowJournal(Generic[V]):
     Args:
         table: The table of the rows.
         bytes_max: The most that an encoded row and its key may have.
+        name: The name of the table, for errors.
 
     Attributes:
         encoded: The rows changed since the last commit, as the commit is to write them.
     """
 
-    def __init__(self, table: WorkingTable[V], bytes_max: int) -> None:
+    def __init__(self, table: WorkingTable[V], bytes_max: int, name: str) -> None:
         self.encoded: dict[bytes, bytes | None] = {}
         self._table = table
+        self._name = name
         self._bytes_max = bytes_max
         self._found: dict[bytes, tuple[bool, bytes | None]] = {}  # whether it had been changed, and to what
         self._written: set[bytes] = set()
@@ -68,17 +71,22 @@ class RowJournal(Generic[V]):
     # ---- around a record -------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A record comes; what the one before did stays."""
+        """Begin a record; the effects of the one before it are kept."""
         self._found = {}
         self._written = set()
 
     def written(self) -> list[tuple[bytes, bytes | None]]:
-        """Return what the record has written, encoded. Raises `SerializationError`: a row does not fit its schema or its topic."""
+        """Return the rows that the record has written, encoded. Raises `SerializationError` if one does not fit."""
         encoded = []
         for key in self._written:
-            data = self._table.encoded(key)
-            if len(key) + len(data or b"") > self._bytes_max:
-                refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "a row of the table")
+            try:
+                data = self._table.encoded(key)
+                if len(key) + len(data or b"") > self._bytes_max:
+                    refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "it")
+            except SerializationError as error:
+                raise SerializationError(
+                    f"the row of {self._name!r} for key {key[:100]!r} cannot be written: {error.message}"
+                ) from error
             encoded.append((key, data))
         return encoded
 
@@ -88,7 +96,7 @@ class RowJournal(Generic[V]):
             self._table.restore(key, data, changed=changed)
 
     def forget(self) -> None:
-        """The rows are committed, or dropped."""
+        """Forget the rows: they are committed or dropped."""
         self.begin()
         self.encoded = {}
 
@@ -103,12 +111,12 @@ class RowJournal(Generic[V]):
 
 
 class OrderedJournal(RowJournal[V]):
-    """The same in front of a state table. Args and attributes as there."""
+    """A `RowJournal` in front of a state table."""
 
     _table: OrderedTable[V]
 
-    def __init__(self, table: OrderedTable[V], bytes_max: int) -> None:
-        super().__init__(table, bytes_max)
+    def __init__(self, table: OrderedTable[V], bytes_max: int, name: str) -> None:
+        super().__init__(table, bytes_max, name)
         self._fresh: dict[bytes, bool] = {}  # whether the table's index was still to look at the row
 
     def begin(self) -> None:
@@ -139,7 +147,7 @@ class OrderedJournal(RowJournal[V]):
 
 
 class RecordUndo:
-    """Takes back what the handler of one record, or of a few consecutive ones, has done.
+    """Undoes the effects of a handler for one record or for a few consecutive ones.
 
     Args:
         rows: The rows of the group's table; None if it keeps none.
@@ -166,11 +174,11 @@ class RecordUndo:
 
     @property
     def encoded(self) -> Mapping[bytes, bytes | None]:
-        """Changed rows that are encoded already."""
+        """The changed rows that are encoded already."""
         return self.rows.encoded if self.rows is not None else {}
 
     def begin(self) -> None:
-        """Note where everything stands."""
+        """Note the state before the next record."""
         outgoing = self._outgoing
         self._outputs = len(outgoing.records)
         self._output_bytes, self._dead_letters = outgoing.bytes, outgoing.dead_letters
@@ -181,13 +189,13 @@ class RecordUndo:
             journal.begin()
 
     def keep(self, records: RecordBatch, index: int, on_error: OnError) -> None:
-        """What was done since `begin`, by this record, stands. Raises `SerializationError`: it does not, and is to be undone."""
+        """Keep the effects of this record since `begin`. Raises `SerializationError` if they do not fit and must be undone."""
         self._keep_rows()
         if len(self._outgoing.records) > self._outputs:
-            self._outgoing.made_by(Source(records, index, on_error))
+            self._outgoing.made_by(OutputSource(records, index, on_error))
 
     def keep_unsourced(self) -> None:
-        """The same of what no record has done. Raises as `keep`."""
+        """Keep effects that no record has made. Raises as `keep`."""
         self._keep_rows()
         self._outgoing.made_by(None)
 
@@ -197,7 +205,7 @@ class RecordUndo:
             journal.encoded.update(rows)
 
     def undo(self, keys: Iterable[bytes]) -> None:
-        """Take back everything since `begin`.
+        """Undo everything since `begin`.
 
         Args:
             keys: Those whose joined rows the handler could reach.
@@ -210,6 +218,6 @@ class RecordUndo:
             joined.decode_again(keys)
 
     def forget(self) -> None:
-        """Everything is committed, or dropped."""
+        """Forget everything: it is committed or dropped."""
         for journal in self._journals:
             journal.forget()

@@ -1,4 +1,4 @@
-"""How long a member may wait for records: until something is to be committed, or falls due."""
+"""How long a member may wait for records: until the next commit, or the next due row."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from streamtable.engine.settings import ProcessorSettings
 def poll_timeout(
     tasks: Collection[BaseTask], settings: ProcessorSettings, committed_at: float, clock: Clock
 ) -> float:
-    """Return the seconds that a poll may take.
+    """Return how many seconds a poll may take.
 
     Args:
         tasks: The tasks at work.

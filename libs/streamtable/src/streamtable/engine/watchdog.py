@@ -1,4 +1,4 @@
-"""Finds a processor that has stalled: one whose main thread does not move, or whose work is never committed.
+"""Detects a processor that has stalled: its main thread does not move, or its work is never committed.
 
 The main thread leaves its traces in a `Heartbeat`. What they mean is decided by pure functions with the time as an
 argument. A thread of its own (`Watchdog`) asks them, because the main thread of a hung processor cannot.
@@ -28,7 +28,7 @@ _LOOK_SECONDS_MAX: Final = 1.0
 
 @dataclass(frozen=True)
 class Activity:
-    """What the main thread has done, as another thread sees it.
+    """The activity of the main thread, as seen by another thread.
 
     Attributes:
         position: Differs from an earlier one if the main thread has moved since: polled, or handled another record.
@@ -43,7 +43,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Wait:
-    """The longest time for which something has not happened that should.
+    """The longest time for which an expected event has not happened.
 
     Attributes:
         seconds: How long.
@@ -68,7 +68,7 @@ def last_move(before: LastMove | None, position: Hashable, now: float) -> LastMo
 
 
 def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None, now: float) -> Wait:
-    """Decide how long the processor has been without progress.
+    """Return how long the processor has been without progress.
 
     Args:
         activity: What the main thread has done.
@@ -92,7 +92,7 @@ def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None,
 
 
 class Heartbeat:
-    """The traces of the main thread. It writes them, other threads only read.
+    """The traces of the main thread, which alone writes them.
 
     Args:
         now: Monotonic time.
@@ -111,7 +111,7 @@ class Heartbeat:
         self._uncommitted: dict[int, float] = {}
 
     def polled(self, now: float, tasks: Mapping[int, BaseTask], recovering: Collection[int]) -> None:
-        """The main thread has polled; it works on these partitions, and those load their tables."""
+        """Note a poll, the partitions with tasks and those that load their tables."""
         passed, self.polled_at = now - self.polled_at, now
         self._polls += 1
         self._tasks = tasks
@@ -124,24 +124,24 @@ class Heartbeat:
                 del self._uncommitted[partition]
 
     def handles(self, records: RecordBatch) -> None:
-        """The main thread hands these records to their task."""
+        """Note that these records are given to their task."""
         self._records = records
         self._in_hand.take(Suspects.of(records))
 
     def commit_due(self, partitions: Iterable[int], now: float) -> None:
-        """A commit of these partitions begins, or their work was undone before it came to one."""
+        """Note that a commit of these partitions begins, or that their work was undone before it."""
         self._records = None
         self._in_hand.release()
         for partition in partitions:
             self._uncommitted.setdefault(partition, now)
 
     def committed(self, partitions: Iterable[int]) -> None:
-        """Kafka has committed the work of these partitions."""
+        """Note that Kafka has committed the work of these partitions."""
         for partition in partitions:
             self._uncommitted.pop(partition, None)
 
     def activity(self) -> Activity:
-        """Return what the main thread has done. Any thread."""
+        """Return the activity of the main thread. Any thread."""
         records = self._records
         tasks = list(self._tasks.values())  # in one go: the main thread adds tasks and takes them away
         handling = f"{records.place}@{records.first_offset}..{records.last_offset}" if records else ""
@@ -150,7 +150,7 @@ class Heartbeat:
 
 
 class StallDetector:
-    """Looks at a heartbeat and remembers what it saw. Any thread.
+    """Observes a heartbeat. May be used by any thread.
 
     Args:
         timeout: Seconds without progress after which a processor counts as stalled.
@@ -179,7 +179,7 @@ class StallDetector:
 
 
 class Watchdog:
-    """Reports a stall of the thread that makes it: in the log, once, with that thread's stack; and may end the process.
+    """Reports a stall of the thread that created it: logs its stack once, and may end the process.
 
     Args:
         group: The name of the group.
@@ -218,7 +218,7 @@ class Watchdog:
         self._thread.join()
 
     def turn(self) -> None:
-        """Look once."""
+        """Check once."""
         wait = self._look()
         if wait is None:
             return

@@ -6,7 +6,7 @@ from itertools import chain, compress, repeat
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from streamtable.handler_services import Rows
+from streamtable.handler_services import JoinedRows
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
 from streamtable.topics import Stream, Table
@@ -18,7 +18,7 @@ LAST = inf
 
 
 class Scope(Protocol):
-    """What steps reach of the task: both `Batch` and `Context` are one."""
+    """What steps reach of the task: both `BatchContext` and `Context` are one."""
 
     def emit_many(
         self,
@@ -33,7 +33,7 @@ class Scope(Protocol):
 
     def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...
 
-    def joined_rows(self, table: Table[Any, Any]) -> Rows: ...
+    def joined_rows(self, table: Table[Any, Any]) -> JoinedRows: ...
 
 
 @dataclass(slots=True)

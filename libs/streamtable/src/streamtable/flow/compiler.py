@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
@@ -47,7 +47,7 @@ def _group_of(
     edges: list[Edge[Any, Any]] = []
     for node in nodes:
         if node.source is not None:
-            program = Program(node, nodes, in_band)
+            program = CompiledSource(node, nodes, in_band)
             if _only_read(node, nodes):
                 assert isinstance(node.source.topic, Table), "only tables are read"
                 edges.append(Join(node.source.topic))
@@ -64,7 +64,7 @@ def _only_read(source: Node, nodes: Sequence[Node]) -> bool:
     return any(node.reads is source for node in nodes) and not any(source in node.parents for node in nodes)
 
 
-class Program:
+class CompiledSource:
     """What happens to the records of one source of a group: all steps between it and the group's outputs and tables.
 
     Args:
@@ -112,7 +112,7 @@ class Program:
             return {"handler": self.on_change}
         return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
 
-    def on_batch(self, batch: Batch[Any, Any, Any]) -> None:
+    def on_batch(self, batch: BatchContext[Any, Any, Any]) -> None:
         """Handle records of the source."""
         times = batch.event_times_ms if self._timed else None
         late_before = batch.late_before_ms if self._windowed else None

@@ -9,7 +9,7 @@ from typing import Any
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.folds import Fold, changes_of, kept_apart
 from streamtable.flow.keys import END_START, START
-from streamtable.flow.windows import Session, Span, TimeWindow
+from streamtable.flow.windows import Session, SessionBounds, TimeWindow
 from streamtable.state import State, StateRows
 from streamtable.topics import Stream
 
@@ -206,7 +206,7 @@ class KeepSessions:
                 del notes[key]
 
 
-def raw_key(key: bytes, span: Span) -> bytes:
+def raw_key(key: bytes, span: SessionBounds) -> bytes:
     """Return the encoded key of the row of a session."""
     return key + END_START.pack(span[1], span[0])
 
@@ -230,10 +230,10 @@ class _Sessions:
     table: StateRows[Any]
     state: State[Any, Any] | None
     since: int
-    spans: list[Span]
-    rows: dict[Span, Any] = field(default_factory=dict)
-    before: dict[Span, Any] = field(default_factory=dict)
-    touched: dict[Span, int] = field(default_factory=dict)
+    spans: list[SessionBounds]
+    rows: dict[SessionBounds, Any] = field(default_factory=dict)
+    before: dict[SessionBounds, Any] = field(default_factory=dict)
+    touched: dict[SessionBounds, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: StateRows[Any], state: State[Any, Any] | None, key: bytes, since: int) -> "_Sessions":
@@ -249,18 +249,20 @@ class _Sessions:
             # Other keys of the same length cannot begin with this one's bytes; longer and shorter ones may lie in between.
             if len(raw) == length:
                 end, begin = END_START.unpack_from(raw, len(key))
-                span = Span(begin, end)
+                span = SessionBounds(begin, end)
                 found.spans.append(span)
                 found._found(span, row)
         found.spans.sort()
         return found
 
-    def _found(self, span: Span, row: Any) -> None:
+    def _found(self, span: SessionBounds, row: Any) -> None:
         """Take note of a row of the table."""
         self.rows[span] = row
         self.before[span] = row if self.state is None else kept_apart(self.state, [row])[0]
 
-    def add(self, near: Sequence[Span], time: int, value: Any, index: int, fold: SessionFold) -> None:
+    def add(
+        self, near: Sequence[SessionBounds], time: int, value: Any, index: int, fold: SessionFold
+    ) -> None:
         """Add a record to the sessions that it is near to, which become one; or begin one with it."""
         row, start, end = None, time, time
         for span in near:
@@ -274,11 +276,10 @@ class _Sessions:
             row = former if row is None else fold.merge(row, former)
             self.touched[span] = index
             start, end = min(start, span[0]), max(end, span[1])
-        whole = Span(start, end)
+        whole = SessionBounds(start, end)
         made = fold.add(row, value)
-        if (
-            made is not None
-        ):  # else the row is deleted: the next record begins a session, in whichever batch it comes
+        # None: the row is deleted, and the next record begins a session, in whichever batch it comes.
+        if made is not None:
             self.rows[whole] = made
             insort(self.spans, whole)
         self.touched[whole] = index

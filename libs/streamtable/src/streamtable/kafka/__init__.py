@@ -1,4 +1,4 @@
-"""The log on Apache Kafka: the only room that imports the Kafka client.
+"""The log on Apache Kafka: the only package that imports the Kafka client.
 
 Nothing is made at import and nothing before a method is called. Clients do not survive a fork: start processes by
 spawn, and make the clients in the process that uses them.
@@ -76,7 +76,7 @@ class Kafka:
         return self.admin()
 
     def admin(self) -> KafkaAdmin:
-        """The cluster with what people may ask of it and do to it."""
+        """The cluster with the operations for administrators."""
         connection_errors = ConnectionErrors()
         # These clients are not polled, so their log lines would pile up; their errors come with the answers.
         quiet = {"log_level": 0, "error_cb": connection_errors.heard}

@@ -1,4 +1,4 @@
-"""Who may do what: the rights of users (Kafka's ACLs), and their passwords."""
+"""ACLs and SCRAM passwords of users."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _RESOURCE = {kind: name for name, kind in _KIND.items()}
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """What a user may do, from any host.
+    """An operation that a user may do, from any host.
 
     Attributes:
         user: The name of the user.
@@ -58,10 +58,10 @@ class Acl:
 
 
 class KafkaAcls(KafkaCluster):
-    """A cluster with the rights of its users. All methods raise `RetryLater` when there is no answer, and `AuthorizationError`."""
+    """The ACLs of a cluster. All methods raise `RetryLater` when there is no answer, and `AuthorizationError`."""
 
     def rights(self, users: Iterable[str]) -> set[Acl]:
-        """What these users were allowed, by name, from any host; rules that deny, or are for a host, are left out."""
+        """Return the allowed operations of these users, by name, from any host. Other rules are left out."""
         requested = set(users)
         listed = self._answer(self._admin.describe_acls(_every(), request_timeout=self._timeout))
         found = {
@@ -72,21 +72,21 @@ class KafkaAcls(KafkaCluster):
         return {right for right in found if right.user in requested}
 
     def grant(self, rights: Iterable[Acl]) -> None:
-        """Allow it; what is allowed already stays so."""
+        """Add these ACLs; existing ones stay as they are."""
         asked = [_binding(each) for each in rights]
         if asked:
             for binding, future in self._admin.create_acls(asked, request_timeout=self._timeout).items():
                 self._change(future, f"granting {binding.name!r}", "ALTER")
 
     def revoke(self, rights: Iterable[Acl]) -> None:
-        """Allow it no longer; no error if it was not allowed."""
+        """Remove these ACLs; missing ones are no error."""
         asked = [_filter(each) for each in rights]
         if asked:
             for each, future in self._admin.delete_acls(asked, request_timeout=self._timeout).items():
                 self._change(future, f"revoking {each.name!r}", "ALTER")
 
     def set_passwords(self, passwords: Mapping[str, bytes]) -> None:
-        """Set the SCRAM-SHA-512 passwords of these users, new or replaced. Open connections stay open.
+        """Set the SCRAM-SHA-512 passwords of these users. Open connections stay open.
 
         Raises:
             ConfigurationError: The broker refuses one.

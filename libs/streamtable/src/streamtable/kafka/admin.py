@@ -1,4 +1,4 @@
-"""What only people ask of a cluster and do to it, by the command line: groups, brokers, offsets by time, a reset."""
+"""Operations for administrators, by the command line: groups, brokers, offsets by time, resets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from streamtable.types import Committed, TopicPartition, Watermarks
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker says that it is reached."""
+    """The advertised address of a broker."""
 
     number: int
     host: str
@@ -33,7 +33,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A live member of a group, and what it reads."""
+    """A live member of a group and its assigned partitions."""
 
     member_id: str
     client_id: str
@@ -44,7 +44,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as its coordinator describes it; of one that was only listed, `members` is empty.
+    """A group as its coordinator describes it; of a group that was only listed, `members` is empty.
 
     Attributes:
         state: Stable, rebalancing, empty, dead and so on.
@@ -61,21 +61,21 @@ class GroupDescription:
 
 
 class KafkaAdmin(KafkaAcls):
-    """A cluster with what a person may do to it. All methods raise `RetryLater` when there is no answer."""
+    """A cluster with its administrative operations. All methods raise `RetryLater` when there is no answer."""
 
     def brokers(self) -> list[BrokerAddress]:
-        """All brokers; answers at once or not at all, so it also tells whether there is anybody."""
+        """Return all brokers, at once or not at all, which also shows whether the cluster answers."""
         return [
             BrokerAddress(each.id, each.host, each.port)
             for each in sorted(self._metadata().brokers.values(), key=lambda each: each.id)
         ]
 
     def topic_partitions(self) -> dict[str, int]:
-        """How many partitions each topic has, internal ones included."""
+        """Return the number of partitions of each topic, internal ones included."""
         return {name: len(topic.partitions) for name, topic in sorted(self._metadata().topics.items())}
 
     def watermarks_known(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """As `watermarks`, but partitions without a leader are left out."""
+        """Return what `watermarks` does, without the partitions that have no leader."""
         asked = list(places)
         lows = self._offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
         highs = self._offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
@@ -88,20 +88,20 @@ class KafkaAdmin(KafkaAcls):
     def offsets_at(
         self, places: Iterable[TopicPartition], milliseconds: int
     ) -> dict[TopicPartition, int | None]:
-        """The first offset of each with a timestamp not before this one; None if there is none yet."""
+        """Return the first offset of each partition with a timestamp not before this one; None if there is none yet."""
         spec = OffsetSpec.for_timestamp(milliseconds)
         found = self._all_offsets(places, spec, IsolationLevel.READ_UNCOMMITTED)
         return {place: offset if offset >= 0 else None for place, offset in found.items()}
 
     def newest_timestamp(self, topic: str) -> int | None:
-        """The largest timestamp in a topic, in milliseconds since 1970; None if there is none or it may not be asked."""
+        """Return the largest timestamp of a topic in milliseconds since 1970; None if it is not known."""
         places = [TopicPartition(topic, number) for number in range(self.topic_partitions().get(topic, 0))]
         newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's
         answers = self._answers(places, newest, IsolationLevel.READ_UNCOMMITTED)
         return max((each.timestamp for each in answers.values() if each.timestamp >= 0), default=None)
 
     def groups(self) -> list[GroupDescription]:
-        """All groups, without their members."""
+        """Return all groups, without their members."""
         listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
         for (
             error
@@ -118,7 +118,7 @@ class KafkaAdmin(KafkaAcls):
         )
 
     def describe_groups(self, names: Iterable[str]) -> dict[str, GroupDescription]:
-        """Those among `names` that exist, with their members."""
+        """Return those of these groups that exist, with their members."""
         requested = sorted(set(names))
         if not requested:
             return {}
@@ -160,7 +160,7 @@ class KafkaAdmin(KafkaAcls):
             )
 
     def membership_of_nobody(self, group: str) -> GroupMembership:
-        """A membership under which a tool may commit offsets of a group in a transaction.
+        """Return a membership with which a tool may commit offsets of a group in a transaction.
 
         The broker takes such offsets from anyone, so the caller must look whether the group has members.
         """
@@ -187,12 +187,12 @@ class KafkaAdmin(KafkaAcls):
                 raise self._unanswered(error, "DELETE", group=group) from exception
 
     def delete_topic(self, name: str) -> None:
-        """Delete it; no error if there is none."""
+        """Delete a topic; no error if there is none."""
         (future,) = self._admin.delete_topics([name], request_timeout=self._timeout).values()
         self._existing(future, "DELETE", name)
 
     def own_settings(self, topic: str) -> dict[str, str]:
-        """What was set for this topic, as distinct from defaults: what it takes to make it again."""
+        """Return the settings of this topic that are not defaults, with which it can be created again."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
         return {
@@ -202,7 +202,7 @@ class KafkaAdmin(KafkaAcls):
         }
 
     def broker_settings(self, number: int) -> dict[str, str]:
-        """All settings of a broker that are not secret."""
+        """Return all settings of a broker that are not secret."""
         resource = ConfigResource(ResourceType.BROKER, str(number))
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
         answer = self._answer(future, "DESCRIBE_CONFIGS")

@@ -1,4 +1,4 @@
-"""What the client says besides its answers: log lines and connection errors, at a bounded rate."""
+"""The log lines and connection errors of the client, at a limited rate."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ EVERY_S = 10.0
 
 
 class ClientLog:
-    """Receives the log lines and errors of one client; the same kind of line at most every ten seconds.
+    """Receives the log lines and errors of one client; logs the same kind of line at most every ten seconds.
 
     Args:
         client: Kind and name of the client.
@@ -41,7 +41,7 @@ class ClientLog:
         self._suppressed: dict[str, int] = {}
 
     def log(self, level: int, _format: str, facility: str, _client: str, text: str, *_: object) -> None:
-        """Called by the client as if this were a `logging.Logger`."""
+        """Log a line; the client calls this as if it were a `logging.Logger`."""
         if facility == "CONFWARN":  # options are shared by producers and consumers; each ignores the other's
             level = logging.DEBUG
         elif facility == "TXNERR":
@@ -51,12 +51,12 @@ class ClientLog:
         self.event(level, "kafka client", facility, text)
 
     def error(self, error: KafkaError) -> None:
-        """The client's error callback, also used for error items among records."""
+        """Log an error of the client, or an error item among records."""
         level = logging.ERROR if error.fatal() else logging.WARNING
         self.event(level, "kafka error", error.name(), lambda: self.caller.explain(error))
 
     def event(self, level: int, event: str, kind: str, text: str | Callable[[], str]) -> None:
-        """`text` may have to be found out, which is done only if it is logged."""
+        """Log an event. A callable `text` is only called if the line is logged."""
         now = self._clock()
         if now - self._last.get(kind, -EVERY_S) < EVERY_S:
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1

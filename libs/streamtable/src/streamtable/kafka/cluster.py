@@ -1,4 +1,4 @@
-"""Questions about topics, and the few changes that the command line makes to them."""
+"""Queries about topics, and the few changes that the command line makes to them."""
 
 import struct
 import threading
@@ -45,7 +45,7 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def hash_of(group: str) -> int:
-    """The hash by which Kafka finds the partition of the offsets topic: Java's of a text, without its sign."""
+    """Return the hash that finds the partition of the offsets topic: that of a Java string, without its sign."""
     value = 0
     for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
         value = (31 * value + unit) & 0xFFFFFFFF
@@ -102,7 +102,7 @@ class KafkaCluster:
         }
 
     def describe(self, names: Iterable[str]) -> Mapping[str, TopicDescription]:
-        """The topics among `names` that exist, with all their settings. Raises `RetryLater`."""
+        """Return those of these topics that exist, with all their settings. Raises `RetryLater`."""
         requested = sorted(set(names))
         if not requested:
             return {}
@@ -245,7 +245,7 @@ class KafkaCluster:
         return self._outsiders[group]
 
     def _pending(self, group: str, asked: list[Partition]) -> bool:
-        """Whether the coordinator does answer when it need not wait for transactions.
+        """Whether the coordinator answers when it need not wait for transactions.
 
         The client asks again and again while a transaction is pending, and tells of a time-out only.
         """
@@ -260,7 +260,7 @@ class KafkaCluster:
         return all(each.error is None for each in answers)
 
     def _listen(self, group: str) -> None:
-        """Take what the consumer has to tell: it reads nothing, but errors must not pile up.
+        """Poll the consumer, which reads nothing, so that its errors do not pile up.
 
         That it may not ask about the group it tells once, and to the questions themselves it does not answer then.
         """
@@ -269,7 +269,7 @@ class KafkaCluster:
                 self._refused[group] = error
 
     def create_topics(self, topics: Iterable[TopicDescription]) -> None:
-        """Create them; one that has appeared meanwhile is left as it is. Raises `RetryLater`, `ConfigurationError`."""
+        """Create topics; existing ones are left as they are. Raises `RetryLater`, `ConfigurationError`."""
         new = [
             NewTopic(topic.name, topic.partitions, topic.replication, config=dict(topic.config))
             for topic in topics
@@ -279,7 +279,7 @@ class KafkaCluster:
                 self._change(future, f"creating topic {name!r}", "CREATE", name)
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
-        """Set these settings of a topic, leaving the others. Raises `RetryLater`, `ConfigurationError`."""
+        """Set these settings of a topic and leave the others. Raises `RetryLater`, `ConfigurationError`."""
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
@@ -291,14 +291,14 @@ class KafkaCluster:
             self._change(future, f"altering topic {name!r}", "ALTER_CONFIGS", name)
 
     def close(self) -> None:
-        """Disconnect. The admin client goes when it is dropped."""
+        """Disconnect. The admin client is freed with the object."""
         with self._asking:
             for consumer in (*self._outsiders.values(), *self._uncommitted.values()):
                 consumer.close()
             self._outsiders, self._uncommitted = {}, {}
 
     def _result(self, future: Future[T]) -> T:
-        """What the client answers; it answers in time, unless the process stood still meanwhile."""
+        """Return the client's answer, which comes in time unless the process was stopped meanwhile."""
         try:
             return future.result(self._timeout + 1)
         except TimeoutError as error:
@@ -331,13 +331,13 @@ class KafkaCluster:
     def _unanswered(
         self, error: KafkaError, operation: str = "DESCRIBE", topic: str = "", group: str = ""
     ) -> StreamtableError:
-        """`AuthorizationError` where the broker has refused, else `RetryLater`."""
+        """Return `AuthorizationError` where the broker has refused, else `RetryLater`."""
         if error.code() in FORBIDDEN:
             return replace(self._caller, group=group).lacks(error, operation, topic)
         return self._silent(error)
 
     def _silent(self, error: KafkaError) -> RetryLater:
-        """There is no answer: because no broker is reachable, or because it refuses the connection."""
+        """Return the error for no answer: no broker is reachable, or it refuses the connection."""
         with suppress(KafkaException):
             self._admin.poll(0)  # delivers its connection errors, which are not read before
         refusal = self._connection_errors.taken()

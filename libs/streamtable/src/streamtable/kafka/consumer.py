@@ -42,7 +42,7 @@ QUIET_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GroupMembership:
-    """The client's serialised group metadata, and the member id, which is empty while the group has not been joined.
+    """The client's serialized group metadata, and the member id, empty until the group has been joined.
 
     The client makes up its id before it joins and puts it into the metadata with generation -1, which the broker
     accepts from anyone; so the generation decides.
@@ -164,12 +164,12 @@ class KafkaGroupConsumer:
         self._passed.pop(place, None)
 
     def _pass_end(self, place: TopicPartition, end: int) -> None:
-        """Nothing is left to read below this offset: the position passes markers and aborted records."""
+        """Note that nothing is left to read below this offset: the position passes markers and aborted records."""
         if place in self._next and end >= self._next[place]:
             self._next[place] = self._passed[place] = end
 
     def _following(self, batch: RecordBatch, ends: dict[TopicPartition, int]) -> RecordBatch:
-        """Return the records that go on from the position, and note how far they read.
+        """Return the records that continue from the position, and note how far they read.
 
         The client looks up the start of an assigned partition. If the answer comes after a seek, it asks once more
         half a second later, and goes to the beginning of the partition, wherever it was reading. Records from there on
@@ -190,7 +190,7 @@ class KafkaGroupConsumer:
         return read
 
     def _mend_quiet(self) -> None:
-        """Seek again where nothing has come for a while.
+        """Seek again on partitions from which nothing has come for a while.
 
         Mostly there is nothing. But a partition whose leader changed, or froze, at the wrong moment stays for minutes
         in a state of the client's in which nothing is fetched: it waits for the answer to a look-up.
@@ -203,7 +203,7 @@ class KafkaGroupConsumer:
             self._heard.clear()
 
     def _wake(self, places: Iterable[TopicPartition]) -> None:
-        """Make the client's fetcher look at partitions that may be read again; by itself it does after up to a second.
+        """Make the client's fetcher look at resumed partitions, which it does only after up to a second by itself.
 
         A seek to where reading goes on does it, except for offset 0, which changes nothing for the client. Then a
         question to the leader does it: any will do.
@@ -326,7 +326,7 @@ class KafkaGroupConsumer:
         self._log.error(error)
 
     def _rejoined(self, timeout: float) -> bool:
-        """Make a new client for a static member whose former session has not ended, once in a while."""
+        """Return a new client for a static member whose former session has not ended, from time to time."""
         assert self._rejoin_at is not None
         wait = self._rejoin_at - time.monotonic()
         if wait > timeout:

@@ -1,4 +1,4 @@
-"""From the client's error codes to the library's errors."""
+"""Translates the client's error codes into the library's errors."""
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -56,7 +56,7 @@ def refused(error: KafkaError, topic: str | None) -> SerializationError:
 
 
 def sendable(headers: Headers, topic: str) -> list[tuple[str, str | bytes | None]]:
-    """Headers for the client, which ends the process with a segmentation fault on a name that UTF-8 cannot hold."""
+    """Return headers for the client, which crashes on a name that is not valid UTF-8."""
     try:
         for name, _ in headers:
             name.encode()
@@ -68,7 +68,7 @@ def sendable(headers: Headers, topic: str) -> list[tuple[str, str | bytes | None
 
 
 def cause(exception: KafkaException) -> KafkaError:
-    """The client's error inside of its exception."""
+    """Return the client's error inside of its exception."""
     error: KafkaError = exception.args[0]
     return error
 
@@ -85,21 +85,21 @@ FORBIDDEN = _codes(
 
 
 def forbidden(error: KafkaError) -> KafkaError | None:
-    """The broker's refusal in an error, if it is one: a client that failed for good names it in its text only."""
+    """Return the broker's refusal in an error, if there is one: a failed client names it in its text only."""
     if error.code() in FORBIDDEN:
         return error
     return forbidden_in(error.str()) if error.code() in DEAD else None
 
 
 def forbidden_in(text: str) -> KafkaError | None:
-    """The same of what the client says."""
+    """Return the broker's refusal in a text of the client."""
     found = (code for code in sorted(FORBIDDEN) if KafkaError(code).str() in text)
     code = next(found, None)
     return None if code is None else KafkaError(code, text)
 
 
 def fatal(error: KafkaError, doing: str) -> Fatal:
-    """What to raise for an error after which the client cannot go on."""
+    """Return the error to raise when the client cannot go on."""
     if error.code() in FENCED:
         return Fenced(
             f"{doing} was refused: another process uses the same transactional id; give each process an instance id "
@@ -113,7 +113,7 @@ def migrated(error: KafkaError, doing: str) -> Migrated:
 
 
 def unreadable(error: KafkaError, topic: str, partition: int, offset: int | None) -> StreamtableError:
-    """What to raise for an error that a consumer delivered in place of a record and that does not pass."""
+    """Return the error to raise for a permanent error that a consumer delivered in place of a record."""
     if error.code() in LOST:
         text = (
             "the records at the reading position are gone or damaged, or larger when unpacked than the Kafka option "

@@ -1,4 +1,4 @@
-"""Taking records out of a consumer: without waiting for a full batch, and split by partition at little cost."""
+"""Takes records out of a consumer: without waiting for a full batch, and split by partition at little cost."""
 
 from collections.abc import Callable
 from itertools import groupby
@@ -10,7 +10,7 @@ from streamtable.types import RecordBatch
 
 
 def fetch(consumer: Consumer, max_records: int, timeout: float) -> list[Message]:
-    """What is queued now; if that is nothing, what has arrived when the first record has.
+    """Return the queued records; if there are none, those that have arrived with the next one.
 
     A single `consume(n, timeout)` would wait for all n or the whole timeout.
     """
@@ -26,7 +26,7 @@ def fetch(consumer: Consumer, max_records: int, timeout: float) -> list[Message]
 
 
 def split(messages: list[Message], on_error: Callable[[Message], None]) -> list[RecordBatch]:
-    """One batch for each partition, in the order of their first records; error items go to `on_error`.
+    """Return one batch for each partition, in the order of their first records; error items go to `on_error`.
 
     Records come in long runs of one partition, so three C-level passes find the runs (65 ns a record).
     """

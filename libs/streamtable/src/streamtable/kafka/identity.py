@@ -1,4 +1,4 @@
-"""As whom a client comes: what it lacks when the broker refuses it, and why it does not get in."""
+"""The identity of a client: which ACL it lacks when the broker refuses it, and why it cannot connect."""
 
 import socket
 import ssl
@@ -28,7 +28,7 @@ _WHY = {  # by OpenSSL's codes
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """As whom a client comes, for the errors that name it.
+    """The user and the servers of a client, for the errors that name them.
 
     Args:
         servers: The bootstrap servers, `host:port` separated by commas.
@@ -46,7 +46,7 @@ class ClientIdentity:
     transactional_id: str = ""
 
     def lacks(self, error: KafkaError, operation: str, topic: str = "") -> AuthorizationError:
-        """The error for a refusal (`FORBIDDEN`).
+        """Return the error for a refusal (`FORBIDDEN`), with the ACL that is missing.
 
         Args:
             error: The broker's.
@@ -69,7 +69,7 @@ class ClientIdentity:
         )
 
     def explain(self, error: KafkaError) -> str:
-        """The error, with what to do about it where that can be said."""
+        """Return the error, with what to do about it where that is known."""
         text = describe(error)
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - a code
             who = f"user {self.user!r}" if self.user else "this process, which names no user,"
@@ -82,7 +82,7 @@ class ClientIdentity:
         return text
 
     def _distrust(self) -> str:
-        """Why the first server that answers is not trusted; the client itself does not tell one cause from another."""
+        """Return why the first server that answers is not trusted; the client itself does not tell the causes apart."""
         for server in self.servers.split(",") if self.authorities is not None else ():
             host, _, port = server.strip().rpartition(":")
             if found := distrust(host.strip("[]"), int(port), self.authorities or ""):
@@ -91,7 +91,7 @@ class ClientIdentity:
 
 
 def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_SECONDS) -> str:
-    """Why a server's TLS certificate is not accepted, and what to do; empty if it is, or if it does not answer.
+    """Return why a server's TLS certificate is not trusted and what to do; empty if it is, or if it does not answer.
 
     Args:
         host: The host of the server, for which its certificate must be valid.
@@ -120,13 +120,13 @@ def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_
 
 
 class ConnectionErrors:
-    """The errors of a client that is not polled, since they were last taken: why it gets no connection."""
+    """Collects the connection errors of a client that is not polled."""
 
     def __init__(self) -> None:
         self._said: deque[KafkaError] = deque(maxlen=10)
 
     def heard(self, error: KafkaError) -> None:
-        """The client's error callback."""
+        """Take an error; the client's error callback."""
         self._said.append(error)
 
     def taken(self) -> KafkaError | None:

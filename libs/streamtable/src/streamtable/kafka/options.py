@@ -1,4 +1,4 @@
-"""Settings of the Kafka clients: what each kind of client needs."""
+"""The options of the Kafka clients, by kind of client."""
 
 import math
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def consumer(group: str) -> dict[str, object]:
 
 
 def outsider(group: str) -> dict[str, object]:
-    """Return the options of a consumer that asks for the committed offsets of a group, and reads nothing.
+    """Return the options of a consumer that queries the committed offsets of a group and reads nothing.
 
     A coordinator that stands still, or whose machine has lost its power, keeps its connections and answers nothing.
     The client looks for the new coordinator when a request has timed out, which is a minute by default, and partitions
@@ -68,7 +68,7 @@ def outsider(group: str) -> dict[str, object]:
 
 
 def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
-    """Return the options of a producer that gives a record up after `delivery_timeout` seconds.
+    """Return the options of a producer that fails a record after `delivery_timeout` seconds.
 
     Raises:
         ConfigurationError: The timeout is not within its bounds.

@@ -1,4 +1,4 @@
-"""Sending single records, each with an answer of its own."""
+"""Sends single records, each with its own acknowledgement."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ _WHY: dict[int, str] = {  # where the client's own words say too little
 
 
 class KafkaProducer:
-    """`ports.Producer` on librdkafka, with one thread that serves the answers.
+    """`ports.Producer` on librdkafka, with one thread that serves delivery reports.
 
     Args:
         producer: The client.

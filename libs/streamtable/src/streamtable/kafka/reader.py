@@ -1,4 +1,4 @@
-"""Reading changelogs outside of any group."""
+"""Reads changelogs outside of any consumer group."""
 
 from collections.abc import Iterable, Mapping
 

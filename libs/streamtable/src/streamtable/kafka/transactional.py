@@ -1,4 +1,4 @@
-"""The engine's producer: transactions, and what each error means for the commit."""
+"""The engine's transactional producer, and the meaning of each error for the commit."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ OVERDUE_S = 1.0  # a call that is asked for longer than its timeout has been for
 
 
 class _Aside:
-    """A call in a thread of its own, so that it can be given up."""
+    """A call in a thread of its own, which can be abandoned."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
@@ -53,7 +53,7 @@ class _Aside:
         self._thread.start()
 
     def ended(self, timeout: float) -> bool:
-        """Wait. Raises what the call has raised."""
+        """Wait for the call. Raises what it has raised."""
         self._thread.join(timeout)
         if self._failure is not None:
             raise self._failure
@@ -224,7 +224,7 @@ class KafkaTransactionalProducer:
         del self._producer
 
     def _ask(self, request: Callable[[float], None], timeout: float, doing: str) -> None:
-        """Do a step of a transaction; the client resumes a retriable one where it stood."""
+        """Do a step of a transaction; the client resumes a retriable step where it stood."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -246,7 +246,7 @@ class KafkaTransactionalProducer:
                 return
 
     def _serve(self, call: Callable[[float], int], timeout: float) -> int:
-        """Let delivery reports in. The client raises its fatal error here, once, whichever call caused it.
+        """Serve delivery reports. The client raises its fatal error here, once, whichever call caused it.
 
         A report that it hands over with that error already raised trips over it: then Python raises `SystemError`,
         from it, or from nothing if one report more has wiped it out.
@@ -264,7 +264,7 @@ class KafkaTransactionalProducer:
             raise self._dead(cause(fatal_error), "producing") from fatal_error
 
     def _lost_error(self) -> KafkaException | None:
-        """The fatal error, from a call that every client in such a state refuses at once, with its reason."""
+        """Return the fatal error from a call that a failed client refuses at once, with its reason."""
         try:
             self._producer.begin_transaction()
         except KafkaException as exception:
@@ -277,7 +277,7 @@ class KafkaTransactionalProducer:
         return fatal(error, doing)
 
     def _dead(self, error: KafkaError, doing: str, topic: str | None = None) -> StreamtableError:
-        """What the end of this client means: only where a person must look, the end of the process."""
+        """Return the error for the end of this client; it ends the process only where a person must act."""
         age = time.monotonic() - self._begun_at
         if error.code() in FENCED and age >= self._transaction_seconds:
             # Most likely it was the broker that gave the transaction up, after an outage or while this process stood
@@ -290,7 +290,7 @@ class KafkaTransactionalProducer:
         return OutcomeUnknown(f"{doing} failed for good, which takes a new producer ({describe(error)})")
 
     def _failure(self, error: KafkaError, topic: str | None) -> StreamtableError:
-        """What a record's failure, or an error that demands an abort, means to the engine."""
+        """Return the error for a failed record, or for an error that requires an abort."""
         if error.code() in MIGRATED:
             return migrated(error, "the transaction")
         self._damaged = self._transactional

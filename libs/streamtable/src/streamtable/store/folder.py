@@ -1,4 +1,4 @@
-"""A store's folder on disk: which process owns it, and whose rows are in it. Knows nothing of the engine inside."""
+"""The folder of a store on disk: which process owns it, and which table and partition it holds."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 class Folder:
-    """One partition's folder, locked for as long as this object is not released.
+    """The folder of one partition, locked until it is released.
 
     The lock is the kernel's, on the file `owner`: it ends with the process, however that ends. The file's text (pid
     and host) is for people only. RocksDB has a lock of its own, but cannot tell who holds it.
@@ -68,11 +68,11 @@ class Folder:
 
     @property
     def release_requested(self) -> bool:
-        """Another process has failed to claim the folder since this one did."""
+        """Whether another process has failed to claim the folder since this one did."""
         return self._release_requested.exists()
 
     def identify(self, table: str, partition: int) -> bool:
-        """Check that the rows are of this table and partition, or note it in a new folder.
+        """Check that the rows are of this table and partition, or record it in a new folder.
 
         Returns:
             Whether there are rows already.
@@ -100,7 +100,7 @@ class Folder:
         return True
 
     def clear(self) -> None:
-        """Delete everything in the folder but the lock's file.
+        """Delete everything in the folder but the lock file.
 
         What says whose rows these are goes first: a half-cleared folder is refused by `identify`, never read.
         """
@@ -112,7 +112,7 @@ class Folder:
             raise broken(self.path, error) from error
 
     def release(self, *, remove: bool = False) -> None:
-        """Give up the lock; with `remove`, take the empty folder away too."""
+        """Release the lock; with `remove`, remove the empty folder too."""
         if remove:
             with suppress(OSError):  # something else lies in it: then it stays
                 self._release_requested.unlink(missing_ok=True)

@@ -170,7 +170,7 @@ class RocksStores:
 
 
 class RocksStore:
-    """See `ports.Store`. A scan that is open when the store closes ends with `RetryLater`, as all later calls do."""
+    """See `ports.Store`. A scan that is open when the store closes raises `RetryLater`, as do all later calls."""
 
     def __init__(self, stores: RocksStores, folder: Folder, table: str, partition: int) -> None:
         self.table = table
@@ -247,7 +247,7 @@ class RocksStore:
         return self._folder.release_requested
 
     def memtable_bytes(self, *, active: bool = False) -> int:
-        """In memory tables: all, or only in the one that is being filled. 0 once closed."""
+        """The bytes in memory tables: in all, or only in the active one. 0 once closed."""
         name = "rocksdb.cur-size-active-mem-table" if active else "rocksdb.cur-size-all-mem-tables"
         try:
             return self._rows.property_int_value(name) or 0
@@ -255,7 +255,7 @@ class RocksStore:
             return 0
 
     def relieve(self, *, wait: bool) -> None:
-        """Write the memory table to disk, or begin to, from whatever thread; nothing if the store is closed."""
+        """Flush the memory table, or begin to. Any thread; does nothing if the store is closed."""
         try:
             with self._named_errors():
                 self._rows.flush(wait)
@@ -302,7 +302,7 @@ class RocksStore:
             raise self._named(error) from error
 
     def _named(self, error: Exception) -> StreamtableError:
-        """What an error of rocksdict asks of the caller; its text is all there is to tell by."""
+        """Return the library's error for an error of rocksdict, which has only a text."""
         text = str(error)
         if isinstance(error, DbClosedError) or (isinstance(error, RuntimeError) and "borrowed" in text):
             return self._closed_error()
@@ -324,7 +324,7 @@ class RocksStore:
 
 
 class _Scan:
-    """An iterator of RocksDB's, read in chunks, so that `close` can take it away between two of them.
+    """An iterator of RocksDB, read in chunks, so that `close` can end it between two of them.
 
     While it lives the database cannot be closed.
     """
@@ -347,7 +347,7 @@ class _Scan:
             rows.seek(first)
 
     def chunk(self) -> list[tuple[bytes, bytes]]:
-        """The next rows; [] at the end."""
+        """Return the next rows; [] at the end."""
         with self._lock:
             rows = self._rows
             if rows is None:

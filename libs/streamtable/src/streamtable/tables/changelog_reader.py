@@ -55,12 +55,12 @@ class ChangelogReader:
 
     @property
     def idle(self) -> bool:
-        """There is nothing to read and nothing to unassign."""
+        """Whether there is nothing to read and nothing to unassign."""
         with self._lock:
             return not self._replicas and not self._to_unassign & self._assigned
 
     def step(self, timeout: float) -> int:
-        """Read and apply what there is; wait at most `timeout` seconds. Return how many records were applied."""
+        """Read and apply available records; wait at most `timeout` seconds. Returns how many records were applied."""
         self._change_assignment()
         try:
             batches = self._reader.poll(_POLL_RECORDS, timeout)

@@ -19,14 +19,14 @@ log = structlog.get_logger()
 
 
 class Missing:
-    """Nothing came for a key."""
+    """The type of `MISSING`: nothing was written for a key."""
 
 
 MISSING = Missing()
 
 
 class JoinedTable(RowCache[J]):
-    """Rows of one partition by encoded key: what came since the last commit, over a store. One thread.
+    """The rows of one partition by encoded key: uncommitted changes over a store. One thread.
 
     Args:
         name: The name of the table.
@@ -60,7 +60,7 @@ class JoinedTable(RowCache[J]):
         self._new_bytes = 0  # encoded
 
     def get(self, key: bytes) -> J | None:
-        """The row; None if there is none. Raises `DeserializationError` if it cannot be decoded."""
+        """Return the row; None if there is none. Raises `DeserializationError` if it cannot be decoded."""
         try:
             return self._rows[key]
         except KeyError:
@@ -69,7 +69,7 @@ class JoinedTable(RowCache[J]):
             return self._load(key)
 
     def apply(self, records: RecordBatch) -> None:
-        """Take in records of the table's topic; of those with the same key the last one counts."""
+        """Apply records of the table's topic; of those with the same key the last one counts."""
         new = dict(zip(records.keys, records.values, strict=True))
         if None in new:
             del new[None]
@@ -86,7 +86,7 @@ class JoinedTable(RowCache[J]):
             self.time_ms = max(self.time_ms, *map(records.timestamp, range(len(records))))
 
     def put(self, key: bytes, data: bytes | None, row: J | None, timestamp_ms: int) -> None:
-        """Take in one record that is decoded already."""
+        """Apply one record that is decoded already."""
         self._new[key] = data
         self._new_bytes += len(key) + len(data or b"")
         if key not in self._rows:
@@ -100,7 +100,7 @@ class JoinedTable(RowCache[J]):
             self._rows.pop(key, None)
 
     def take_back(self, key: bytes, before: bytes | Missing | None) -> None:
-        """Undo a `put`. `before` is what `uncommitted` returned for the key then."""
+        """Undo a `put`. `before` is the value that `uncommitted` returned for the key then."""
         if isinstance(before, Missing):
             self._new.pop(key, None)
         else:
@@ -108,7 +108,7 @@ class JoinedTable(RowCache[J]):
         self._rows.pop(key, None)
 
     def uncommitted(self, key: bytes) -> "bytes | Missing | None":
-        """What came for the key since the last commit; `MISSING` if nothing did."""
+        """Return the value written for the key since the last commit; `MISSING` if there was none."""
         return self._new.get(key, MISSING)
 
     @property
@@ -117,17 +117,17 @@ class JoinedTable(RowCache[J]):
         return self._new_bytes
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """What came since the last commit, in the order of the keys."""
+        """Return the changes since the last commit, in the order of the keys."""
         return sorted(self._new.items())
 
     def committed(self) -> None:
-        """The changes are in the store now. Drops the oldest decoded rows that memory has no room for."""
+        """Forget the changes, which are in the store now, and drop the oldest decoded rows that exceed the memory limit."""
         self._new, self._new_bytes = {}, 0
         self._committed_ms = self.time_ms
         self._make_room()
 
     def forget(self) -> None:
-        """Drop what came since the last commit, and all decoded rows: a handler may have changed values in place."""
+        """Drop the changes since the last commit, and all decoded rows: a handler may have changed values in place."""
         self._new, self._new_bytes = {}, 0
         self._rows = {}
         self.time_ms = self._committed_ms

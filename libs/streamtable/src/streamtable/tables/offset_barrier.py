@@ -1,4 +1,4 @@
-"""Lets callers wait until a place has come to an offset."""
+"""Lets callers wait until a partition has reached an offset."""
 
 import threading
 from collections.abc import Hashable, Iterator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class OffsetBarrier(Generic[P, T]):
-    """Wakes each caller when a place has come as far as that caller needs. Any thread.
+    """Wakes each caller when a partition has reached the offset that it waits for. Any thread.
 
     The futures are `concurrent.futures.Future`: a thread waits with `result`, a coroutine with `asyncio.wrap_future`.
     """
@@ -23,7 +23,7 @@ class OffsetBarrier(Generic[P, T]):
 
     @contextmanager
     def waiting(self, place: P, offset: int) -> Iterator[Future[T]]:
-        """Give a future that is done when the place has come to `offset`. Raises what the barrier has ended with."""
+        """Return a future that is done when the partition has reached `offset`. Raises the error that ended the barrier."""
         future: Future[T] = Future()
         with self._lock:
             if self._ended is not None:
@@ -39,7 +39,7 @@ class OffsetBarrier(Generic[P, T]):
                         del self._waiting[place]
 
     def arrived(self, place: P, offset: int, answer: T) -> None:
-        """Wake the callers that wait for the place to come to `offset`, with this answer."""
+        """Wake the callers that wait for the partition to reach `offset`, with this answer."""
         if place not in self._waiting:
             return  # the usual case, and it costs no lock
         with self._lock:
@@ -52,7 +52,7 @@ class OffsetBarrier(Generic[P, T]):
                 future.set_result(answer)
 
     def places(self) -> list[P]:
-        """Return the places that callers wait for."""
+        """Return the partitions that callers wait for."""
         with self._lock:
             return [place for place, waiting in self._waiting.items() if waiting]
 

@@ -1,4 +1,4 @@
-"""A partition of a state table at work: a working table whose rows, committed or not, can be read in the order of keys."""
+"""A partition of a state table at work: a working table whose rows, committed or not, can be scanned in key order."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _INSERTED_MAX = 32  # keys; more are sorted together
 
 
 class OrderedTable(WorkingTable[V]):
-    """Rows of one partition by encoded key, with scans over what is committed and what is not. One thread.
+    """The rows of one partition by encoded key, with scans over committed and uncommitted rows. One thread.
 
     Args:
         store: The committed rows. The table never writes to it.
@@ -24,7 +24,7 @@ class OrderedTable(WorkingTable[V]):
 
     Attributes:
         fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: nobody.
-        notes: What a step remembers of the rows, by keys of its own. It is emptied when rows become what they were before.
+        notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
     """
 
     def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
@@ -69,7 +69,7 @@ class OrderedTable(WorkingTable[V]):
         return self._rows[key]
 
     def peek(self, keys: Iterable[bytes]) -> list[V | None]:
-        """Return rows as they are now, without keeping those in memory that are not there."""
+        """Return rows as they are now, without loading the missing ones into the cache."""
         return [
             self._rows[key] if key in self._rows else self._peek(key, self.store.get(key)) for key in keys
         ]
@@ -117,7 +117,7 @@ class OrderedTable(WorkingTable[V]):
     def _merged(
         self, stored: list[tuple[bytes, bytes]], start: bytes | None, end: bytes | None
     ) -> list[tuple[bytes, bytes | None]]:
-        """What the store has, and the keys that have changed in the same range."""
+        """Yield the rows of the store, merged with the changed keys in the same range."""
         changed = self._changed_between(start, end)
         if not changed:
             return stored  # type: ignore[return-value] # a row is never None here
@@ -141,7 +141,7 @@ class OrderedTable(WorkingTable[V]):
         return keys[first:after]
 
     def _row_of(self, key: bytes, data: bytes | None) -> V | None:
-        """The row as it is now. What is in memory counts: a handler may have changed it in place."""
+        """Return the row as it is now. A cached one wins: a handler may have changed it in place."""
         if key in self._rows:
             return self._rows[key]
         return self.get(key) if data is None else self._decoded(key, data)

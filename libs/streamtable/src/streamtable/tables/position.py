@@ -1,4 +1,4 @@
-"""Where a partition stands, in the two places that remember it.
+"""The position of a partition, in the two places that record it: offset metadata and the local store.
 
 - With every committed input offset goes, as its *metadata*, the changelog offset that the same commit reached. Kafka
   keeps both in one record, so "inputs applied" and "table position" are known together, atomically, to everybody:
@@ -52,7 +52,7 @@ class TablePosition:
 
     @staticmethod
     def decode(metadata: str) -> "TablePosition | None":
-        """None for metadata that is not ours: the offset was set by another tool."""
+        """Return the position, or None for metadata that is not ours: the offset was set by another tool."""
         try:
             match orjson.loads(metadata):
                 case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
@@ -65,7 +65,7 @@ class TablePosition:
 
 
 def _positions(found: object) -> dict[str, int] | None:
-    """Changelog offsets by name, if that is what it is."""
+    """Return changelog offsets by name, if the document holds them."""
     if isinstance(found, dict) and all(type(offset) is int and offset >= 0 for offset in found.values()):
         return found
     return None
@@ -89,7 +89,7 @@ def _time_document(time: InputTime) -> list[Any]:
 
 
 def _input_time(found: object) -> InputTime | None:
-    """What was committed as event time, perhaps by a later version that adds to it; None for anything else."""
+    """Return the committed event time, also that of a later version with more fields; None for anything else."""
     match found:
         case [int() as stream_ms, int() as watermark_ms, *more] if min(stream_ms, watermark_ms) >= NO_TIME:
             times = InputTime(stream_ms, watermark_ms, _producers(more))
@@ -110,7 +110,7 @@ def _producers(found: list[Any]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LocalPosition:
-    """What a local store holds, written together with its rows.
+    """What a local store records, written atomically with its rows.
 
     Attributes:
         changelog: The changelog offset up to which it is complete.
@@ -137,7 +137,7 @@ class LocalPosition:
 
     @staticmethod
     def decode(checkpoint: bytes) -> "LocalPosition":
-        """Raises `StoreCorrupted` for anything but what `encode` made."""
+        """Return the position. Raises `StoreCorrupted` for anything but what `encode` made."""
         try:
             match LocalPosition(**orjson.loads(checkpoint)):
                 case LocalPosition(

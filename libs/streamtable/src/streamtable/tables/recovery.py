@@ -1,4 +1,4 @@
-"""How a partition's table is brought up to date: from where, to where, and when not to. Pure decisions.
+"""Decides how a partition's tables are recovered: from where, to where, and when to refuse. Pure functions.
 
 The rules, each of which has lost or doubled data somewhere when it was missing:
 
@@ -47,7 +47,7 @@ class InputState:
 
 @dataclass(frozen=True)
 class Changelog:
-    """What is known of the partition's changelog: the topic, and what it holds."""
+    """What is known of a partition of a changelog: the topic and its offsets."""
 
     topic: TopicInfo
     marks: Watermarks
@@ -55,7 +55,7 @@ class Changelog:
 
 @dataclass(frozen=True)
 class Load:
-    """What there is to do for one table.
+    """How to recover one table.
 
     Attributes:
         discard: Why the local copy must be thrown away first; None if it is good.
@@ -71,8 +71,8 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What recovery has to do.
+class RecoveryPlan:
+    """How to recover a partition.
 
     Attributes:
         next_offsets: The next offset of each input.
@@ -98,7 +98,7 @@ def plan(
     exactly_once: bool,
     now: float,
     named: Mapping[str, tuple[Changelog, LocalPosition | None]] | None = None,
-) -> Plan:
+) -> RecoveryPlan:
     """Decide how the partition recovers.
 
     Args:
@@ -125,7 +125,7 @@ def plan(
         name: _load(partition, inputs, name, log, copy, exactly_once, now)
         for name, (log, copy) in (named or {}).items()
     }
-    return Plan(offsets, uncommitted, own, loads, _times(inputs))
+    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs))
 
 
 def _times(inputs: Mapping[str, InputState]) -> dict[str, InputTime]:
@@ -145,7 +145,7 @@ def _load(
     exactly_once: bool,  # noqa: FBT001 - handed on
     now: float,
 ) -> Load:
-    """What there is to do for a table that the group keeps. `name`: of a named table; "" for the group's own."""
+    """Decide how to recover a table that the group keeps. `name`: of a named table; "" for the group's own."""
     new = all(state.committed is None for state in inputs.values())
     if new and changelog.marks.high > 0:
         raise StateLost(
@@ -180,7 +180,7 @@ def plan_join(
     changes_from: Literal["earliest", "latest"] | None,
     now: float,
 ) -> Load:
-    """Decide how a partition of a joined table is brought up to date.
+    """Decide how a partition of a joined table is recovered.
 
     Args:
         table: The topic, and what it holds.
@@ -228,7 +228,7 @@ def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: L
 
 
 def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
-    """Compare the inputs with the topics that the committed offsets were made of.
+    """Compare the inputs with the topics of the committed offsets.
 
     Raises:
         InputLost: One was deleted and created again, or has lost its end.
@@ -303,7 +303,7 @@ def _target(
 
 
 def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:
-    """Why a local copy must not be used any more; None if it may. `now` is in seconds since 1970."""
+    """Return why a local copy must not be used; None if it may be. `now` is in seconds since 1970."""
     topic, marks = changelog.topic, changelog.marks
     if local.topic_id != topic.topic_id:
         return f"it belongs to an earlier topic of the same name (id {local.topic_id}, now {topic.topic_id})"
@@ -319,7 +319,7 @@ def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str |
 
 
 def behind_start(low: int, local: LocalPosition) -> str | None:
-    """Why a copy of a table must be loaded again after records were deleted (retention, DeleteRecords); None if not.
+    """Return why a copy must be loaded again after records were deleted (retention, DeleteRecords); None if not.
 
     What was deleted beyond the copy's position was never seen by it. What was deleted before it is no longer in the
     table, but still in the copy, where nothing tells which rows those are.

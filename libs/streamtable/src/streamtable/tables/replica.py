@@ -1,4 +1,4 @@
-"""A replica of one changelog partition on this machine: its rows, how far it has come, and whether it can be used.
+"""A replica of one changelog partition on this machine: its rows, its position, and whether it can be used.
 
 The same class serves everybody who keeps a replica: views and lookups follow theirs for ever, a task restores those of
 its tables before it starts, a standby keeps those of partitions that other members work on.
@@ -43,7 +43,7 @@ Applying = Callable[[RecordBatch], Span]
 
 
 class ReplicaState(Enum):
-    """What a replica is doing; see the module's drawing."""
+    """The state of a replica; see the module's drawing."""
 
     OPENING = "opening"
     """The store is open. Whether its rows can be used is decided when they are compared with the topic."""
@@ -124,28 +124,28 @@ class PartitionReplica:
 
     @property
     def state(self) -> ReplicaState:
-        """What it is doing."""
+        """The state of the replica."""
         return self._state if self.failure is None else ReplicaState.FAILED
 
     @property
     def current(self) -> bool:
-        """It has caught up in this life. It stays so while its owner decides what to do about a failure."""
+        """Whether it has caught up since it was opened. It stays so while its owner decides about a failure."""
         return self._state is ReplicaState.CURRENT
 
     @property
     def lag(self) -> int:
-        """Offsets between its position and the end of the changelog when that was last asked for."""
+        """The offsets between its position and the last known end of the changelog."""
         return max(0, self.end - self.position) if self.end is not None else 0
 
     def local(self) -> LocalPosition | None:
-        """Return what the store says about its rows; None if it is new. Raises `StoreCorrupted`."""
+        """Return what the store records about its rows; None if it is new. Raises `StoreCorrupted`."""
         checkpoint = self.store.checkpoint()
         return LocalPosition.decode(checkpoint) if checkpoint is not None else None
 
     # ---- transitions -----------------------------------------------------------------------------------------------
 
     def follow(self, topic: TopicInfo, start: int, limit: int | None = None) -> None:
-        """Leave OPENING: its rows can be used, and it goes on from there.
+        """Leave OPENING: its rows can be used and are followed from there.
 
         Args:
             topic: The changelog.
@@ -159,17 +159,17 @@ class PartitionReplica:
         self.advance(start)
 
     def stop(self) -> LocalPosition | None:
-        """Return to OPENING, and what the store says; None if it is new. Raises `StoreCorrupted`."""
+        """Return to OPENING. Returns what the store records; None if it is new. Raises `StoreCorrupted`."""
         local = self.local()
         self._reset(local)
         return local
 
     def fail(self, error: Exception) -> None:
-        """Note that it cannot go on. Any thread: a reader may be the first to find damage."""
+        """Note an error that stops it. Any thread: a reader may be the first to find damage."""
         self.failure = error
 
     def discard(self, reason: str) -> None:
-        """Throw its rows away and return to OPENING with an empty store.
+        """Delete its rows and return to OPENING with an empty store.
 
         Raises:
             StoreInUse: Another process has taken the store meanwhile; this replica is closed.
@@ -186,7 +186,7 @@ class PartitionReplica:
     # ---- following -------------------------------------------------------------------------------------------------
 
     def apply(self, records: RecordBatch) -> None:
-        """Write a batch: the last value of each key and the new position, all or nothing."""
+        """Write a batch: the last value of each key and the new position, atomically."""
         if self._limit is not None and records.last_offset >= self._limit:
             records = records.part(0, bisect_left(records.offsets, self._limit))
             if not records:
@@ -227,18 +227,18 @@ class PartitionReplica:
         return reached and self._state is not ReplicaState.CURRENT and self.mark_current(self.current_at)
 
     def observe_end(self, asked_at: float, low: int, end: int) -> bool:
-        """Note where the changelog begins and ended when the broker was asked. Returns as `advance`."""
+        """Note the first and the end offset of the changelog as the broker reported them. Returns as `advance`."""
         self.low, self.end = low, end
         self._ends.append((asked_at, end))
         return self.advance(self.position)
 
     def mark_current(self, at: float) -> bool:
-        """Become CURRENT: it was complete at this wall time. False if the store cannot note that, and it has failed."""
+        """Become CURRENT as of this wall time. Returns False if the store cannot record that, and has failed."""
         self.complete, self._state = True, ReplicaState.CURRENT
         return self.save(at)
 
     def save(self, at: float) -> bool:
-        """Note in the store that it was complete at this wall time: its age decides later whether it can be used."""
+        """Record in the store that it was current at this wall time: its age decides later whether it can be used."""
         self.current_at = at
         try:
             self.store.write((), self._checkpoint(self.position))
@@ -248,7 +248,7 @@ class PartitionReplica:
         return True
 
     def why_discard(self, changelog: Changelog, now: float) -> str | None:
-        """Return why it has to be loaded again, now that the changelog is as given; None if it need not be."""
+        """Return why it has to be loaded again, given the changelog; None if it need not be."""
         return why_discard(changelog, self._live(), now)
 
     def behind_start(self, low: int) -> str | None:
@@ -259,7 +259,7 @@ class PartitionReplica:
 
     @contextmanager
     def pinned(self) -> Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]:
-        """Give a position and all rows exactly as of it, whatever is written meanwhile. Any thread."""
+        """Return a position and all rows exactly as of it, unaffected by later writes. Any thread."""
         with self._writing:
             position, scan = self.position, self.store.scan()
             rows = scan.__enter__()
@@ -279,7 +279,7 @@ class PartitionReplica:
         return self._stores.open(*self.place)
 
     def _reset(self, local: LocalPosition | None) -> None:
-        """Begin with what the store holds."""
+        """Begin with what the store records."""
         self._state = ReplicaState.OPENING
         self._has_rows = local is not None
         self.position = local.changelog if local else 0

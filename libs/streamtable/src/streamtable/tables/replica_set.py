@@ -10,7 +10,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.tables.recovery import Changelog, behind_start, why_discard
@@ -31,7 +31,7 @@ Marks = Mapping[TopicPartition, Watermarks]
 
 @dataclass(frozen=True)
 class ReplicaGauges:
-    """The metrics that show where the replicas of a view are."""
+    """The metrics of a view's replicas."""
 
     metrics: Metrics
     view: str
@@ -46,7 +46,7 @@ class ReplicaGauges:
 
 
 class ReplicaSet:
-    """All partitions of a table in this process. A `ViewUpdater` gives it its turns.
+    """All partitions of a table in this process. A `ViewUpdater` runs its turns.
 
     Args:
         table: The name of the topic.
@@ -99,12 +99,12 @@ class ReplicaSet:
     # ---- any thread ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Wake all who wait: it is going to be closed."""
+        """Wake all callers that wait: it is about to be closed."""
         self._stop.set()
         self._end(NotReady(f"view of {self._table!r} is closed"))
 
     def close(self) -> None:
-        """Close the stores, once no turns are given any more."""
+        """Close the stores, after its last turn."""
         self.stop()
         if self._turns is not None:
             self._turns.close()
@@ -114,17 +114,17 @@ class ReplicaSet:
 
     @property
     def ready(self) -> bool:
-        """Every partition can answer. Raises as `check`."""
+        """Whether every partition can answer. Raises as `check`."""
         self.check()
         return self._ready or self._complete_on_disk()
 
     def check(self) -> None:
-        """Raise what has stopped the set for good, if something has."""
+        """Raise the error that has stopped the set for good, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until every partition can answer, `timeout` seconds at most. Return whether it can."""
+        """Wait until every partition can answer, `timeout` seconds at most. Returns whether it can."""
         left = math.inf if timeout is None else timeout
         while not self.ready and not self._stop.is_set() and left > 0:
             with self._changed:
@@ -133,7 +133,7 @@ class ReplicaSet:
         return self.ready
 
     def _complete_on_disk(self) -> bool:
-        """What was complete in an earlier life answers while Kafka is away, but not otherwise: it is of the past."""
+        """Whether the replicas on disk were current, so that they answer while Kafka is away, and only then."""
         away = not self._answered and self._clock.monotonic() - self._opened_at > _AWAY_SECONDS
         return away and bool(self._replicas) and all(replica.complete for replica in self._replicas)
 
@@ -147,11 +147,11 @@ class ReplicaSet:
 
     @property
     def ended(self) -> bool:
-        """It is closed, or stopped by an error."""
+        """Whether it is closed or stopped by an error."""
         return self._stop.is_set() or self._failure is not None
 
     def damaged(self, error: StoreCorrupted) -> NotReady:
-        """Have a replica that a reader has found damaged loaded again. Return the error for that reader."""
+        """Reload a replica that a reader has found damaged. Returns the error for that reader."""
         for replica in self._replicas:
             if replica.partition == error.partition:
                 replica.fail(error)
@@ -162,7 +162,7 @@ class ReplicaSet:
         )
 
     def missing(self) -> str:
-        """Return what is missing until it is ready, for people."""
+        """Return what is missing until it is ready."""
         if self._stop.is_set():
             return "it is closed"
         if not self._opened:
@@ -175,7 +175,7 @@ class ReplicaSet:
         )
 
     def fail(self, error: Exception) -> None:
-        """Stop for good: every question raises this error."""
+        """Stop for good: every query raises this error."""
         if not self.ended:
             log.error("view has stopped", table=self._table, exc_info=error)
             self._failure = error
@@ -184,7 +184,7 @@ class ReplicaSet:
     # ---- the updater's thread --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open what is on disk. If Kafka is away, replicas that were complete answer as they are."""
+        """Open the replicas on disk. If Kafka is away, those that were current answer as they are."""
         self._opened, self._opened_at = True, self._clock.monotonic()
         present = sorted(partition for table, partition in self._stores.present() if table == self._table)
         opened = [self._open(partition) for partition in present]
@@ -194,8 +194,8 @@ class ReplicaSet:
             for replica in opened:
                 replica.close()
 
-    def turn(self, cluster: Cluster, reader: ChangelogReader) -> None:
-        """Do all that is due, but for reading. An error ends this set alone."""
+    def turn(self, cluster: ClusterClient, reader: ChangelogReader) -> None:
+        """Do all work that is due except reading. An error stops this set alone."""
         if self.ended:
             return
         try:
@@ -204,12 +204,12 @@ class ReplicaSet:
         except Exception as error:  # noqa: BLE001 - raised in the caller that reads a row
             self.fail(error)
 
-    def _life(self, cluster: Cluster, reader: ChangelogReader) -> Generator[None, None, None]:
+    def _life(self, cluster: ClusterClient, reader: ChangelogReader) -> Generator[None, None, None]:
         while True:
             topic = yield from self._find_topic(cluster)
             yield from self._follow(topic, cluster, reader)
 
-    def _find_topic(self, cluster: Cluster) -> Generator[None, None, TopicInfo]:
+    def _find_topic(self, cluster: ClusterClient) -> Generator[None, None, TopicInfo]:
         """Wait for the broker, and return the table's topic."""
         wait = 0.1
         while True:
@@ -231,7 +231,7 @@ class ReplicaSet:
             return topic
 
     def _follow(
-        self, topic: TopicInfo, cluster: Cluster, reader: ChangelogReader
+        self, topic: TopicInfo, cluster: ClusterClient, reader: ChangelogReader
     ) -> Generator[None, None, None]:
         """Keep the replicas current until the topic is deleted and created again."""
         places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
@@ -260,7 +260,7 @@ class ReplicaSet:
             for replica in self._replicas:
                 reader.remove(replica)
 
-    def _ask(self, cluster: Cluster, places: list[TopicPartition]) -> Marks | None:
+    def _ask(self, cluster: ClusterClient, places: list[TopicPartition]) -> Marks | None:
         self._asked_at = self._clock.now()
         try:
             return cluster.watermarks(places)
@@ -289,8 +289,8 @@ class ReplicaSet:
         self._judge()
         self._save_current()
 
-    def _recreated(self, topic: TopicInfo, cluster: Cluster) -> bool | None:
-        """Return whether the topic was deleted and created again; None: that cannot be found out now.
+    def _recreated(self, topic: TopicInfo, cluster: ClusterClient) -> bool | None:
+        """Return whether the topic was deleted and created again; None if that is not known now.
 
         Raises `TopicMismatch` if it has more partitions now.
         """
@@ -370,8 +370,8 @@ class ReplicaSet:
         if answered:
             self._on_discard(replica.partition, reason)
 
-    def _mend(self, topic: TopicInfo, cluster: Cluster, reader: ChangelogReader) -> bool:
-        """Load failed replicas again. Return whether all must be, as the topic is another; raise any other failure."""
+    def _mend(self, topic: TopicInfo, cluster: ClusterClient, reader: ChangelogReader) -> bool:
+        """Load failed replicas again. Returns whether all must be, as the topic is another; raises any other failure."""
         for replica in self._replicas:
             failure = replica.failure
             if isinstance(failure, StoreCorrupted):
@@ -402,7 +402,7 @@ class ReplicaSet:
             self._judge()
 
     def _save_current(self) -> None:
-        """Note in the stores that they are current, though nothing has changed: a copy's age decides if it is good."""
+        """Record in the stores that they are current although nothing changed: their age decides if they are used."""
         if self._clock.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self._saved_at = self._clock.monotonic()
             for replica in self._replicas:
@@ -424,5 +424,5 @@ class ReplicaSet:
 
 
 def _partitions(replicas: list[PartitionReplica]) -> set[int]:
-    """Return how many partitions the table had when these were written, by what they say."""
+    """Return how many partitions the table had when these replicas were written."""
     return {local.partitions for replica in replicas if (local := replica.local()) is not None}

@@ -1,4 +1,4 @@
-"""The decoded rows of a table in memory, bounded by what they are measured to take."""
+"""The decoded rows of a table in memory, limited by their measured size."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -36,7 +36,7 @@ class RowCache(Generic[V]):
         self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
 
     def _count(self, key: bytes, data: bytes | None, row: V | None) -> None:
-        """Measure a row that was loaded, if it is its turn."""
+        """Measure a loaded row if it is its turn."""
         self._until_measured -= 1
         if not self._until_measured:
             self._until_measured = MEASURED_EVERY
@@ -44,7 +44,7 @@ class RowCache(Generic[V]):
             self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
 
     def _make_room(self, kept: Collection[bytes] = ()) -> None:
-        """Drop the oldest rows that memory has no room for, but none that are to be kept."""
+        """Drop the oldest rows that exceed the memory limit, except those to keep."""
         sizes, rows = self._sizes, self._rows
         sizes.settle(len(rows))
         self._crowded = False

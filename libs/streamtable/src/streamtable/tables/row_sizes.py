@@ -1,4 +1,4 @@
-"""How much memory decoded rows take, estimated well enough for a bound on it to hold."""
+"""Estimates how much memory decoded rows take, well enough to hold a limit."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -31,7 +31,7 @@ class RowSizes:
         self._memory = 0.0
 
     def loaded(self, key: bytes, data: bytes | None, row: object) -> None:
-        """A row was loaded that stands for as many others as are not measured; None: there is none."""
+        """Note a loaded row that stands for as many others as are not measured; None: there is none."""
         stands_for = MEASURED_EVERY if self._measured else 1
         size = 0 if data is None else len(data)
         self._loads += stands_for
@@ -41,14 +41,14 @@ class RowSizes:
         self._measured += 1
 
     def sample(self, key: bytes, data_bytes: int, row: object) -> None:
-        """Look into one row, of so many encoded bytes."""
+        """Measure one row of this many encoded bytes."""
         share = _NEWEST_SHARE if self._encoded else 1.0
         self._encoded += share * (_ENTRY_BYTES + len(key) + data_bytes - self._encoded)
         memory = _ENTRY_MEMORY_BYTES + getsizeof(key) + memory_of(row)
         self._memory += share * (memory - self._memory)
 
     def settle(self, rows: int, changed: int = 0, changed_mean: float = 0.0) -> None:
-        """Take what was loaded, and what has changed, into the mean of so many rows in memory."""
+        """Update the mean from the rows that were loaded and those that were changed."""
         before = max(0, rows - self._loads - changed)
         counted = before + self._loads + changed
         if counted:
@@ -57,11 +57,11 @@ class RowSizes:
         self._loads = self.loaded_bytes = 0
 
     def room(self, memory_bytes: int) -> int:
-        """How many rows of the mean size fit."""
+        """Return how many rows of the mean size fit."""
         return int(memory_bytes / (self._mean * self._factor))
 
     def encoded_room(self, memory_bytes: int) -> int:
-        """How many encoded bytes become that much in memory."""
+        """Return how many encoded bytes take that much memory when decoded."""
         return int(memory_bytes / self._factor)
 
     @property
@@ -70,7 +70,7 @@ class RowSizes:
 
 
 def memory_of(value: object) -> int:
-    """Bytes that a decoded value takes, with all that is in it. What several values share is counted for each."""
+    """Return the bytes that a decoded value takes with everything in it. Shared parts are counted each time."""
     size, todo = 0, [value]
     while todo:
         each: Any = todo.pop()

@@ -1,4 +1,4 @@
-"""What a commit knew of its input topics, kept in the metadata of the committed offsets: which topics these were.
+"""The identity of a group's input topics at a commit, kept in the metadata of the committed offsets.
 
 An offset says nothing about another topic of the same name, and the broker forgets the offsets of a topic that is
 deleted. So each committed offset names, for all inputs of which the group has read something, the topic that it was.
@@ -35,20 +35,20 @@ class SeenInputs:
 
     @staticmethod
     def ids_of(topic_ids: Mapping[str, str], read: Mapping[str, NextOffset]) -> Mapping[str, str]:
-        """The ids to keep, of inputs of which something has been read: an empty one may be made again."""
+        """Return the ids to record, of inputs that were read from: an empty topic may be created again."""
         topics = [topic for topic in sorted(topic_ids) if read.get(topic, 0) > 0]
         return {_digest(topic): _digest(topic_ids[topic]) for topic in topics[:TOPICS_MAX]}
 
     def knows(self, topic: str) -> bool:
-        """Something of this topic had been read."""
+        """Return whether records of this topic had been read."""
         return self.ids is not None and _digest(topic) in self.ids
 
     def is_other(self, topic: str, topic_id: str) -> bool:
-        """The topic was another one than it is now: it was deleted and created again."""
+        """Return whether the topic was deleted and created again."""
         return self.ids is not None and self.ids.get(_digest(topic), _digest(topic_id)) != _digest(topic_id)
 
     def encode(self) -> list[int | str]:
-        """One value of the JSON document that the metadata is."""
+        """Return one value of the JSON document in the metadata."""
         return [self.end, "".join(name + each for name, each in (self.ids or {}).items())]
 
     @staticmethod
@@ -64,7 +64,7 @@ class SeenInputs:
 
     @staticmethod
     def read(encoded: Any) -> "SeenInputs | None":
-        """What `encode` made; None for anything else."""
+        """Return what `encode` made; None for anything else."""
         match encoded:
             case [int(end), str(digests)] if len(digests) % (2 * _DIGEST_CHARS) == 0:
                 parts = [digests[i : i + _DIGEST_CHARS] for i in range(0, len(digests), _DIGEST_CHARS)]
@@ -96,7 +96,7 @@ class Recreated:
 def recreated(
     committed: Mapping[TopicPartition, Committed], topic_ids: Mapping[str, str]
 ) -> dict[str, Recreated]:
-    """Return the topics that are others now than those of which offsets were committed, by name.
+    """Return the topics, by name, that were created again since their offsets were committed.
 
     As in recovery, an offset's own metadata count; those of the partition's other inputs only where there is no offset,
     since the broker forgets the offsets of a topic that is deleted.

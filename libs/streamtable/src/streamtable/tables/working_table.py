@@ -1,4 +1,4 @@
-"""A partition of a group's table while it is being worked on: decoded rows over a store.
+"""A partition of a group's table at work: decoded rows over a store.
 
 Reads go to the rows in memory first, then to the store. Changed rows stay decoded until the commit encodes each of
 them once, however often it changed. Nothing reaches the store before the commit.
@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 class CommittedRows(Protocol):
-    """The rows of a partition as of the last commit. `ports.Store` is one."""
+    """The rows of a partition as of the last commit. `ports.Store` implements it."""
 
     def get(self, key: bytes) -> bytes | None: ...
     def scan(
@@ -26,7 +26,7 @@ class CommittedRows(Protocol):
 
 
 class WorkingTable(RowCache[V]):
-    """Rows of one partition by encoded key. One thread.
+    """The rows of one partition by encoded key. One thread.
 
     Args:
         store: The committed rows. The table never writes to it; the commit does, with what `changes` returned.
@@ -50,7 +50,7 @@ class WorkingTable(RowCache[V]):
             return self._load(key)
 
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
-        """Rows in the order of the keys."""
+        """Return rows in the order of the keys."""
         keys = list(keys)
         if self._crowded:  # not later: all of these rows have to be in memory together
             self._make_room(self._changed)
@@ -60,7 +60,7 @@ class WorkingTable(RowCache[V]):
         return list(map(rows.__getitem__, keys))
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
-        """All rows in memory, these loaded (None: there is none) and noted as changed: to be changed in place."""
+        """Return all cached rows, these loaded (None: there is none) and marked as changed, to be changed in place."""
         changed = keys if isinstance(keys, set) else set(keys)
         if self._crowded:
             self._make_room(self._changed)
@@ -85,7 +85,7 @@ class WorkingTable(RowCache[V]):
     def changes(
         self, bytes_max: int, encoded: Mapping[bytes, bytes | None] | None = None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The changed rows in the order of their keys, encoded; None for a deleted one.
+        """Return the changed rows in the order of their keys, encoded; None for a deleted one.
 
         Args:
             bytes_max: The most that an encoded row and its key may have.
@@ -119,7 +119,7 @@ class WorkingTable(RowCache[V]):
         return changes
 
     def keys_after(self, after: bytes | None, limit: int) -> tuple[list[bytes], bytes, bool]:
-        """The next rows in the order of their keys, those not yet committed among them.
+        """Return the keys of the next rows in order, uncommitted ones included.
 
         Args:
             after: Begin behind this key; None: at the first.
@@ -140,11 +140,11 @@ class WorkingTable(RowCache[V]):
         return keys, last[0] if last else after or b"", done
 
     def is_changed(self, key: bytes) -> bool:
-        """Whether the row was changed since the last commit."""
+        """Return whether the row was changed since the last commit."""
         return key in self._changed
 
     def encoded(self, key: bytes) -> bytes | None:
-        """A changed row as the commit writes it. Raises `SerializationError`."""
+        """Return a changed row as the commit writes it. Raises `SerializationError`."""
         row = self._rows.get(key)
         return None if row is None else self._codec.encode(row)
 
@@ -164,12 +164,12 @@ class WorkingTable(RowCache[V]):
             self._changed.discard(key)
 
     def committed(self) -> None:
-        """The changes are in the store now. Drops the oldest rows that memory has no room for."""
+        """Forget the changes, which are in the store now, and drop the oldest rows that exceed the memory limit."""
         self._changed = set()
         self._make_room(self._changed)
 
     def forget(self) -> None:
-        """Drop all rows in memory, also the clean ones: a handler may have changed values in place."""
+        """Drop all cached rows, also unchanged ones: a handler may have changed values in place."""
         self._rows = {}
         self._changed = set()
 
@@ -193,6 +193,6 @@ class WorkingTable(RowCache[V]):
 
 
 def refuse_if_larger(size: int, limit: int, what: str) -> None:
-    """Raise `SerializationError` if something would not fit into a Kafka record."""
+    """Raise `SerializationError` if a record would be larger than its topic accepts."""
     if size > limit:
         raise SerializationError(f"{what} has {size:,} bytes, more than the {limit:,} that its topic accepts")

@@ -1,1 +1,1 @@
-"""Views: read-only, local copies of whole tables that can be asked and watched."""
+"""Views: read-only local copies of whole tables that can be queried and watched."""

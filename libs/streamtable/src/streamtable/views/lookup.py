@@ -1,4 +1,4 @@
-"""Whole tables for handlers: views with a cache of encoded rows, as a handler may ask for a row with every record."""
+"""Full tables for handlers: views with a cache, as a handler may ask for a row with every record."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ _ROW_OVERHEAD_BYTES = 150  # of a dict entry and two bytes objects in CPython
 
 
 class LookupTable(View[K, V]):
-    """A view of which one thread asks for single rows again and again.
+    """A view from which one thread reads single rows again and again.
 
     Rows are kept encoded: what a handler does to a value must not be seen by the next one. A row is kept only if
     nothing has changed while it was read; a change that arrives takes it away.
@@ -35,7 +35,7 @@ class LookupTable(View[K, V]):
         super().__init__(*args, **kwargs)
 
     def get(self, key: K) -> V | None:
-        """The row of a key, None if there is none. Raises `NotReady`."""
+        """Return the row of a key, None if there is none. Raises `NotReady`."""
         data = self.table.key.encode(key)
         self._whole()
         if self._kept_of != self._replicas.loads:
@@ -84,7 +84,7 @@ class LookupTables(ViewUpdater):
         self._lookups: dict[str, LookupTable[Any, Any]] = {}
 
     def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, LookupTable[Any, Any]]:
-        """Begin to follow these tables, if that was not done before. Return them by name."""
+        """Follow these tables, unless they are followed already. Returns them by name."""
         if not self._lookups:
             self._lookups = {table.name: LookupTable(table, self) for table in tables}
             self.open()

@@ -1,4 +1,4 @@
-"""Read your writes: learn when a group has committed what it did for an event, so that a view can wait for it."""
+"""Read your writes: a view can wait until a group has committed the effects of an event."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.errors import NotReady, RetryLater
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.types import Committed, TopicPartition
 
@@ -22,14 +22,14 @@ _ALONE_SECONDS = 1.0
 
 
 class CommitWatcher:
-    """Asks how far groups have committed, for as long as callers wait: one question at a time, for all of them.
+    """Asks how far groups have committed while callers wait: one request at a time for all of them.
 
     Args:
         cluster: Gives the client to ask with.
         clock: Monotonic time.
     """
 
-    def __init__(self, cluster: Callable[[], Cluster], clock: Clock) -> None:
+    def __init__(self, cluster: Callable[[], ClusterClient], clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self._barrier: OffsetBarrier[Asked, Committed] = OffsetBarrier()
@@ -43,11 +43,11 @@ class CommitWatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Ask in a thread from now on, which begins with the first question."""
+        """Start a thread that asks, with the first query."""
         self._threaded = True
 
     def close(self) -> None:
-        """Wake all who wait. May be called twice."""
+        """Wake all callers that wait. May be called twice."""
         self._barrier.end(NotReady("the view is closed"))
         self._stopping.set()
         self._wake.set()
@@ -57,7 +57,7 @@ class CommitWatcher:
             thread.join()
 
     def wait(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:
-        """Return what the group has committed of this place, once it is past the record at `offset`.
+        """Return the committed position of the group once it is past the record at `offset`.
 
         Without a thread it is asked for once.
 
@@ -71,7 +71,7 @@ class CommitWatcher:
                 raise self._not_yet(group, place, offset, timeout) from None
 
     async def wait_async(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:  # noqa: ASYNC109 - as `wait`
-        """As `wait`, without blocking the event loop."""
+        """Wait as `wait` does, without blocking the event loop."""
         with self._waiting(group, place, offset) as committed:
             try:
                 return await asyncio.wait_for(asyncio.wrap_future(committed), timeout)

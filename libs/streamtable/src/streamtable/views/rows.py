@@ -1,4 +1,4 @@
-"""Decodes a view's rows. One that cannot be decoded is left out of lists, and counted wherever it was left out."""
+"""Decodes the rows of a view. Lists leave out those that cannot be decoded, and count them."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -20,7 +20,7 @@ OnUnreadable = Callable[[UnreadableRow], object]
 """Called with the error of each row that is left out. What it raises is raised to the reader."""
 
 
-class Rows(list[tuple[K, V]]):
+class RowList(list[tuple[K, V]]):
     """Rows of a table as a list.
 
     Attributes:
@@ -68,7 +68,7 @@ class RowIterator(Iterator[tuple[K, V]]):
         return next(self._rows)
 
     def close(self) -> None:
-        """Let go of the store; without it that happens when the iterator is collected."""
+        """Release the store, which otherwise happens when the iterator is collected."""
         self._rows.close()
 
 
@@ -97,18 +97,18 @@ class RowReader(Generic[K, V]):
         self._lock = Lock()
 
     def row(self, key: bytes, data: bytes) -> tuple[K, V]:
-        """Key and value. Raises `UnreadableRow`, which is counted."""
+        """Return key and value. Raises `UnreadableRow`, which is counted."""
         return self.key(key, data), self.value(key, data)
 
     def key(self, key: bytes, data: bytes | None, position: int | None = None) -> K:
-        """The key of a row. Raises `UnreadableRow`, which is counted."""
+        """Return the key of a row. Raises `UnreadableRow`, which is counted."""
         try:
             return self._table.key.decode(key)
         except DeserializationError as error:
             raise self._found(key, data, position, error) from error
 
     def value(self, key: bytes, data: bytes, position: int | None = None) -> V:
-        """The value of a row. Raises `UnreadableRow`, which is counted.
+        """Return the value of a row. Raises `UnreadableRow`, which is counted.
 
         Args:
             key: encoded.

@@ -1,4 +1,4 @@
-"""Keeps the tables of several views current, with one consumer, one thread and one client for questions."""
+"""Keeps the tables of several views current, with one consumer, one thread and one admin client."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster, Log, Stores
+from streamtable.ports import ClusterClient, Log, Stores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica_set import ReplicaSet
 from streamtable.types import TopicPartition
@@ -41,13 +41,13 @@ class ViewUpdater:
         self._stop = threading.Event()
         self._opened = False
         self._thread: threading.Thread | None = None
-        self._client: Cluster | None = None
+        self._client: ClusterClient | None = None
         self._reader: ChangelogReader | None = None
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
     def add(self, replicas: ReplicaSet) -> None:
-        """Keep this table current too, from now on or from the start on."""
+        """Keep this table current too, now or once started."""
         with self._lock:
             if self._opened and not self._stop.is_set():
                 replicas.open()
@@ -67,14 +67,14 @@ class ViewUpdater:
             left.wait()
 
     def start(self) -> None:
-        """Open what is on disk and begin to follow, in a thread. Does not wait for the broker."""
+        """Open the replicas on disk and follow them in a thread. Does not wait for the broker."""
         self.open()
         self.commits.start()
         self._thread = threading.Thread(target=self._run, name=f"views-{self.name}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following, wake all who wait, close the stores. May be called twice."""
+        """Stop following, wake all callers that wait, close the stores. May be called twice."""
         self._stop.set()
         self.commits.close()
         for replicas in self._all():
@@ -93,30 +93,30 @@ class ViewUpdater:
         self.stores.close()
 
     def check(self) -> None:
-        """Raise what has stopped one of the tables for good, if something has."""
+        """Raise the error that has stopped one of the tables for good, if there is one."""
         for replicas in self._all():
             replicas.check()
 
     @property
     def threaded(self) -> bool:
-        """It works in a thread, so that waiting for it makes sense."""
+        """Whether it works in a thread, so that waiting for it makes sense."""
         return self._thread is not None
 
     def end_of(self, place: TopicPartition) -> int:
-        """Return the end of a partition now. Raises `RetryLater`."""
+        """Return the present end of a partition. Raises `RetryLater`."""
         return self._cluster().watermarks([place])[place].high
 
     # ---- its thread, or a test's -----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open what is on disk. Call before `step` when driving it manually."""
+        """Open the replicas on disk. Call before `step` when driving it manually."""
         with self._lock:
             self._opened = True
             for replicas in self._tables:
                 replicas.open()
 
     def step(self, timeout: float) -> int:
-        """Give each table its turn and read once, waiting `timeout` seconds for the first record.
+        """Run the turn of each table and read once, waiting `timeout` seconds for the first record.
 
         Returns:
             How many records were applied.
@@ -139,7 +139,7 @@ class ViewUpdater:
             raise
 
     def turns(self) -> Iterator[float]:
-        """Step until nothing is left to follow, giving the seconds to wait after each step."""
+        """Step until nothing is left to follow. Yields the seconds to wait after each step."""
         while not self._stop.is_set() and not all(replicas.ended for replicas in self._all()):
             try:
                 self.step(_STEP_SECONDS)
@@ -173,7 +173,7 @@ class ViewUpdater:
         with self._lock:
             return list(self._tables)
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> ClusterClient:
         with self._lock:
             self._client = self._client or self.log.cluster()
             return self._client

@@ -1,4 +1,4 @@
-"""A view: a whole copy of a table in this process, kept current, to be asked (after Goka's views).
+"""A view: a full local copy of a table that is kept current and can be queried (after Goka's views).
 
 A view never answers with part of a table as if it were all of it: until every partition has reached the end that the
 log had when the view was started, it raises `NotReady`. One that was whole once, also before a restart, keeps
@@ -21,7 +21,7 @@ from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, Committed, TopicPartition
-from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.views.rows import OnUnreadable, RowIterator, RowList, RowReader
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.watch import Watch, Watches
 from streamtable.views.windows import END_MS, WindowRange, hash_of_rows
@@ -63,7 +63,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Snapshot(Generic[K, V]):
-    """A partition's rows exactly as of an offset; to be iterated, once, within the `with` block that gave it.
+    """The rows of a partition exactly as of an offset, to be iterated once within the `with` block.
 
     Attributes:
         partition: The partition of the table.
@@ -78,7 +78,7 @@ class Snapshot(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """How many rows have been left out so far because they cannot be decoded."""
+        """How many rows were left out so far because they cannot be decoded."""
         return self._rows.unreadable
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
@@ -86,7 +86,7 @@ class Snapshot(Generic[K, V]):
 
 
 class View(Generic[K, V]):
-    """A whole, local, current copy of a table. `App.view` makes it. Any thread may read.
+    """A full, local, current copy of a table. Made by `App.view`. Any thread may read.
 
         with app.view(CLICK_COUNT.table) as clicks:
             clicks.wait_ready()
@@ -152,11 +152,11 @@ class View(Generic[K, V]):
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is whole."""
+        """Whether every partition is loaded."""
         return self._replicas.ready
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Wait until the view is whole.
+        """Wait until every partition is loaded.
 
         Args:
             timeout: Seconds to wait; None waits for ever.
@@ -170,7 +170,7 @@ class View(Generic[K, V]):
             raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._replicas.missing()}")
 
     def wait_for(self, ack: Ack, timeout: float = 10.0) -> None:
-        """Wait until the view shows what the table's group has done for an event: read your writes.
+        """Wait until the view shows what the table's group has made of an event: read your writes.
 
             ack = emitter.emit("alice", click).result()
             clicks.wait_for(ack)
@@ -235,7 +235,7 @@ class View(Generic[K, V]):
         return self.table.group, TopicPartition(ack.topic, ack.partition)
 
     def _end_for(self, ack: Ack, committed: Committed) -> int:
-        """Return the changelog offset up to which a view must be to show what came with this commit."""
+        """Return the changelog offset that a view must reach to show the effects of this commit."""
         written = TablePosition.decode(committed.metadata)
         if written is not None:
             return written.changelog
@@ -315,7 +315,7 @@ class View(Generic[K, V]):
         end: K | None = None,
         limit: int | None = None,
         on_unreadable: OnUnreadable | None = None,
-    ) -> Rows[K, V]:
+    ) -> RowList[K, V]:
         """Return the rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
 
         Args:
@@ -330,13 +330,13 @@ class View(Generic[K, V]):
         encode = self.table.key.encode
         bounds = (None if start is None else encode(start), None if end is None else encode(end))
         found = self._rows(self._scan(*bounds), on_unreadable)
-        rows: Rows[K, V] = Rows(islice(found, limit))
+        rows: RowList[K, V] = RowList(islice(found, limit))
         rows.unreadable = found.unreadable
         found.close()
         return rows
 
-    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> Rows[K, V]:
-        """Return the windows of a key that overlap a range of time, in the order of time: of the table of a flow.
+    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> RowList[K, V]:
+        """Return the windows of a key that overlap a range of time, in order of time; for windowed tables of flows.
 
             with app.view(per_minute.table) as minutes:
                 minutes.windows("alice", since_ms=now_ms - 3_600_000)  # [(Windowed("alice", 0, 60_000), 3), ...]
@@ -361,7 +361,7 @@ class View(Generic[K, V]):
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
         decoded = self._rows(mine, None)
-        rows: Rows[K, V] = Rows(decoded)
+        rows: RowList[K, V] = RowList(decoded)
         rows.unreadable = decoded.unreadable
         return rows
 
@@ -388,14 +388,14 @@ class View(Generic[K, V]):
         return self._rows(self._scan(start, end), on_unreadable)
 
     def position(self) -> Mapping[int, Position]:
-        """Return where each partition stands."""
+        """Return the position of each partition."""
         return {
             copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.complete)
             for copy in self._replicas.all()
         }
 
     def lag(self) -> int:
-        """Return how many offsets the table's topic is ahead of the view, as of the last look."""
+        """Return how many offsets the view is behind the table's topic, as of the last check."""
         return sum(copy.lag for copy in self._replicas.all())
 
     def watch(
@@ -448,7 +448,7 @@ class View(Generic[K, V]):
         return value
 
     def _unchanged(self, loads: int) -> None:
-        """Raise `NotReady` if a copy has been discarded: what was read may be of an empty one that is being loaded."""
+        """Raise `NotReady` if a copy has been discarded: rows may have been read from an empty one."""
         if self._replicas.loads != loads:
             raise NotReady(f"a part of the local copy of {self.table.name!r} is being loaded again")
 
@@ -462,7 +462,7 @@ class View(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """How often a row was left out, or not given, because it cannot be decoded: each time that it was read."""
+        """How often a row was left out or refused because it cannot be decoded, each read counted."""
         return self._reader.unreadable
 
     def _whole(self) -> list[PartitionReplica]:
@@ -489,10 +489,10 @@ class View(Generic[K, V]):
 
 
 def _leave_out(_: UnreadableRow) -> None:
-    """It is counted already."""
+    """Do nothing: the row is counted already."""
 
 
 def _after_prefix(prefix: bytes) -> bytes | None:
-    """The first byte string after all that begin with `prefix`; None if there is none."""
+    """Return the first byte string after all that begin with `prefix`; None if there is none."""
     shortened = prefix.rstrip(b"\xff")
     return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None

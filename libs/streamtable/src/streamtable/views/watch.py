@@ -1,4 +1,4 @@
-"""Live changes of a view's rows, taken one after the other by a reader of any speed, blocking or in a coroutine."""
+"""Live changes of a view's rows, for readers of any speed, blocking or in a coroutine."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ _Waiting = tuple[bytes, bytes | None, int, int]
 
 
 class ChangesMissed(StreamtableError):
-    """The watch has ended, and changes have been left out: watch again, then read the rows."""
+    """The watch has ended and changes were left out: watch again, then read the rows."""
 
 
 class TooSlow(ChangesMissed):
@@ -28,12 +28,12 @@ class TooSlow(ChangesMissed):
 
 
 class CopyReloaded(ChangesMissed):
-    """The watch has ended because the local copy was discarded and is loaded again: watch again, then read the rows."""
+    """The watch has ended because the local copy is being loaded again: watch again, then read the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[K, V]):
-    """A row's newest state. Of several changes that arrive together only the last of each key is given.
+    """The newest state of a row. Of several changes that arrive together only the last of each key is delivered.
 
     Attributes:
         key: The key of the row.
@@ -49,7 +49,7 @@ class Change(Generic[K, V]):
 
 
 class Watch(Generic[K, V]):
-    """The changes of a view's rows, without end; a context manager. `View.watch` makes it.
+    """The endless changes of a view's rows; a context manager. Made by `View.watch`.
 
         for change in view.watch("alice"):  # a thread of its own
             print(change.value)
@@ -120,11 +120,11 @@ class Watch(Generic[K, V]):
 
     @property
     def ended(self) -> bool:
-        """Whether it is closed; changes that were waiting can still be taken."""
+        """Whether it is closed; pending changes can still be taken."""
         return self._ended
 
     def close(self) -> None:
-        """End the watch and wake a reader that waits. May be called twice, from any thread."""
+        """End the watch and wake its reader. May be called twice, from any thread."""
         with self._lock:
             before, self._ended = self._ended, True
         if not before:
@@ -156,7 +156,7 @@ class Watch(Generic[K, V]):
         self.close()
 
     def _take(self) -> Change[K, V] | None:
-        """Return the first change that waits and can be decoded; None if none does."""
+        """Return the first pending change that can be decoded; None if there is none."""
         while self._missed is None:
             try:
                 waiting = self._waiting.popleft()
@@ -167,7 +167,7 @@ class Watch(Generic[K, V]):
         raise self._missed
 
     def _wake_by(self, wake: Callable[[], object]) -> bool:
-        """Have `wake` called when there is something to take; False if there is already, or it has ended."""
+        """Have `wake` called when a change is pending; False if one is already, or the watch has ended."""
         with self._lock:
             if self._waiting or self._ended:
                 return False
@@ -188,7 +188,7 @@ class Watch(Generic[K, V]):
     # ---- the view's thread -----------------------------------------------------------------------------------------
 
     def offer(self, changes: list[_Waiting]) -> None:
-        """Called by the view: add changes; what is beyond the capacity ends the watch."""
+        """Add changes; called by the view. Those beyond the capacity end the watch."""
         if self._ended:
             return
         room = self._capacity - len(self._waiting)
@@ -206,7 +206,7 @@ class Watch(Generic[K, V]):
             self._woken()
 
     def reloaded(self, partition: int, reason: str) -> None:
-        """Called by the view: end it, as changes until the replica of a partition is loaded again are not delivered."""
+        """End the watch; called by the view, as changes are not delivered while a replica is loaded again."""
         if not self._ended:
             self._miss(
                 CopyReloaded(
@@ -229,7 +229,7 @@ class Watch(Generic[K, V]):
 
 
 class Watches(Generic[K, V]):
-    """The open watches of a view, found by what they watch: a change costs those that get it, not all. Any thread."""
+    """The open watches of a view, indexed by what they watch: a change costs only those that get it. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -237,7 +237,7 @@ class Watches(Generic[K, V]):
         self._by_prefix: dict[bytes, set[Watch[K, V]]] = {}
 
     def add(self, watch: Watch[K, V]) -> None:
-        """Give it the changes from now on."""
+        """Deliver changes to this watch from now on."""
         key, prefix = watch.watched
         with self._lock:
             (self._by_prefix if key is None else self._by_key).setdefault(
@@ -245,7 +245,7 @@ class Watches(Generic[K, V]):
             ).add(watch)
 
     def discard(self, watch: Watch[K, V]) -> None:
-        """Give it no more changes."""
+        """Deliver no more changes to this watch."""
         key, prefix = watch.watched
         index, watched = (self._by_prefix, prefix) if key is None else (self._by_key, key)
         with self._lock:
@@ -255,7 +255,7 @@ class Watches(Generic[K, V]):
                     del index[watched]
 
     def changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
-        """Give each watch the changed rows that it watches."""
+        """Deliver the changed rows to the watches of them."""
         if not self._by_key and not self._by_prefix:
             return
         found: list[tuple[Watch[K, V], list[_Waiting]]] = []
@@ -271,7 +271,7 @@ class Watches(Generic[K, V]):
     def _with_prefixes(
         self, partition: int, rows: Mapping[bytes, bytes | None], offset: int
     ) -> dict[bytes, list[_Waiting]]:
-        """Return the changes of each prefix that is watched, in the order of the rows."""
+        """Return the changes for each watched prefix, in the order of the rows."""
         found: dict[bytes, list[_Waiting]] = {}
         lengths = sorted({len(prefix) for prefix in self._by_prefix})
         if lengths:
@@ -283,12 +283,12 @@ class Watches(Generic[K, V]):
         return found
 
     def close(self) -> None:
-        """End all."""
+        """End all watches."""
         for watch in self._all():
             watch.close()
 
     def reloaded(self, partition: int, reason: str) -> None:
-        """End all with `CopyReloaded`."""
+        """End all watches with `CopyReloaded`."""
         for watch in self._all():
             watch.reloaded(partition, reason)
 

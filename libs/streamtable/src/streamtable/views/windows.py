@@ -1,4 +1,4 @@
-"""Windows in views: in which partition the rows of a key are, and which of them overlap a range of time."""
+"""Windows in views: the partition of a key's rows, and which of them overlap a range of time."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ END_MS = (1 << 63) - 1
 
 
 def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
-    """Return what decides the partition of an encoded key: all windows of a key are where the key's records are."""
+    """Return the hash that decides the partition of an encoded key: windows are where the records of their key are."""
     hash_key = hash_of(table.partitioner)
     if isinstance(keys := table.key, WindowedKeys):
         return lambda data: hash_key(keys.inner(data))

@@ -1,0 +1,10 @@
+"""The processor of one group, for packages that bring their own log, stores or tasks.
+
+Programs run their groups with `App` and `Processor`. Micro-batches bring tasks of their own, and the tester a log in memory.
+"""
+
+from streamtable.engine.event_time import observe_seconds
+from streamtable.engine.processor import GroupProcessor
+from streamtable.engine.settings import ProcessorSettings
+
+__all__ = ["GroupProcessor", "ProcessorSettings", "observe_seconds"]
