@@ -32,7 +32,7 @@ SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file
 BEGAN := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -125,6 +125,9 @@ bench-publish: setup-spark ## measure all of it on an idle machine, 15 minutes, 
 
 bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
 	@$(PY) -m bench spark $(if $(filter-out 0,$(QUICK)),--quick)
+
+bench-nexmark: setup ## measure the queries of Nexmark, with Kafka Streams beside them where Java and Maven are, and write the figures into the pages; QUICK=1: less, no pages
+	@$(PY) -m bench nexmark $(if $(filter-out 0,$(QUICK)),--quick)
 
 interop: setup-spark ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
 	@$(PY) -m tests.interop.shared.programs

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import compare, plan, publish, results
 from bench.machine import ROOT, facts
 from bench.measure import RowFailed
+from bench.nexmark import rows as nexmark
 from bench.peers import rows
 from bench.run import measure, now, show
 from bench.site import FULL, QUICK, Site, Sizes
@@ -49,6 +50,13 @@ def main(arguments: Sequence[str]) -> int:
     spark.add_argument(
         "--quick", action="store_true", help="with a twentieth of the records; publish nothing"
     )
+    queries = verbs.add_parser(
+        "nexmark",
+        help="measure the queries of Nexmark, some of them with Kafka Streams too, and publish their figures",
+    )
+    queries.add_argument(
+        "--quick", action="store_true", help="with less than half of the events; publish nothing"
+    )
     verbs.add_parser("publish", help="write the last runs to figures.json and into the pages")
     baseline = verbs.add_parser("baseline", help="hold quick runs to the median of the last ones from now on")
     baseline.add_argument("--runs", type=int, default=3, help="so many; default 3")
@@ -81,6 +89,8 @@ def _do(given: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each verb
             return _peers()
         case "spark":
             return _spark(quick=given.quick)
+        case "nexmark":
+            return _nexmark(quick=given.quick)
         case "publish":
             publish.publish()
         case "all":
@@ -191,6 +201,18 @@ def _spark(*, quick: bool) -> int:
     show(figures, say)
     if not quick:
         publish.publish(["spark"])  # a row that has failed says so there
+    return int(any(figure.error for figure in figures))
+
+
+def _nexmark(*, quick: bool) -> int:
+    if lacking := nexmark.missing():
+        say.print(f"[yellow]Kafka Streams is left out: this machine has no {' and no '.join(lacking)}[/]")
+    steps = nexmark.Nexmark(beside=not lacking).steps()
+    with _site(QUICK if quick else FULL) as site:
+        figures = measure(steps, site, _recorder("nexmark_quick" if quick else "nexmark"), say)
+    show(figures, say)
+    if not quick:
+        publish.publish(["nexmark"])  # a row that has failed says so there
     return int(any(figure.error for figure in figures))
 
 

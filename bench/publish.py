@@ -10,6 +10,7 @@ from bench import costs, results, scaling
 from bench.figures import by_name
 from bench.goals import Goal, read_goals
 from bench.machine import ROOT
+from bench.nexmark import table as nexmark
 from bench.results import Line
 from bench.tables import FIGURES_HEAD, GOALS_HEAD, Rows, figure_rows, goal_rows, markdown, number
 
@@ -31,6 +32,7 @@ LOADS = {
 }
 """The loads that the page about capacity works through; each is a command there."""
 SPARK = ROOT / "docs" / "explanation" / "spark.md"
+NEXMARK = ROOT / "docs" / "reference" / "nexmark.md"
 KINDS = ("full", "peers", "spark")
 README_GOALS = (
     "count_exactly_once",
@@ -98,6 +100,10 @@ def pages(published: Published) -> dict[Path, dict[str, str]]:
         CAPACITY: capacities(published),
         SPARK: {"scaling": scaling.table(by_name(results.figures_of(published.get("spark", ()))))},
         WAYS: {"ways": ways(published)},
+        NEXMARK: {
+            "where-nexmark": where(published, ["nexmark"]),
+            "nexmark": nexmark.table(by_name(results.figures_of(published.get("nexmark", ())))),
+        },
     }
 
 
@@ -173,10 +179,10 @@ def _measured(published: Published) -> Measured:
     return costs.measured(by_name(results.figures_of(published["full"])), at)
 
 
-def where(published: Published) -> str:
+def where(published: Published, kinds: Sequence[str] = KINDS) -> str:
     """The machine, and when."""
     said = []
-    for kind in KINDS:
+    for kind in kinds:
         for line in published.get(kind, ())[:1]:
             machine = line["machine"]
             said.append(

@@ -19,6 +19,7 @@ from streamtable_testing.tester import Tester
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 T = 1_700_000_000_000 // HOUR * HOUR - HOUR  # the clock of the Tester begins within the hour that follows
 VIEWS = Stream("views", String(), Long())
+CLICKS = Stream("clicks", String(), Long())
 OUT = Stream("out", String(), Long())
 PRODUCERS = 2
 
@@ -263,6 +264,48 @@ def test_a_mark_that_no_producer_can_have_written_is_a_dead_letter(
     tester.emit_raw("f-by-user", None, None, partition=0, headers=[header])
     assert len(tester.dead_letters(flow.group("by-user"))) == 1
     assert tester.watermark_ms(flow.group("by-user")) == -1
+
+
+def joining(group: str) -> Flow:
+    """Views and clicks of the same time and user, where the clicks come through a topic beside the views."""
+    flow = Flow("f", event_time=EventTime(idle_after=None))
+    views = flow.stream(VIEWS, time=lambda at: at)
+    clicks = flow.stream(CLICKS, time=lambda at: at, group=group).repartition("clicks-by-user", beside=views)
+    views.join("both", clicks, max, within=timedelta(minutes=1), grace=timedelta(0), value=Long()).to(OUT)
+    return flow
+
+
+def test_a_record_that_comes_through_a_topic_beside_another_stream_is_late_only_if_it_was_at_its_source(
+    tester: Tester,
+) -> None:
+    flow = joining("clicks")
+    tester.create(VIEWS, partitions=1)
+    tester.create(CLICKS, partitions=2)
+    tester.create(Stream("f-clicks-by-user", String(), Long()), partitions=1)
+    tester.run(*flow.groups)
+    tester.emit_raw(CLICKS.name, b"a", Long().encode(T + 30 * MINUTE), partition=0)
+    tester.emit_raw(CLICKS.name, b"a", Long().encode(T), partition=1)
+    view(tester, 0, "a", T + 1)
+    assert finals(tester) == [("a", T + 1)]
+
+
+def test_a_topic_that_leads_back_to_its_own_group_carries_no_watermarks() -> None:
+    """They would wait for each other."""
+    (group,) = joining("").groups
+    assert not any(edge.watermarks for edge in (*group.inputs, *group.outputs))
+
+
+def test_a_closed_session_is_open_for_a_record_of_a_producer_that_is_behind(tester: Tester) -> None:
+    flow = Flow("f", event_time=EventTime(idle_after=None))
+    users = flow.stream(VIEWS, time=lambda at: at).repartition("by-user")
+    gap = Session(timedelta(minutes=5), grace=timedelta(0))
+    counted = users.group_by_key().window(gap).count("sessions")
+    run(tester, flow)
+    tester.stop(flow.group("by-user"))
+    for producer, at in ((0, T), (0, T + 8 * MINUTE), (1, T + 4 * MINUTE)):
+        view(tester, producer, "a", at)
+    tester.start(flow.group("by-user"))  # which gets all three in one batch
+    assert dict(tester.table(counted.table)) == {Windowed("a", T, T + 8 * MINUTE): 3}
 
 
 # ---- in ordinary groups ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamtable import Bytes, Long, String
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow import Hopping, Session, SessionKey, Tumbling, Windowed, WindowedKey
-from streamtable.flow.windows import SessionBounds, Sliding, add_session
+from streamtable.flow.windows import Sliding
 
 NOW = timedelta(0)
 times = st.integers(0, 10_000)
@@ -73,26 +73,6 @@ def test_sliding_windows_are_the_distinct_sets_of_records_within_the_difference(
     for one, other in combinations(sorted(set(events)), 2):
         if other - one <= difference:
             assert any(one in content and other in content for content in contents)
-
-
-@given(st.lists(times, max_size=40), st.integers(0, 400))
-def test_sessions_are_the_runs_of_records_without_a_longer_gap_in_any_order_of_arrival(
-    events: list[int], gap: int
-) -> None:
-    sessions: list[SessionBounds] = []
-    for time in events:
-        before = list(sessions)
-        session, replaced = add_session(sessions, time, gap)
-        assert session in sessions
-        assert set(before) - set(sessions) <= set(replaced)
-        assert session.start <= time <= session.end
-    expected: list[SessionBounds] = []
-    for time in sorted(events):
-        if expected and time - expected[-1].end <= gap:
-            expected[-1] = SessionBounds(expected[-1].start, time)
-        else:
-            expected.append(SessionBounds(time, time))
-    assert sessions == expected
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,12 @@ class OrderedJournal(RowJournal[V]):
         if self._table.fresh is not None:
             self._fresh.setdefault(key, key in self._table.fresh)
 
+    @property
+    def notes(self) -> dict[bytes, Any]:
+        """Nothing is remembered: a record that is undone would have to be forgotten."""
+        self._table.notes = {}
+        return {}
+
     def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
         """As `OrderedTable.scan`."""
         for key, row in self._table.scan(start, end):

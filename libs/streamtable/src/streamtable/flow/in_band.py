@@ -3,7 +3,7 @@
 Only the groups behind know that, so it is decided when the flow is compiled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,37 @@ if TYPE_CHECKING:
 def topics_in_band(nodes: Sequence[Node]) -> frozenset[str]:
     """Return the topics that carry watermarks."""
     fed = {node.feeds: node.group for node in nodes if node.feeds}
+    read = {topic: _readers(topic, nodes) for topic in fed}
     timed = {node.group for node in nodes if _uses_event_time(node)}
     found: set[str] = set()
-    # The topic that a group reads is named as the group.
     while (
-        more := {topic for topic, group in fed.items() if topic in timed and _has_records(group, nodes)}
+        more := {
+            topic
+            for topic, group in fed.items()
+            if read[topic] & timed and _has_records(group, nodes) and not _leads_back(topic, fed, read)
+        }
         - found
     ):
         found |= more
         timed |= {fed[topic] for topic in more}
     return frozenset(found)
+
+
+def _readers(topic: str, nodes: Sequence[Node]) -> set[str]:
+    """Return the groups that read a topic."""
+    return {node.group for node in nodes if node.source is not None and node.source.topic.name == topic}
+
+
+def _leads_back(topic: str, fed: Mapping[str, str], read: Mapping[str, set[str]]) -> bool:
+    """Whether the group that writes a topic also follows it: its watermark would wait for itself."""
+    reached: set[str] = set()
+    following = set(read[topic])
+    while following:
+        reached |= following
+        following = {
+            reader for other, group in fed.items() if group in reached for reader in read[other]
+        } - reached
+    return fed[topic] in reached
 
 
 def with_watermarks(edge: "Edge[Any, Any]", in_band: frozenset[str]) -> "Edge[Any, Any]":

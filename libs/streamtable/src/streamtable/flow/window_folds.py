@@ -1,17 +1,21 @@
 """The stateful steps of windows: folds of whole batches into rows by key and window; what comes too late is left out."""
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.folds import Fold, changes_of, kept_apart
 from streamtable.flow.keys import END_START, START
-from streamtable.flow.windows import Session, SessionBounds, TimeWindow, add_session
+from streamtable.flow.windows import Session, SessionBounds, TimeWindow
 from streamtable.state import State, StateRows
 from streamtable.topics import Stream
 
 _ALWAYS_MS = (1 << 63) - 1
+_NOTES_MAX = 50_000  # keys of a partition whose sessions are remembered: about 15 MB
+_SPANS_MAX = 16  # sessions of a key; where there are more, those that matter are read again
 
 
 @dataclass(frozen=True)
@@ -121,102 +125,157 @@ class KeepSessions:
 
     def leaf(self, scope: Scope, records: Columns) -> None:
         """Fold the records, where nothing follows."""
-        self.step(scope, records)
+        table = scope.table(self.state).raw
+        self._written(table, self._folded(scope, table, records, apart=False))
 
     def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns the changes: of sessions that are gone, and of those that are there."""
-        raw, times, late_before = records.keyed_times()
+        """Fold the records. Returns the changes, of sessions that are gone and of those that are there, in the order of
+        the records that have made them.
+        """
         table = scope.table(self.state).raw
-        earliest: dict[bytes, int] = {}
-        for key, time in zip(raw, times, strict=True):
-            earliest[key] = min(time, earliest.get(key, time))
-        gap = self.window.gap_ms
-        every = {key: _Sessions.load(table, self.state, key, time - gap) for key, time in earliest.items()}
-        in_time = [
-            every[key].add(self.window, self.fold, time, value, bound, index)
-            for index, (key, time, value, bound) in enumerate(
-                zip(raw, times, records.values, late_before, strict=True)
-            )
-        ]
-        self.late.leave_out(scope, records, in_time)
-        return self._written(table, records, every)
-
-    def _written(self, table: StateRows[Any], records: Columns, every: "dict[bytes, _Sessions]") -> Columns:
-        """Write what has changed. Returns the changes in the order of the records that have made them."""
+        every = self._folded(scope, table, records, apart=True)
+        self._written(table, every)
         changes = [
-            (index, key + END_START.pack(span.end, span.start), old, new)
+            (index, raw_key(key, span), sessions.before.get(span), sessions.rows.get(span))
             for key, sessions in every.items()
-            for span, index, old, new in sessions.changes()
+            for span, index in sessions.touched.items()
+            if span in sessions.before or span in sessions.rows
         ]
         changes.sort(key=lambda change: change[:2])
-        keys = [key for _, key, _, _ in changes]
-        rows = table.changing(keys)
-        rows.update((key, new) for _, key, _, new in changes)
         return (
             records.at([index for index, _, _, _ in changes])
-            .by(self.state.key, keys)
+            .by(self.state.key, [key for _, key, _, _ in changes])
             .with_values([new for *_, new in changes], [old for *_, old, _ in changes])
         )
 
+    def _folded(
+        self, scope: Scope, table: StateRows[Any], records: Columns, *, apart: bool
+    ) -> "dict[bytes, _Sessions]":
+        """Fold the records, without writing anything. Returns the sessions of each key.
 
-@dataclass
+        Args:
+            scope: What the step reaches.
+            table: The rows.
+            records: The records.
+            apart: Keep the rows as they were found, though the fold may change them in place.
+        """
+        raw, times, late_before = records.keyed_times()
+        earliest = dict(zip(raw, times, strict=True))
+        if len(earliest) < len(raw):
+            for key, time in zip(raw, times, strict=True):
+                earliest[key] = min(earliest[key], time)
+        gap, life, fold = self.window.gap_ms, self.window.closes_at(0, 0), self.fold
+        kept = self.state if apart else None
+        every = {key: _Sessions.of(table, kept, key, time - gap) for key, time in earliest.items()}
+        in_time = [True] * len(raw)
+        columns = zip(raw, times, records.values, late_before, strict=True)
+        for index, (key, time, value, bound) in enumerate(columns):
+            sessions = every[key]
+            # A closed session is final: it is not extended, though the record is near enough. For a record that comes
+            # later it may be open all the same: that of another producer.
+            least, most = max(time - gap, bound - life + 1), time + gap
+            near = [span for span in sessions.spans if span[1] >= least and span[0] <= most]
+            if near or time + life > bound:
+                sessions.add(near, time, value, index, fold)
+            else:
+                in_time[index] = False
+        self.late.leave_out(scope, records, in_time)
+        return every
+
+    @staticmethod
+    def _written(table: StateRows[Any], every: "dict[bytes, _Sessions]") -> None:
+        """Write the sessions that have changed, and remember which there are."""
+        put, delete, notes = table.put, table.delete, table.notes
+        for key, sessions in every.items():
+            rows = sessions.rows
+            for span in sessions.touched:
+                row = rows.get(span)
+                if row is not None:
+                    put(raw_key(key, span), row)
+                elif span in sessions.before:
+                    delete(raw_key(key, span))
+            if len(sessions.spans) <= _SPANS_MAX:
+                notes[key] = sessions.since, sessions.spans
+        if len(notes) > _NOTES_MAX:
+            # Those that were used last come last.
+            for key in list(islice(notes, len(notes) - _NOTES_MAX // 2)):
+                del notes[key]
+
+
+def raw_key(key: bytes, span: SessionBounds) -> bytes:
+    """Return the encoded key of the row of a session."""
+    return key + END_START.pack(span[1], span[0])
+
+
+@dataclass(slots=True)
 class _Sessions:
     """The sessions of one key that records of a batch may belong to.
 
     Attributes:
-        spans: Their times, in order.
-        rows: Their rows.
+        key: The encoded key.
+        table: The rows.
+        state: The table, if rows are to be kept as they were found.
+        since: All sessions that end at this time or later are known.
+        spans: The times of those that are known, in order.
+        rows: The rows of those that were read or made.
         before: The rows as they were found.
         touched: The index of the last record that has changed a session, also of those that are gone.
     """
 
+    key: bytes
+    table: StateRows[Any]
+    state: State[Any, Any] | None
+    since: int
     spans: list[SessionBounds]
-    rows: dict[SessionBounds, Any]
-    before: dict[SessionBounds, Any]
+    rows: dict[SessionBounds, Any] = field(default_factory=dict)
+    before: dict[SessionBounds, Any] = field(default_factory=dict)
     touched: dict[SessionBounds, int] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, table: StateRows[Any], state: State[Any, Any], key: bytes, since: int) -> "_Sessions":
-        """Read the sessions of a key that end at this time or later."""
+    def of(cls, table: StateRows[Any], state: State[Any, Any] | None, key: bytes, since: int) -> "_Sessions":
+        """Find the sessions of a key that end at this time or later: as they are remembered, or in the table."""
+        # Not there any more until they have been written: if a step fails meanwhile, nothing wrong is remembered.
+        known = table.notes.pop(key, None)
+        if known is not None and known[0] <= since:
+            return cls(key, table, state, *known)
+        found = cls(key, table, state, since, [])
         start, after = key + END_START.pack(max(since, 0), 0), key + END_START.pack(_ALWAYS_MS, _ALWAYS_MS)
         length = len(key) + END_START.size
-        rows: dict[SessionBounds, Any] = {}
-        # Other keys of the same length cannot begin with this one's bytes; longer and shorter ones may lie in between.
-        for found, row in table.scan(start, after):
-            if len(found) == length:
-                end, begin = END_START.unpack_from(found, len(key))
-                rows[SessionBounds(begin, end)] = row
-        return cls(sorted(rows), rows, dict(zip(rows, kept_apart(state, rows.values()), strict=True)))
+        for raw, row in table.scan(start, after):
+            # Other keys of the same length cannot begin with this one's bytes; longer and shorter ones may lie in between.
+            if len(raw) == length:
+                end, begin = END_START.unpack_from(raw, len(key))
+                span = SessionBounds(begin, end)
+                found.spans.append(span)
+                found._found(span, row)
+        found.spans.sort()
+        return found
+
+    def _found(self, span: SessionBounds, row: Any) -> None:
+        """Take note of a row of the table."""
+        self.rows[span] = row
+        self.before[span] = row if self.state is None else kept_apart(self.state, [row])[0]
 
     def add(
-        self, window: Session, fold: SessionFold, time: int, value: Any, late_before: int, index: int
-    ) -> bool:
-        """Add a record. Returns False if it comes too late for its session."""
-        # A closed session is final: it is not extended, though the record is near enough.
-        spans = [span for span in self.spans if window.closes_at(*span) > late_before]
-        span, replaced = add_session(spans, time, window.gap_ms)
-        if window.closes_at(*span) <= late_before:
-            return False
-        row = None
-        for each in replaced:
-            former = self.rows.pop(each)
+        self, near: Sequence[SessionBounds], time: int, value: Any, index: int, fold: SessionFold
+    ) -> None:
+        """Add a record to the sessions that it is near to, which become one; or begin one with it."""
+        row, start, end = None, time, time
+        for span in near:
+            self.spans.remove(span)
+            if span not in self.rows:
+                found = self.table.get(raw_key(self.key, span))
+                if found is None:
+                    continue  # it has been closed for longer than the retention
+                self._found(span, found)
+            former = self.rows.pop(span)
             row = former if row is None else fold.merge(row, former)
-            self.touched[each] = index
+            self.touched[span] = index
+            start, end = min(start, span[0]), max(end, span[1])
+        whole = SessionBounds(start, end)
         made = fold.add(row, value)
-        if made is None:
-            spans.remove(
-                span
-            )  # the row is deleted: the next record begins a session, in whichever batch it comes
-        else:
-            self.rows[span] = made
-        self.spans = spans
-        self.touched[span] = index
-        return True
-
-    def changes(self) -> Sequence[tuple[SessionBounds, int, Any, Any]]:
-        """Return each session that has changed: its record, its row before and its row now."""
-        return [
-            (span, index, self.before.get(span), self.rows.get(span))
-            for span, index in self.touched.items()
-            if span in self.before or span in self.rows
-        ]
+        # None: the row is deleted, and the next record begins a session, in whichever batch it comes.
+        if made is not None:
+            self.rows[whole] = made
+            insort(self.spans, whole)
+        self.touched[whole] = index

@@ -1,10 +1,9 @@
-"""Windows as pure functions: which windows a record belongs to, when a window closes, how sessions merge.
+"""Windows as pure functions: which windows a record belongs to, when a window closes.
 
 All times are milliseconds since 1970. The definitions are those of Kafka Streams.
 """
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
@@ -281,36 +280,3 @@ class SessionBounds(NamedTuple):
 
     start: int
     end: int
-
-
-def merged(
-    sessions: Sequence[SessionBounds], time: int, gap: int
-) -> tuple[SessionBounds, Sequence[SessionBounds]]:
-    """Return the session that a record at this time belongs to, and those that it replaces.
-
-    Args:
-        sessions: The sessions of the key, in the order of time, each more than `gap` after the one before.
-        time: The time of the record.
-        gap: The most that the record may be away from a session to belong to it.
-    """
-    begin = bisect_left(sessions, time - gap, key=lambda span: span.end)
-    end = begin
-    while end < len(sessions) and sessions[end].start <= time + gap:
-        end += 1
-    replaced = sessions[begin:end]
-    if not replaced:
-        return SessionBounds(time, time), ()
-    return SessionBounds(min(time, replaced[0].start), max(time, replaced[-1].end)), replaced
-
-
-def add_session(
-    sessions: list[SessionBounds], time: int, gap: int
-) -> tuple[SessionBounds, Sequence[SessionBounds]]:
-    """Add a record to the sessions of its key, in place. Returns what `merged` does."""
-    session, replaced = merged(sessions, time, gap)
-    if replaced:
-        begin = sessions.index(replaced[0])
-        sessions[begin : begin + len(replaced)] = [session]
-    else:
-        insort(sessions, session)
-    return session, replaced

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamtable.ports import Codec
 from streamtable.tables.working_table import CommittedRows, WorkingTable
@@ -24,11 +24,13 @@ class OrderedTable(WorkingTable[V]):
 
     Attributes:
         fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: nobody.
+        notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
     """
 
     def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
         super().__init__(store, codec, cache_bytes)
         self.fresh: set[bytes] | None = None
+        self.notes: dict[bytes, Any] = {}
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
 
@@ -51,6 +53,7 @@ class OrderedTable(WorkingTable[V]):
     def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
         super().restore(key, data, changed=changed)
         self._note(key)
+        self.notes = {}
 
     def committed(self) -> None:
         super().committed()
@@ -59,6 +62,7 @@ class OrderedTable(WorkingTable[V]):
     def forget(self) -> None:
         super().forget()
         self._unchanged()
+        self.notes = {}
 
     def changed_row(self, key: bytes) -> V | None:
         """Return a row that was changed since the last commit; None if it was deleted."""
