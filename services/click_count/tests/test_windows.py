@@ -105,7 +105,7 @@ def client(minutes: Minutes) -> Iterator[httpx.Client]:
     top, events = TopList(counts, int), EventStreams(Streams())
     app = build_query(counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"", windows=minutes)
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
     events.close()
