@@ -89,7 +89,7 @@ def judged(title: str, ask: Callable[[], Any], files: Callable[[], int], count: 
 
 
 def asks_rest(service: Service) -> bool:
-    connection = HTTPConnection(*service.address, timeout=20)
+    connection = HTTPConnection(*service.address, timeout=5)
     try:
         connection.request("GET", "/clicks/alice")
         return connection.getresponse().status == 200
