@@ -31,7 +31,7 @@ def served() -> Iterator[tuple[MemoryTable[int], httpx.Client]]:
     app = build_query(counts, top, cursors, events, metrics=lambda: b"up 1\n", writes=writes)
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     top.start()
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield counts, client
     server.stop()
     events.close()

@@ -138,7 +138,7 @@ def client(minutes: Minutes) -> Iterator[httpx.Client]:
         counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"", windows={"minutes": minutes, "hours": minutes},
     )  # fmt: skip
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
     events.close()

@@ -68,7 +68,7 @@ def shared() -> Iterator[Served]:
         timeouts=SendTimeouts(delivery=2.0, wait=3.0),
     )
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield Served(client, feeds, *out)
     server.stop()
     events.close()

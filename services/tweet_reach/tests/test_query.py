@@ -34,7 +34,7 @@ def served() -> Iterator[tuple[MemoryTable[Reach], httpx.Client]]:
     app = build_query(reaches, top, events, metrics=lambda: b"up 1\n", search=found)
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     top.start()
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield reaches, client
     server.stop()
     events.close()
@@ -134,7 +134,7 @@ def test_a_store_that_cannot_search_is_reported() -> None:
     top = TopList(reaches, lambda row: row["reach"])
     app = build_query(reaches, top, EventStreams(Streams(limit=1)), metrics=lambda: b"")
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         assert client.get("/tweets", params={"words": "read"}).status_code == 501
     server.stop()
 

@@ -51,7 +51,7 @@ def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
         timeouts=SendTimeouts(delivery=2.0, wait=3.0),
     )
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield emitter, client
     server.stop()
 

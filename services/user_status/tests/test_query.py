@@ -35,7 +35,7 @@ def served() -> Iterator[Served]:
     cursors = Cursors(b"0123456789abcdef")
     app = build_query(Tables(statuses, clicks), cursors, events, writes, metrics=lambda: b"up 1\n")
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield statuses, clicks, client
     server.stop()
     events.close()

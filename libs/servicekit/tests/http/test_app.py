@@ -107,7 +107,7 @@ def app(state: State) -> FastAPI:
 @pytest.fixture(scope="module")
 def client(app: FastAPI) -> Iterator[httpx.Client]:
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
 

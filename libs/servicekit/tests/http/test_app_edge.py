@@ -45,7 +45,7 @@ def serving(edge: HttpEdge) -> Iterator[httpx.Client]:
         return "added"
 
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
 

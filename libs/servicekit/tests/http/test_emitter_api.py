@@ -66,7 +66,7 @@ def client(emitters: tuple[MemoryEmitter, MemoryEmitter]) -> Iterator[httpx.Clie
         *emitters, ready=lambda: True, metrics=lambda: b"", new_id=lambda: ID, now_ms=lambda: NOW_MS
     )
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
 

@@ -25,7 +25,7 @@ def client(registry: CollectorRegistry) -> Iterator[httpx.Client]:
         return registry.get_sample_value("http_requests_in_flight")
 
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
 

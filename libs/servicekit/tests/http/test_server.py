@@ -68,7 +68,7 @@ def test_port_0_is_a_free_port_that_is_printed_and_logged(
 
 def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements(work: Work) -> None:
     server = HttpServer(work.app(), "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         client.get("/livez")
         seconds = []
         for _ in range(20):

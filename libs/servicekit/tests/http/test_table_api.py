@@ -52,7 +52,7 @@ def client(table: MemoryTable[int]) -> Iterator[httpx.Client]:
     top.start()
     app = API.build(table, top, Cursors(b"0" * 16), events, metrics=lambda: b"")
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
     events.close()

@@ -254,7 +254,7 @@ def client(tracer: OpenTelemetry) -> Iterator[httpx.Client]:
         return Response(json.dumps(structlog.contextvars.get_contextvars()))
 
     server = HttpServer(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=server.start()) as client:
+    with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
 

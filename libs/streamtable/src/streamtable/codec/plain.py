@@ -16,8 +16,9 @@ from orjson import (
 )
 
 from streamtable.codec.lazy import Lazy
+from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.ports import Decoded, JsonValue, decode_each
+from streamtable.ports import Decoded, JsonValue
 
 T = TypeVar("T")
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.keys import START
-from streamtable.ports import Codec, Decoded, decode_each
+from streamtable.ports import Codec, Decoded
 from streamtable.state import State, codec_name
 
 K = TypeVar("K")

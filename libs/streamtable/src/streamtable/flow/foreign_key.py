@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any
 
 from streamtable import Bytes
+from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import LEFT
@@ -20,7 +21,7 @@ from streamtable.flow.plan import Plan
 from streamtable.flow.sides import Part, packed, unpacked
 from streamtable.flow.table_join import decoded, marked_changes, only_changes, refuse_windowed
 from streamtable.graph import Input, Output
-from streamtable.ports import Codec, Decoded, decode_each
+from streamtable.ports import Codec, Decoded
 from streamtable.state import State, StateRows, after_prefix, codec_name
 from streamtable.topics import Stream
 

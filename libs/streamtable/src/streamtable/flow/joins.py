@@ -9,8 +9,9 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any, Literal, NamedTuple
 
+from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, GraphError
-from streamtable.ports import Codec, Decoded, decode_each
+from streamtable.ports import Codec, Decoded
 from streamtable.state import codec_name
 
 _MS = timedelta(milliseconds=1)

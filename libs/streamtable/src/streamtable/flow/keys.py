@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Generic, NamedTuple, TypeVar
 
+from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.ports import Codec, Decoded, decode_each
+from streamtable.ports import Codec, Decoded
 from streamtable.state import codec_name
 
 K = TypeVar("K")

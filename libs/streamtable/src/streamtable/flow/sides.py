@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError
-from streamtable.ports import Decoded, decode_each
+from streamtable.ports import Decoded
 
 _LENGTH = Struct(">i")
 _NONE = -1

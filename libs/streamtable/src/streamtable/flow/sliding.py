@@ -12,6 +12,7 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any, NamedTuple
 
+from streamtable.decoding import decode_each
 from streamtable.due import Due, DueRows
 from streamtable.edge import OnError
 from streamtable.errors import DeserializationError
@@ -20,7 +21,7 @@ from streamtable.flow.folds import kept_apart
 from streamtable.flow.keys import START, WindowedKey
 from streamtable.flow.window_folds import Late, SessionFold
 from streamtable.flow.windows import Sliding
-from streamtable.ports import Codec, Decoded, decode_each
+from streamtable.ports import Codec, Decoded
 from streamtable.state import State, StateRows, codec_name
 
 _LENGTH = Struct(">i")
