@@ -122,6 +122,13 @@ def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell:
     assert Head.of(data[:HEAD_BYTES]) == Head.of(data) == (cell.partition, cell.current.value is None)
 
 
+def test_a_cell_has_the_bytes_that_stores_hold_already() -> None:
+    cell = VersionedCell(Version(WriteId(1, 2), b"new"), Version(WriteId(1, 1), b"old"), 7)
+    held = bytes.fromhex("0203000000070000000100000001000000036e65776f6c64")
+    assert cell.encode() == held
+    assert VersionedCell.decode(Row(WriteId(1, 2).number, held)) == cell
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"\x02" + bytes(HEAD_BYTES - 2), b"\x01" + bytes(HEAD_BYTES)])
 def test_what_is_no_cell_has_no_head(data: bytes) -> None:
     assert Head.of(data) is None

@@ -6,7 +6,7 @@ from streamtable.engine.producer_times import ProducerTimes
 from streamtable.event_time import InputTime
 from streamtable.ports import TopicInfo
 from streamtable.tables.position import TablePosition
-from streamtable.watermarks import Mark
+from streamtable.watermarks import PRODUCERS_MAX, WATERMARK, Mark
 
 IN, OUT = Stream("in", String(), Long()), Stream("out", String(), Long())
 GROUP = Group("g", Input(IN, lambda ctx, value: None), Output(OUT, watermarks=True))
@@ -80,3 +80,18 @@ def test_the_watermark_before_each_record_is_the_least_of_what_producers_have_sa
     marks = [(0, Mark(0, 2, 50)), (2, Mark(1, 2, 10)), (2, Mark(0, 2, 90)), (3, Mark(1, 2, 70))]
     assert times.before_each(4, marks) == [-1, -1, 10, 70]
     assert times.least_ms == -1
+
+
+def test_only_a_mark_of_a_producer_that_can_be_is_read() -> None:
+    for mark in (Mark(0, 1, 0), Mark(1, 2, 5), Mark(PRODUCERS_MAX - 1, PRODUCERS_MAX, 5)):
+        assert Mark.read([("other", b"x"), mark.header]) == mark
+    wrong = (
+        Mark(1, 1, 5),
+        Mark(-1, 2, 5),
+        Mark(0, PRODUCERS_MAX + 1, 5),
+        Mark(0, 1, -1),
+        Mark(0, 1, 1 << 60),
+    )
+    assert [Mark.read([mark.header]) for mark in wrong] == [None] * len(wrong)
+    assert Mark.read([(WATERMARK, None)]) is None
+    assert Mark.read([(WATERMARK, b"short")]) is None
