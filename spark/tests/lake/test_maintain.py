@@ -186,8 +186,8 @@ def test_only_versions_that_are_older_than_the_days_that_are_kept_would_go(
 ) -> None:
     small = sorted(delta.tables.sizes(BRONZE))
     old = aged(compacted, tmp_path / "old", days=10)
-    files = old.files()
     assert old.maintain(keep_days=11) == {}
+    files = old.files()
     assert old.maintain(dry_run=True, keep_days=9) == {BRONZE: {"expire": small}}
     assert old.files() == files, "a dry run changes none"
 
