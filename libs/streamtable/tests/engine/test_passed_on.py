@@ -1,6 +1,7 @@
 """The watermarks that a task passes on: which marks it writes, and when."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,7 @@ def test_a_stamp_makes_a_record_larger_by_the_bytes_that_are_planned_for_it() ->
 
 
 @pytest.fixture
-def with_headers(record: Callable[..., object]) -> Callable[..., RecordBatch]:
+def with_headers(record: Callable[..., Any]) -> Callable[..., RecordBatch]:
     """`with_headers((key, headers), ...)`: records with these headers."""
 
     def make(*given: tuple[bytes | None, Headers | None]) -> RecordBatch:
