@@ -1,5 +1,6 @@
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 import pytest
 
@@ -22,7 +23,8 @@ from streamtable.graph import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition
+from streamtable.tracing import TRACEPARENT
+from streamtable.types import Committed, Guarantee, Headers, NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())
@@ -118,9 +120,9 @@ def test_there_is_a_failpoint_between_any_two_steps(
 
 
 class Elsewhere(BaseTask):
-    """A task whose rows are in another store."""
+    """A task whose rows are in another store. `parts`: what its work has besides one output."""
 
-    def __init__(self, steps: Any) -> None:
+    def __init__(self, steps: Any, **parts: Any) -> None:
         super().__init__(
             GROUP,
             0,
@@ -130,6 +132,9 @@ class Elsewhere(BaseTask):
             uncommitted=False,
         )
         self._steps = steps
+        self._parts = parts
+        self.named_positions = dict.fromkeys(parts.get("named", ()), 7)
+        self.position_after: TablePosition | None = None
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
@@ -145,7 +150,8 @@ class Elsewhere(BaseTask):
     def passed(self, topic: str, offset: int, now: float) -> None: ...
 
     def work(self) -> Work:
-        return Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, 0)
+        usual = Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, 0)
+        return replace(usual, **self._parts)
 
     def write_ahead(self, work: Work) -> None:
         self._steps("write ahead")
@@ -154,6 +160,7 @@ class Elsewhere(BaseTask):
         return {TopicPartition("events", 0): Committed(NextOffset(4), "mine")}
 
     def committed(self, work: Work, position: TablePosition) -> None:
+        self.position_after = position
         self._steps("committed")
 
     def rewind(self) -> Mapping[str, NextOffset]:
@@ -312,3 +319,184 @@ def test_a_record_that_the_client_refuses_after_all_is_an_error_of_its_own(
     with pytest.raises(OutputRefused) as caught:
         make().commit(worked)
     assert isinstance(caught.value.reason, SerializationError)
+
+
+# ---- named tables and marks ----------------------------------------------------------------------------------------
+
+NAMED = {"named": {"seen": [(b"a", b"1"), (b"b", None)]}}
+MARKS = {"marks": [OutputRecord("mark", None, None)]}
+
+
+def test_exactly_once_has_named_rows_and_marks_in_the_one_flush_of_the_transaction(
+    make: Make, steps: Any, outbox: Any
+) -> None:
+    outbox.ends[TopicPartition("g-seen", 0)] = 7
+    task = Elsewhere(steps, **NAMED, **MARKS)
+    (work,) = make().commit([task])
+    assert steps.taken == [
+        "write ahead",
+        "begin",
+        "produce out",
+        "produce mark",
+        *["produce g-seen"] * 2,
+        "flush",
+        "send offsets",
+        "commit",
+        "committed",
+    ]
+    assert task.position_after == TablePosition(0, True, {"seen": 9})
+    assert work.task is task
+
+
+@pytest.mark.parametrize(
+    ("parts", "sent"),
+    [(NAMED, ["produce g-seen"] * 2), (MARKS, ["produce mark"])],
+    ids=["named rows", "marks"],
+)
+def test_at_least_once_sends_named_rows_and_marks_only_after_the_outputs_were_delivered(
+    parts: dict[str, Any], sent: list[str], make: Make, steps: Any, outbox: Any
+) -> None:
+    outbox.ends[TopicPartition("g-seen", 0)] = 7
+    make(Guarantee.AT_LEAST_ONCE).commit([Elsewhere(steps, **parts)])
+    assert steps.taken == [
+        "write ahead",
+        "produce out",
+        "flush",
+        *sent,
+        "flush",
+        "commit offsets",
+        "committed",
+    ]
+
+
+def test_the_first_row_behind_the_position_of_its_table_is_no_gap(
+    make: Make, steps: Any, outbox: Any
+) -> None:
+    outbox.ends[TopicPartition("g-seen", 0)] = 7
+    task = Elsewhere(steps, named={"seen": [(b"a", b"1")]})
+    make().commit([task])
+    assert task.position_after == TablePosition(0, True, {"seen": 8})
+
+
+# ---- records that Kafka refuses ------------------------------------------------------------------------------------
+
+
+def test_the_output_that_the_client_refuses_is_named_by_its_index_and_only_for_its_own_commit(
+    make: Make, steps: Any
+) -> None:
+    outputs = [OutputRecord("out", b"a", value) for value in (b"0", b"1", b"2")]
+    task = Elsewhere(steps, outputs=outputs, traced=True)
+    checkpoint = make()
+    too_large = SerializationError("too large", topic="out", partition=3)
+    for index in (1, 0):
+        steps.taken.clear()
+        steps.fail("produce out", *[None] * index, too_large)
+        with pytest.raises(OutputRefused, match="too large") as caught:
+            checkpoint.commit([task])
+        checkpoint.abort()
+        assert caught.value.outputs == {0: [index]}
+        assert (caught.value.topic, caught.value.partition) == ("out", 3)
+        assert steps.taken == ["write ahead", "begin", *["produce out"] * (index + 1), "abort"]
+
+
+def test_outputs_that_the_broker_refuses_later_are_named_by_their_indexes(
+    make: Make, steps: Any, outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce, callbacks = outbox.produce, []
+
+    def keep(*args: Any, refused: Callable[[StreamtableError], None], **given: Any) -> None:
+        callbacks.append(refused)
+        produce(*args, **given)
+
+    def answer(timeout: float) -> Mapping[TopicPartition, int]:
+        for number in (2, 0):
+            callbacks[number](too_large)
+        raise too_large
+
+    too_large = SerializationError("too large for the broker")
+    monkeypatch.setattr(outbox, "produce", keep)
+    monkeypatch.setattr(outbox, "flush", answer)
+    outputs = [OutputRecord("out", b"a", value) for value in (b"0", b"1", b"2")]
+    with pytest.raises(OutputRefused) as caught:
+        make().commit([Elsewhere(steps, outputs=outputs, traced=True)])
+    assert caught.value.outputs == {0: [2, 0]}
+    assert [each["value"] for each in outbox.produced] == [b"0", b"1", b"2"]
+
+
+# ---- the span of a commit ------------------------------------------------------------------------------------------
+
+CONTEXT: Headers = ((TRACEPARENT, b"of the commit"),)
+
+
+class CommitSpans:
+    """A tracer of commits, and the span of each: it keeps what is noted."""
+
+    headers: Headers = CONTEXT
+
+    def __init__(self) -> None:
+        self.sources: list[Sequence[Headers]] = []
+        self.noted: list[dict[str, Any]] = []
+
+    def commit(self, group: str, sources: Sequence[Headers]) -> Self:
+        self.sources.append(sources)
+        return self
+
+    def note(self, **facts: Any) -> None:
+        self.noted.append(facts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+@pytest.fixture
+def spans() -> CommitSpans:
+    return CommitSpans()
+
+
+@pytest.fixture
+def traced(consumer: Any, outbox: Any, spans: Any) -> Checkpoint:
+    return Checkpoint(consumer, outbox, Guarantee.EXACTLY_ONCE, no_failpoint, tracer=spans)
+
+
+def test_the_span_of_a_commit_has_the_counts_and_bytes_of_its_work(
+    traced: Checkpoint, spans: CommitSpans, steps: Any, outbox: Any
+) -> None:
+    outbox.ends[TopicPartition("g-seen", 0)] = 7
+    outputs = [OutputRecord("out", b"key", b"value")]
+    rows = {"changes": [(b"ab", b"cde")], "named": {"seen": [(b"f", None)]}}
+    traced.commit([Elsewhere(steps, outputs=outputs, dead_letters=1, **rows)])
+    assert spans.noted == [
+        {"outcome": "committed", "offsets": ["events[0]@4"], "rows": 1, "outputs": 1, "dead_letters": 1}
+        | {"bytes": len("keyvalueabcdef")}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "outcome"),
+    [
+        ("flush", RewindNeeded("x"), "undone"),
+        ("produce out", SerializationError("x"), "undone"),
+        ("commit", OutcomeUnknown("x"), "unknown"),
+    ],
+)
+def test_the_span_of_a_commit_that_failed_says_whether_it_may_have_happened(
+    step: str, error: StreamtableError, outcome: str, traced: Checkpoint, spans: CommitSpans, steps: Any
+) -> None:
+    steps.fail(step, error)
+    with pytest.raises(StreamtableError):
+        traced.commit([Elsewhere(steps)])
+    assert spans.noted == [{"outcome": outcome}]
+
+
+def test_a_commit_is_linked_to_its_own_work_and_each_of_its_outputs_to_the_commit(
+    traced: Checkpoint, spans: CommitSpans, steps: Any, outbox: Any
+) -> None:
+    task = Elsewhere(steps, traced=True)
+    source: Headers = ((TRACEPARENT, b"of a record"),)
+    task.traced.append(source)
+    traced.commit([task])
+    traced.commit([task])
+    assert spans.sources == [[source], []]
+    assert [each["headers"] for each in outbox.produced] == [CONTEXT, CONTEXT]

@@ -1,12 +1,28 @@
 """The watermarks that a task passes on: which marks it writes, and when."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from streamtable import Group, Input, Long, Output, Stream, String
+from streamtable.deadletter import OutputRecord
 from streamtable.engine.passed_on import PassedOn
 from streamtable.engine.producer_times import ProducerTimes
-from streamtable.event_time import InputTime
+from streamtable.event_time import NO_TIME, InputTime
 from streamtable.ports import TopicInfo
 from streamtable.tables.position import TablePosition
-from streamtable.watermarks import PRODUCERS_MAX, WATERMARK, Mark
+from streamtable.types import Headers, RecordBatch
+from streamtable.watermarks import (
+    LATE_BEFORE,
+    PRODUCERS_MAX,
+    STAMP_BYTES,
+    WATERMARK,
+    Mark,
+    Marked,
+    stamped,
+    stamps,
+)
 
 IN, OUT = Stream("in", String(), Long()), Stream("out", String(), Long())
 GROUP = Group("g", Input(IN, lambda ctx, value: None), Output(OUT, watermarks=True))
@@ -95,3 +111,76 @@ def test_only_a_mark_of_a_producer_that_can_be_is_read() -> None:
     assert [Mark.read([mark.header]) for mark in wrong] == [None] * len(wrong)
     assert Mark.read([(WATERMARK, None)]) is None
     assert Mark.read([(WATERMARK, b"short")]) is None
+
+
+def test_the_limits_of_a_mark_are_a_hundred_thousand_producers_and_the_end_of_the_year_9999() -> None:
+    end_ms = 253_402_300_799_999
+    for mark in (Mark(99_999, 100_000, 5), Mark(0, 1, end_ms)):
+        assert Mark.read([mark.header]) == mark
+    for mark in (Mark(0, 100_001, 5), Mark(0, 1, end_ms + 1)):
+        assert Mark.read([mark.header]) is None
+
+
+def late_before(at: int) -> tuple[str, bytes]:
+    return LATE_BEFORE, at.to_bytes(8, "big", signed=True)
+
+
+def test_a_stamp_replaces_an_earlier_one_and_keeps_the_other_headers() -> None:
+    other = ("other", b"x")
+    assert list(stamped([late_before(1), other], 2)) == [other, late_before(2)]
+    assert list(stamped((), 3)) == [late_before(3)]
+    assert [list(each) for each in stamps([4, -5])] == [[late_before(4)], [late_before(-5)]]
+
+
+def test_a_stamp_makes_a_record_larger_by_the_bytes_that_are_planned_for_it() -> None:
+    plain, with_stamp = (OutputRecord("out", b"k", b"v", headers) for headers in ((), stamped((), 5)))
+    assert with_stamp.size - plain.size == STAMP_BYTES
+
+
+@pytest.fixture
+def with_headers(record: Callable[..., Any]) -> Callable[..., RecordBatch]:
+    """`with_headers((key, headers), ...)`: records with these headers."""
+
+    def make(*given: tuple[bytes | None, Headers | None]) -> RecordBatch:
+        return RecordBatch(
+            "out", 0, [record(key, b"v", at, headers) for at, (key, headers) in enumerate(given)]
+        )
+
+    return make
+
+
+def test_marks_are_taken_out_from_between_the_records_and_each_record_keeps_its_stamp(
+    with_headers: Callable[..., RecordBatch],
+) -> None:
+    first, second = Mark(0, 2, 10), Mark(1, 2, 20)
+    read = Marked.read(
+        with_headers(
+            (b"a", [late_before(7), ("other", b"x")]),
+            (None, [first.header]),
+            (None, [("other", b"x")]),
+            (b"b", [second.header]),
+            (None, [second.header]),
+            (b"c", None),
+        )
+    )
+    assert list(read.records.keys) == [b"a", None, b"b", b"c"]
+    assert read.late_before_ms == [7, NO_TIME, NO_TIME, NO_TIME]
+    assert read.marks == [(1, first), (3, second)]
+    assert read.keep == [True, False, True, True, False, True]
+
+
+def test_a_stamp_that_is_none_is_no_time(with_headers: Callable[..., RecordBatch]) -> None:
+    records = with_headers(
+        (b"a", [(LATE_BEFORE, None)]), (b"a", [(LATE_BEFORE, b"short")]), (b"a", [late_before(-9)])
+    )
+    read = Marked.read(records)
+    assert read.late_before_ms == [NO_TIME] * 3
+    assert (read.records, read.keep) == (records, None)
+
+
+def test_records_carry_watermarks_if_one_is_a_mark_or_has_a_stamp(
+    with_headers: Callable[..., RecordBatch],
+) -> None:
+    mark, stamp, none = (None, [Mark(0, 1, 5).header]), (b"a", [late_before(7)]), (b"a", None)
+    for given, carries in [((mark,), True), ((stamp, none), True), ((none,), False), ((mark, stamp), True)]:
+        assert Marked.read(with_headers(*given)).carries is carries
