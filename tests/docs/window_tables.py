@@ -89,14 +89,16 @@ def picture_of(kind: str) -> str:
     lanes: list[float] = []  # where the last bar of each ends
     drawn = []
     for start, end, text in sorted(bars):
-        label_end = start + max(end - start, 7.5 * len(text) / _SCALE)
+        label = 7.5 * len(text) / _SCALE
+        beside = label > end - start  # where the text does not fit into the bar
+        label_end = end + label if beside else end
         free = next((number for number, until in enumerate(lanes) if until < start), len(lanes))
         lanes[free:] = [label_end, *lanes[free + 1 :]]
         y = _TOP + _LANE * free
         width = max((end - start) * _SCALE, 3)
         drawn.append(
             f'<rect class="bar" x="{_x(start):g}" y="{y}" width="{width:g}" height="20" rx="3"/>'
-            f'<text x="{_x(start) + 5:g}" y="{y + 15}">{escape(text)}</text>'
+            f'<text x="{_x(start) + (width if beside else 0) + 5:g}" y="{y + 15}">{escape(text)}</text>'
         )
     width, height = _x(_TO) + _LEFT, _TOP + _LANE * len(lanes) + 6
     axis = f'<path class="axis" d="M{_x(_FROM):g} 30H{_x(_TO):g}"/>'
