@@ -42,7 +42,7 @@ def _canonical(program: Program, steps: Sequence[Sequence[Output]]) -> list[list
     canonical = []
     for written in steps:
         step = list(written)
-        if collapsed or (window and window["kind"] == "session"):
+        if collapsed or (window and window["kind"] in {"session", "sliding"}):
             # One change for each key: the last one.
             step = list({record[0]: record for record in step}.values())
             step.sort(key=lambda record: str(record[0]))
@@ -71,7 +71,7 @@ def _timed(program: Program, ours: Output, theirs: Output) -> bool:
             start, last = int.from_bytes(data[-8:], "big"), int.from_bytes(data[-16:-8], "big")
         else:
             start = int.from_bytes(data[-8:], "big")
-            last = start + window["size"] - 1
+            last = start + window["size"] - (window["kind"] != "sliding")
         return bool(time == last and start <= theirs[2] <= last)
     if window and window["emit"] == "final":
         return True

@@ -18,6 +18,10 @@ def _tumbling(emit: str) -> Step:
     return {"op": "window", "kind": "tumbling", "size": 10, "grace": 0, "into": COUNT, "emit": emit}
 
 
+def _sliding(grace: int, into: Step, emit: str) -> Step:
+    return {"op": "window", "kind": "sliding", "size": 10, "grace": grace, "into": into, "emit": emit}
+
+
 def _session(grace: int, into: Step, emit: str) -> Step:
     return {"op": "window", "kind": "session", "gap": 5, "grace": grace, "into": into, "emit": emit}
 
@@ -83,6 +87,21 @@ PROGRAMS = [
         "record-without-a-value",
         [{"op": "map_values", "by": {"fn": "add", "n": 1}}],
         [("x", 1, 1), ("x", None, 2)],
+    ),
+    _program(
+        "sliding-window-out-of-order",
+        [_sliding(5, COUNT, "changes")],
+        [("x", 1, 10), ("y", 1, 22), ("x", 1, 12), ("x", 1, 20)],
+    ),
+    _program(
+        "dropped-row-of-a-sliding-window",
+        [_sliding(50, {"op": "reduce", "fn": "hash_drop"}, "changes")],
+        [("x", 1, 100), ("x", 2, 105), ("x", 1, 110)],
+    ),
+    _program(
+        "final-result-of-a-sliding-window",
+        [_sliding(0, COUNT, "final")],
+        [("x", 1, 10), ("x", 1, 10), ("x", 1, 30)],
     ),
     _program("window-of-a-silent-stream", [_tumbling("final")], [("x", 1, 3)]),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 from tests.interop.flows.programs import Program, Step
 
 from streamtable import Group, Long, Stream, String, Table
-from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Tumbling
+from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Sliding, Tumbling
 from streamtable.graph import EventTime
 from streamtable_testing.tester import Tester
 
@@ -209,6 +209,8 @@ def window(step: Step) -> Any:
             return Tumbling(ms("size"), grace=ms("grace"))
         case "hopping":
             return Hopping(ms("size"), ms("every"), grace=ms("grace"))
+        case "sliding":
+            return Sliding(ms("size"), grace=ms("grace"))
         case _:
             return Session(ms("gap"), grace=ms("grace"))
 

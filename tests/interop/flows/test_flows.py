@@ -8,7 +8,8 @@ import pytest
 from tests.interop.flows import ours
 from tests.interop.flows.compare import differences, rows
 from tests.interop.flows.differences import PROGRAMS
-from tests.interop.flows.programs import Program, comparable, event_time_differs, random_program
+from tests.interop.flows.lateness import event_time_differs
+from tests.interop.flows.programs import Program, comparable, random_program
 from tests.interop.flows.theirs import DIFFERENCES, GOLDEN, Answer, ask, read
 from tests.interop.shared.programs import TOPOLOGY
 
@@ -51,6 +52,12 @@ def test_a_flow_writes_what_kafka_streams_writes(case: tuple[Program, Answer]) -
 def test_the_committed_answers_are_those_of_kafka_streams() -> None:
     for cases in (CASES, list(KNOWN.values())):
         assert ask([program for program, _ in cases]) == [answer for _, answer in cases]
+
+
+def test_only_programs_whose_event_time_decides_are_compared_without_watermarks() -> None:
+    assert event_time_differs(KNOWN["filtered-records-and-time"][0])
+    apart = [program["name"] for program, _ in CASES if event_time_differs(program)]
+    assert apart == ["hopping-27", "tumbling-34", "tumbling-50", "hopping-59"]
 
 
 def test_the_committed_programs_are_those_that_are_made_today() -> None:
@@ -121,6 +128,24 @@ def test_a_change_has_the_time_of_its_record() -> None:
 
 def test_a_final_result_has_the_last_time_of_its_window() -> None:
     assert timestamps("time-of-a-final-result") == ([9], [3])
+
+
+def test_a_sliding_window_out_of_order_holds_what_closed_windows_held() -> None:
+    we, they = both("sliding-window-out-of-order")
+    assert we[3] == [("x", 10, 3), ("x", 11, 2), ("x", 13, 1)]
+    assert they[3] == [("x", 11, 2), ("x", 10, 2)]
+
+
+def test_a_sliding_window_whose_row_was_dropped_still_has_its_records() -> None:
+    we, they = both("dropped-row-of-a-sliding-window")
+    assert we[2] == [("x", 100, 1), ("x", 101, None), ("x", 106, 1)]
+    assert they[2] == [("x", 101, None), ("x", 100, 32)]
+
+
+def test_a_sliding_window_has_one_final_result_after_its_last_record() -> None:
+    we, they = both("final-result-of-a-sliding-window")
+    assert we == [[], [], [("x", 0, 2)]]
+    assert they == [[("x", 0, 1)], [("x", 0, 2)], [("x", 20, 1)]]
 
 
 def test_a_session_that_stays_the_same_is_not_deleted_first() -> None:

@@ -23,7 +23,7 @@ JOINS_GOLDEN = HERE / "joins.jsonl"
 """The first of joins."""
 JOIN_DIFFERENCES = HERE / "join_differences.jsonl"
 """The second of joins."""
-SEEDS = range(56)
+SEEDS = range(64)
 
 Answer = list[list[list[Any]]]
 

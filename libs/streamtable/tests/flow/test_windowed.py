@@ -245,7 +245,7 @@ def expected_rows(events: Iterable[Event], window: Window) -> dict[tuple[str, in
         now = max(now, time)
         if isinstance(window, Sliding):
             size = window.size_ms
-            if window.closes_at(time + 1, time + 1 + size) > now:
+            if window.closes_at(time, time + size) > now:
                 accepted.append((key, time))
             times = [at for each, at in accepted if each == key]
             for start in window.starts(times):
@@ -326,6 +326,14 @@ def test_a_record_is_in_no_sliding_window_that_has_closed(tester: Tester) -> Non
         ("b", 15, 25): 1,
     }
     assert [r.value for r in tester.records(LATE)] == [9]
+
+
+def test_without_a_grace_a_record_in_order_is_in_the_sliding_window_that_ends_at_it(tester: Tester) -> None:
+    flow, table = counting(Sliding(ms(10), grace=ms(0)), late=LATE)
+    tester.run(flow)
+    emit(tester, ("a", 10), ("a", 10), ("a", 15))
+    assert rows(tester, table) == {("a", 0, 10): 2, ("a", 5, 15): 3, ("a", 11, 21): 1}
+    assert not tester.records(LATE)
 
 
 # ---- final results ------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_sliding_windows_are_the_distinct_sets_of_records_within_the_difference(
     [
         (Tumbling(ms(100), grace=ms(10)), 309),  # the window [200, 300)
         (Hopping(ms(100), ms(50), grace=ms(10)), 309),
-        (Sliding(ms(100), grace=ms(10)), 309),  # [200, 300], as Kafka Streams closes it
+        (Sliding(ms(100), grace=ms(10)), 310),  # [200, 300]: a record at 300 belongs to it
         (Session(ms(50), grace=ms(10)), 360),  # from 200 to 300; a record at 350 still belongs to it
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, int) else "",

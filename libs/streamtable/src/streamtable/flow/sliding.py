@@ -223,7 +223,7 @@ class _Times:
     def add(self, time: int, value: Any, late_before: int, index: int) -> bool:
         """Add a record. Returns False if it comes too late for all windows."""
         size, window = self.keep.window.size_ms, self.keep.window
-        if window.closes_at(time + 1, time + 1 + size) <= late_before:
+        if window.closes_at(time, time + size) <= late_before:
             return False
         if time not in self.until:
             # Before the record is added: what the windows that it makes hold already.

@@ -202,7 +202,8 @@ class Sliding(Window):
         return WindowedKey(inner, self.size_ms)
 
     def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
-        return end + self.grace_ms
+        # The end belongs to the window: without a grace, a record in order must still find the window that ends at it open.
+        return end + 1 + self.grace_ms
 
     def starts(self, times: Iterable[int]) -> list[int]:
         """Return the starts of all windows of a key that has records at these times."""
