@@ -46,6 +46,7 @@ TEXTS: Final = tuple(
         r"(user_id|user_ids\[\d+\]|url|urls\[\d+\]|prefix): must [a-z0-9 ,'/+UFD]+",
         r"(user_ids|urls): at most 1000",
         r"limit: 0 to 100000",
+        r"(since_ms|until_ms): 0 to 9007199254740991",
         r"no clicks of this user are known",
         r"no status of this user is known",
         r"nobody tweets this URL",

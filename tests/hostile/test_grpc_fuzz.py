@@ -21,10 +21,12 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from tests.hostile.grpc_world import COUNTS, REACHES, STATUSES, Scenario, World, check_text, serving
 
+from click_count.windows import click_windows
 from contracts.grpc.click_count.v1 import click_count_pb2
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2
 from contracts.grpc.user_status.v1 import user_status_pb2
 from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 
 SEED: Final = int(os.environ.get("FAULTS_SEED", "20260"))
 CASES: Final = 300
@@ -56,8 +58,18 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def world(broker: Broker, name: str) -> Iterator[World]:
-    with serving(broker, scenario=SERVICES[name][0]) as world:
-        yield world
+    topics = Topics(broker.bootstrap_servers)
+    windows = topics.name("windows")
+    settings = {}
+    if name == "counts":
+        settings["CLICK_COUNT_WINDOWS"] = windows
+        for table in click_windows(windows).tables.values():
+            topics.create(table.name.replace(windows, "windows", 1), config={"cleanup.policy": "compact"})
+    try:
+        with serving(broker, settings, scenario=SERVICES[name][0]) as world:
+            yield world
+    finally:
+        topics.delete_all()
 
 
 @pytest.fixture(scope="module")

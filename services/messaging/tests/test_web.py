@@ -65,7 +65,7 @@ def shared() -> Iterator[Served]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        timeouts=SendTimeouts(delivery=2.0, wait=3.0),
+        timeouts=SendTimeouts(delivery=30.0, wait=31.0),
     )
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     with httpx.Client(base_url=server.start(), timeout=60) as client:

@@ -52,7 +52,7 @@ def shared() -> Iterator[Shared]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        timeouts=SendTimeouts(delivery=2.0, wait=3.0),
+        timeouts=SendTimeouts(delivery=4.0, wait=5.0),  # a stall of a busy machine is shorter
     )
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start(), timeout=60) as client:
