@@ -225,7 +225,9 @@ def results(case: str, batches: Sequence[list[Raw]], partitions: int, on_error: 
                         each.value,
                         each.origin,
                         each.error,
-                        each.reason.replace(repr(group.name), "it"),
+                        each.reason.replace(repr(group.name), "it").replace(
+                            repr(group.table.name), "its table"
+                        ),
                     )
                     for each in letters
                 ],
