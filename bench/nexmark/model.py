@@ -12,7 +12,7 @@ SCHEMAS = Path(__file__).parent
 
 
 class Person(TypedDict):
-    """Somebody has registered; the key is the id."""
+    """A person has registered; the key is the id."""
 
     id: int
     name: str

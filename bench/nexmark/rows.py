@@ -270,18 +270,18 @@ def _worked_off(
             last = site.wait_committed(program, part)
     if query == 12:
         return first, _counted(site, program, given, job)
-    wanted = given.expected(query)
+    expected = given.expected(query)
     found = Collected(site.broker, f"{job.group}-out", OUTPUTS[query])
 
     def right() -> bool:
         results = found.results()
-        return comparable(query, dict(results).items() if latest else results) == wanted
+        return comparable(query, dict(results).items() if latest else results) == expected
 
     def there() -> bool:
-        return found.read() >= len(wanted) and (query in _AT_ONCE or right())
+        return found.read() >= len(expected) and (query in _AT_ONCE or right())
 
     try:
-        program.wait(there, f"has not the {len(wanted)} results of the batch")
+        program.wait(there, f"has not the {len(expected)} results of the batch")
         if query not in _AT_ONCE:
             last = program.now()
         elif not right():

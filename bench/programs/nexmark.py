@@ -1,4 +1,4 @@
-"""A query of Nexmark with the library: all groups of its flow in one process, until it is told to stop."""
+"""A query of Nexmark with the library: all groups of its flow in one process, until a signal stops it."""
 
 import os
 import sys

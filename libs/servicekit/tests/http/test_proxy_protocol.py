@@ -75,7 +75,7 @@ def test_a_header_that_is_not_valid_is_refused(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("family", [0x00, 0x12, 0x31], ids=["unspecified", "UDP", "UNIX"])
-def test_a_header_without_an_address_of_tcp_names_nobody(family: int) -> None:
+def test_a_header_without_an_address_of_tcp_names_no_caller(family: int) -> None:
     sent = SIGNATURE + bytes((0x21, family)) + b"\x00\x04" + bytes(4)
     assert read_proxy_header(sent) == ProxyHeader(len(sent), None)
 

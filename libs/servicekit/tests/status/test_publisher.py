@@ -99,7 +99,7 @@ def test_a_processor_tells_its_graph_and_the_lag_of_what_is_here(board: StatusBo
     ]
 
 
-def test_event_time_and_what_waits_for_it_are_told_of_the_partitions_that_are_here(
+def test_event_time_and_what_waits_for_it_are_reported_for_the_partitions_that_are_here(
     board: StatusBoard,
 ) -> None:
     processor = Working()
@@ -221,11 +221,11 @@ def test_each_group_of_a_flow_in_one_process_has_a_status_of_its_own_numbers(
     made: Any = lambda: emitted  # noqa: E731 - the factory of the publisher
     publisher = Publisher(board, registry, made)
     publisher.publish()
-    told = {key: value["flows"][0]["topic"] for key, value in emitted.sent if value is not None}
-    assert told == {"g/processor/one": "clicks", "second/processor/one": "by-url"}
+    reported = {key: value["flows"][0]["topic"] for key, value in emitted.sent if value is not None}
+    assert reported == {"g/processor/one": "clicks", "second/processor/one": "by-url"}
     publisher.start()
     publisher.stop()
-    assert {key for key, value in emitted.sent if value is None} == told.keys()
+    assert {key for key, value in emitted.sent if value is None} == reported.keys()
 
 
 def test_a_failure_is_logged_once_and_tried_again(
