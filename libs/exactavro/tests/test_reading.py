@@ -49,7 +49,7 @@ LONG_MIN = "ff" * 9 + "01"
 
 POISON = [
     ("string", "", "middle"),
-    ("string", "04", "over the end"),
+    ("string", "04", "runs 2 bytes over the end"),
     ("string", "0161", "negative"),
     ("string", "03616263", "negative"),
     ("string", "02ff", "utf-8"),

@@ -122,3 +122,24 @@ def test_an_int_subclass_is_a_number_and_a_str_subclass_is_text() -> None:
 
     assert encode("long", Number(1)) == b"\x02"
     assert encode("string", Text("a")) == b"\x02a"
+
+
+def groups_of_seven(number: int) -> bytes:
+    """Return the varint of a zigzag number as the specification describes it."""
+    groups = []
+    while number >= 0x80:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def test_every_length_of_a_long_is_written_as_the_specification_says() -> None:
+    by_itself = make_writer(Schema.load("long"))
+    in_a_record = make_writer(
+        Schema.load({"type": "record", "name": "Row", "fields": [{"name": "at", "type": "long"}]})
+    )
+    edges = {sign * (1 << bits) + beside for bits in range(63) for sign in (1, -1) for beside in (-1, 0, 1)}
+    for value in sorted(edges | {2**63 - 1, -(2**63)}):
+        expected = groups_of_seven(value * 2 if value >= 0 else -value * 2 - 1)
+        assert by_itself(value) == expected
+        assert in_a_record({"at": value}) == expected

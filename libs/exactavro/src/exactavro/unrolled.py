@@ -10,15 +10,16 @@ from exactavro.schema import Node, kind, logical
 
 Write = Callable[[Any], bytes]
 
-_ONE_BYTE = 64
-"""Numbers from 0 to below this take one byte, after zigzag."""
+_TWO_BYTES, _FOUR_BYTES = 1 << 13, 1 << 27
+"""Numbers from 0 to below these take at most so many bytes, after zigzag."""
 
 
 def unrolled(
     fields: Sequence[tuple[str, Node, Write]],
     *,
     write_long: Write,
-    short: Sequence[bytes],
+    last: Sequence[bytes],
+    more: Sequence[bytes],
     errors: tuple[type[Exception], ...],
     otherwise: Write,
 ) -> Write:
@@ -26,14 +27,16 @@ def unrolled(
 
     Args:
         fields: name, schema and writer of each.
-        write_long: Writes numbers that take more than one byte.
-        short: the bytes 0 to 127.
+        write_long: Writes negative numbers, and those that take more than four bytes.
+        last: The varints of the numbers below 2**14.
+        more: The two bytes of 14 bits that are not a varint's last ones.
         errors: The exceptions that the writers of fields raise.
         otherwise: takes what is no plain dict of these fields, or holds a value that is not exactly of its type.
     """
     names: dict[str, Any] = {
         "write_long": write_long,
-        "short": short,
+        "last": last,
+        "more": more,
         "errors": errors,
         "otherwise": otherwise,
     }
@@ -47,10 +50,14 @@ def unrolled(
             case "string":
                 checks.append(f"type(v{at}) is str")
                 encodes.append(f"r{at} = v{at}.encode(); n{at} = len(r{at})")
-                parts += f"short[n{at} << 1] if n{at} < {_ONE_BYTE} else write_long(n{at})", f"r{at}"
+                parts += f"last[n{at} << 1] if n{at} < {_TWO_BYTES} else write_long(n{at})", f"r{at}"
             case "long":
                 checks.append(f"type(v{at}) is int")
-                parts.append(f"short[v{at} << 1] if 0 <= v{at} < {_ONE_BYTE} else write_long(v{at})")
+                parts.append(
+                    f"last[v{at} << 1] if 0 <= v{at} < {_TWO_BYTES} else"
+                    f" more[(v{at} & {_TWO_BYTES - 1}) << 1] + last[v{at} >> 13] if 0 <= v{at} < {_FOUR_BYTES} else"
+                    f" write_long(v{at})"
+                )
             case _:
                 names[f"write{at}"] = write
                 parts.append(f"write{at}(v{at})")
