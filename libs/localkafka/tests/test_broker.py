@@ -1,6 +1,5 @@
 import contextlib
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from localkafka.broker import Broker, BrokerNode, cluster_id, server_properties
 from localkafka.errors import BrokerFailed, SetupError
 from localkafka.fixtures import OwnBroker, OwnCluster
+from localkafka.waiting import Deadline
 
 
 def names(bootstrap_servers: str) -> set[str]:
@@ -20,7 +20,7 @@ def names(bootstrap_servers: str) -> set[str]:
 
 
 def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
-    deadline = time.monotonic() + 90
+    deadline = Deadline(90)
     while name not in names(bootstrap_servers):
         # Refused, or not answered, while a cluster that lost a member has no controller, or too few brokers. A client
         # that has once taken the dead member for the controller may go on asking it, so each try has a new one.
@@ -28,7 +28,7 @@ def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
         with contextlib.suppress(KafkaException, TimeoutError):
             new = NewTopic(name, num_partitions=1, replication_factor=replicas)
             admin.create_topics([new])[name].result(10)
-        assert time.monotonic() < deadline, f"{name} could not be created"
+        assert not deadline.passed(), f"{name} could not be created"
 
 
 def as_map(text: str) -> dict[str, str]:

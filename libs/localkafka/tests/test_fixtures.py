@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from localkafka.broker import Broker
-from localkafka.fixtures import Topics
+from localkafka.fixtures import Topics, complaints
 
 
 def test_a_test_that_asks_for_a_broker_is_marked(request: pytest.FixtureRequest, topics: Topics) -> None:
@@ -29,3 +31,13 @@ def test_all_topics_with_the_prefix_are_deleted_including_those_of_other_clients
     assert gone not in found
     assert kept in found
     second.delete_all()
+
+
+def test_the_report_of_a_failed_test_says_what_its_broker_complained_about(tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    assert complaints(log) == []
+    fenced = "2026-11-23 22:07:23.092 INFO  ReplicationControlManager: [QuorumController id=1] handleBrokerFenced: changing 1 partition(s)"
+    full = "2026-11-23 22:07:24.000 ERROR LogDirFailureChannel: Error while writing: No space left on device"
+    usual = "2026-11-23 22:07:23.000 INFO  BrokerServer: [BrokerServer id=1] Waiting for the broker to be unfenced"
+    log.write_text(f"{usual}\n{fenced}\n\tat kafka.Broker\n{full}\n")
+    assert complaints(log) == [fenced, full]

@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from localkafka.waiting import SLOWEST, Deadline, slowdown, stalled_seconds, wait_until
@@ -39,6 +42,18 @@ def test_an_overloaded_machine_puts_a_deadline_off_ten_times_at_most() -> None:
     machine.now += 10 * SLOWEST + 0.1
     machine.stalled += 1_000  # more than have passed: several processors may count
     assert deadline.passed()
+
+
+def test_waits_for_a_processor_or_a_disk_and_what_the_host_took_are_stalls(tmp_path: Path) -> None:
+    (tmp_path / "pressure").mkdir()
+    for name, total in (("cpu", 1_500_000), ("io", 250_000)):
+        text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 total=9\n"
+        (tmp_path / "pressure" / name).write_text(text)
+    stolen = 4 * os.sysconf("SC_CLK_TCK")
+    each = f"9 9 9 9 9 9 9 {stolen // 2} 9 9"
+    (tmp_path / "stat").write_text(f"cpu  9 9 9 9 9 9 9 {stolen} 9 9\ncpu0 {each}\ncpu1 {each}\nintr 5\n")
+    assert stalled_seconds(tmp_path) == 1.5 + 0.25 + 2.0
+    assert stalled_seconds(tmp_path / "none") == 0.0
 
 
 def test_what_this_machine_counts_only_grows_and_an_idle_one_is_not_slow() -> None:

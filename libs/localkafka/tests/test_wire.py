@@ -251,7 +251,7 @@ def test_clients_of_a_real_broker_stay_on_the_wire_and_its_own_address_is_not_di
         try:
             broker.start()
             ways = [
-                Producer({"bootstrap.servers": servers, "log_level": 0})
+                Producer({"enable.idempotence": True, "bootstrap.servers": servers, "log_level": 0})
                 for servers in (wire.bootstrap_servers, broker.bootstrap_servers)
             ]
             ports = [{each.port for each in way.list_topics(timeout=20).brokers.values()} for way in ways]

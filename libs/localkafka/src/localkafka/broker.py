@@ -3,10 +3,8 @@
 `python -m localkafka --help` starts and stops one that stays.
 """
 
-import base64
 import shutil
 import socket
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from localkafka.errors import BrokerFailed, SetupError
+from localkafka.formatting import format_folder, kafka_id
 from localkafka.jars import class_archive, kafka_jars
 from localkafka.java import BRIEF, find_java
 from localkafka.process import Child, reserve_port
@@ -198,20 +197,8 @@ class Broker:
             self._security.write(self.data_dir)
         if not (self.data_dir / "logs" / "meta.properties").exists():
             # The first compiler only: it is over before the second would pay.
-            _format(
-                [
-                    java[0],
-                    BRIEF,
-                    *java[1:],
-                    "kafka.tools.StorageTool",
-                    "format",
-                    "-t",
-                    of_cluster,
-                    "-c",
-                    str(settings),
-                    *(self._security.formatting() if self._security else []),
-                ]
-            )
+            tool = [java[0], BRIEF, *java[1:], "kafka.tools.StorageTool"]
+            format_folder(tool, settings, self.data_dir / "logs", of_cluster, self._node_id, self._security)
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         command = [*java, *self._own_java_options, "kafka.Kafka", str(settings)]
         self._child = Child(command, self.log_file, detached=self._detached)
@@ -413,12 +400,8 @@ class BrokerCluster:
 
 
 def cluster_id(data_dir: Path) -> str:
-    """An id for the cluster in a folder, in Kafka's form: 16 bytes in base64. The same folder has the same one.
-
-    The first two bits are 0, so that it never begins with a minus sign, which Kafka's tool would take for an option.
-    """
-    number = uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)).bytes
-    return base64.urlsafe_b64encode(bytes([number[0] & 0x3F]) + number[1:]).decode().rstrip("=")
+    """An id for the cluster in a folder, in Kafka's form. The same folder has the same one."""
+    return kafka_id(uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)))
 
 
 def _kept_classes(program: Path) -> list[str]:
@@ -433,13 +416,3 @@ def _reserve(port: int) -> socket.socket:
         raise SetupError(
             f"port {port} on 127.0.0.1 cannot be used ({error.strerror}): choose another, with --port"
         ) from error
-
-
-def _format(command: Sequence[str]) -> None:
-    done = subprocess.run(  # noqa: S603 - Java, with arguments of ours
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BrokerFailed(
-            f"the broker's data folder could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}"
-        )

@@ -3,21 +3,20 @@
 Loaded by `pytest_plugins = ["localkafka.fixtures"]` in the root's conftest.
 """
 
+import re
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from localkafka.broker import Broker, BrokerCluster
-from localkafka.errors import BrokerNotReady
 from localkafka.security import Security
-from localkafka.waiting import Deadline
+from localkafka.topics import create_topics, delete_topics, known_topics
 
 B = TypeVar("B", Broker, BrokerCluster)
 # Members are heard five times as often as elsewhere, so partitions move at once.
@@ -25,7 +24,17 @@ BRISK = {
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
+# For a broker that is never killed and mostly waits, as that of a session: it says less often that it lives, and its controller
+# writes less often that nothing has happened. Waiting then costs half as much processor time. A machine that stands still for
+# ten seconds makes its controller take it for dead otherwise, and all its partitions are without a leader for a while.
+PATIENT = {
+    "broker.heartbeat.interval.ms": "2000",
+    "broker.session.timeout.ms": "120000",
+    "metadata.max.idle.interval.ms": "10000",
+}
 _ANSWER_SECONDS = 60  # so long may a busy machine take
+_SAYS_WHY = re.compile(r"\S+ \S+ (WARN|ERROR|FATAL) |.*handleBroker(Fenced|Unfenced)")
+_LINES_MAX = 40
 ASKS_FOR_BROKER = {"broker", "topics", "frozen_broker", "own_broker", "own_cluster"}
 
 
@@ -48,33 +57,13 @@ class Topics:
     def create(self, name: str, *, partitions: int = 4, config: Mapping[str, str] | None = None) -> str:
         """Create a topic and return its name, which has the prefix in front of `name`."""
         full = self.name(name)
-        topic = NewTopic(full, num_partitions=partitions, config=dict(config or {}))
-        self._admin.create_topics([topic])[full].result(timeout=_ANSWER_SECONDS)
-        self._wait(
-            lambda known: full in known and all(p.leader >= 0 for p in known[full].partitions.values())
-        )
+        create_topics(self._admin, [NewTopic(full, num_partitions=partitions, config=dict(config or {}))])
         return full
 
     def delete_all(self) -> None:
         """Delete every topic with the prefix, including those that other clients created."""
-        names = [name for name in self._known() if name.startswith(self.prefix)]
-        if names:
-            for deleted in self._admin.delete_topics(names).values():
-                deleted.result(timeout=_ANSWER_SECONDS)
-            self._wait(lambda known: known.keys().isdisjoint(names))
-
-    def _known(self) -> Mapping[str, TopicMetadata]:
-        return self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
-
-    def _wait(self, done: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
-        # The controller has answered; the broker learns of it a moment later.
-        deadline = Deadline(_ANSWER_SECONDS)
-        while not done(self._known()):
-            if deadline.passed():
-                raise BrokerNotReady(
-                    f"the broker has not taken over a change of its topics in {_ANSWER_SECONDS} s"
-                )
-            time.sleep(0.02)
+        names = [name for name in known_topics(self._admin) if name.startswith(self.prefix)]
+        delete_topics(self._admin, names)
 
 
 class OwnBroker(Protocol):
@@ -101,7 +90,7 @@ class OwnCluster(Protocol):
 def broker() -> Iterator[Broker]:
     """A broker for the whole session (with xdist: one for each worker). Do not stop it."""
     with ExitStack() as stack:
-        yield _started(stack, Broker(_folder(stack), overrides=BRISK, brief=True))
+        yield _started(stack, Broker(_folder(stack), overrides=BRISK | PATIENT, brief=True))
 
 
 @pytest.fixture
@@ -163,6 +152,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and ASKS_FOR_BROKER.intersection(item.fixturenames):
             item.add_marker(pytest.mark.broker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what its broker complained about: a fenced broker explains much."""
+    report = yield
+    broker = getattr(item, "funcargs", {}).get("broker")
+    if report.failed and isinstance(broker, Broker):
+        report.sections.append(("broker", "\n".join(complaints(broker.log_file))))
+    return report
+
+
+def complaints(log_file: Path) -> list[str]:
+    """Return the last warnings and errors of a broker's log, and where it was fenced or unfenced."""
+    lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
+    return [line for line in lines if _SAYS_WHY.match(line)][-_LINES_MAX:]
 
 
 def _folder(stack: ExitStack) -> Path:

@@ -9,16 +9,23 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 SLOWEST: Final = 10.0
 """However busy the machine is, a deadline is at most so many times as far away as on an idle one."""
-_PRESSURE: Final = Path("/proc/pressure/cpu")
+_PROC: Final = Path("/proc")
+_STEAL: Final = 8  # of the fields of a line about processors in /proc/stat
 
 
-def stalled_seconds() -> float:
-    """Seconds since the machine started in which something waited for a processor; 0.0 where that is not counted."""
+def stalled_seconds(proc: Path = _PROC) -> float:
+    """Return the seconds since the machine started in which work stood still.
+
+    The seconds in which something waited for a processor, those in which something waited for a disk, and those that the host of
+    a virtual machine gave to others: the sum may grow by more than the clock. 0.0 where that is not counted.
+    """
     try:
-        first = _PRESSURE.read_text().splitlines()[0]
+        firsts = [(proc / "pressure" / name).read_text().partition("\n")[0] for name in ("cpu", "io")]
+        processors = [line.split() for line in (proc / "stat").read_text().splitlines() if line[:3] == "cpu"]
     except OSError:  # not Linux, or a kernel without pressure stall information
         return 0.0
-    return int(first.rpartition("total=")[2]) / 1e6
+    waited = sum(int(first.rpartition("total=")[2]) for first in firsts) / 1e6
+    return waited + int(processors[0][_STEAL]) / os.sysconf("SC_CLK_TCK") / (len(processors) - 1)
 
 
 def slowdown() -> float:
@@ -36,7 +43,7 @@ class Deadline:
     Args:
         seconds: How long the wait may take on an idle machine.
         clock: seconds, from any beginning.
-        stalled: The part of these seconds in which something waited for a CPU.
+        stalled: The part of these seconds in which work stood still.
     """
 
     def __init__(

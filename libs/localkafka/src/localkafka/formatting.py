@@ -1,0 +1,75 @@
+"""What Kafka's storage tool writes into an empty data folder. The tool takes a second of processor time, so it runs once per machine."""
+
+import base64
+import shutil
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from localkafka.cache import cache_folder, cached
+from localkafka.errors import BrokerFailed
+from localkafka.jars import KAFKA_VERSION
+from localkafka.security import Security
+
+KEPT = f"kafka-{KAFKA_VERSION}-formatted"
+CHECKPOINT = "bootstrap.checkpoint"
+"""The versions of features that a new cluster begins with, and its first users: the same for all brokers without users."""
+
+
+def format_folder(
+    tool: Sequence[str],
+    settings: Path,
+    logs: Path,
+    of_cluster: str,
+    node_id: int,
+    security: Security | None = None,
+) -> None:
+    """Format a broker's data folder.
+
+    Args:
+        tool: The command of Kafka's storage tool. It runs where there are first users, and for the machine's first broker.
+        settings: The broker's `server.properties`.
+        logs: The folder that these name as `log.dirs`.
+        of_cluster: The id of the cluster.
+        node_id: The broker's number.
+        security: Has the first users.
+
+    Raises:
+        BrokerFailed: The tool has failed; with what it said.
+    """
+    kept = cache_folder() / KEPT / CHECKPOINT
+    if security is None and kept.exists():
+        logs.mkdir(parents=True, exist_ok=True)
+        shutil.copy(kept, logs / CHECKPOINT)
+        # Last: by this file it is known that a folder is formatted.
+        (logs / "meta.properties").write_text(
+            f"version=1\ncluster.id={of_cluster}\nnode.id={node_id}\ndirectory.id={kafka_id(uuid.uuid4())}\n"
+        )
+        return
+    users = security.formatting() if security else []
+    done = subprocess.run(  # noqa: S603 - Java, with arguments of ours
+        [*tool, "format", "-t", of_cluster, "-c", str(settings), *users],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BrokerFailed(
+            f"the broker's data folder could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}"
+        )
+    if security is None:
+        cached(KEPT, lambda folder: _keep(logs / CHECKPOINT, folder))
+
+
+def _keep(checkpoint: Path, folder: Path) -> None:
+    shutil.copy(checkpoint, folder / CHECKPOINT)
+
+
+def kafka_id(number: uuid.UUID) -> str:
+    """An id in Kafka's form: 16 bytes in base64.
+
+    The first two bits are 0, so that it never begins with a minus sign, which Kafka's tool would take for an option.
+    """
+    return base64.urlsafe_b64encode(bytes([number.bytes[0] & 0x3F]) + number.bytes[1:]).decode().rstrip("=")

@@ -1,0 +1,56 @@
+"""Topics of a broker for tests, created and deleted so that the broker knows it afterwards.
+
+The controller answers when it has decided; brokers take that over a moment later, on a busy machine seconds later.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
+
+from localkafka.errors import BrokerNotReady
+from localkafka.waiting import Deadline
+
+_ANSWER_SECONDS: Final = 60  # so long may a busy machine take
+
+
+def create_topics(admin: AdminClient, topics: Iterable[NewTopic]) -> None:
+    """Create topics and wait until the broker knows a leader of each partition.
+
+    Raises:
+        KafkaException: The broker refuses, for example because one of them exists.
+        BrokerNotReady: It took too long.
+    """
+    new = list(topics)
+    for created in admin.create_topics(new).values():
+        created.result(_ANSWER_SECONDS)
+    names = [topic.topic for topic in new]
+    _wait(admin, lambda known: all(name in known and _has_leaders(known[name]) for name in names))
+
+
+def delete_topics(admin: AdminClient, names: Collection[str]) -> None:
+    """Delete topics and wait until the broker knows none of them. Raises as `create_topics`."""
+    if names:
+        for deleted in admin.delete_topics(list(names)).values():
+            deleted.result(_ANSWER_SECONDS)
+        _wait(admin, lambda known: known.keys().isdisjoint(names))
+
+
+def known_topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
+    """Return the topics that the broker knows."""
+    return admin.list_topics(timeout=_ANSWER_SECONDS).topics
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return all(partition.leader >= 0 for partition in topic.partitions.values())
+
+
+def _wait(admin: AdminClient, done: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
+    deadline = Deadline(_ANSWER_SECONDS)
+    while not done(known_topics(admin)):
+        if deadline.passed():
+            raise BrokerNotReady(
+                f"the broker has not taken over a change of its topics in {_ANSWER_SECONDS} s"
+            )
+        time.sleep(0.02)
