@@ -55,6 +55,15 @@ def test_topics_are_created_once_and_altered_in_place(broker: Broker, topics: To
     assert (found.partitions, found.replication, found.config["cleanup.policy"]) == (2, 1, "compact")
 
 
+def test_topics_are_described_once_they_were_created(broker: Broker, topics: Topics) -> None:
+    """Brokers learn of them from the controller after it has answered: of thirty at once, a moment later."""
+    cluster = Kafka(broker.bootstrap_servers).cluster()
+    for attempt in range(3):
+        created = [topics.name(f"new-{attempt}-{number}") for number in range(30)]
+        cluster.create_topics(TopicDescription(name, 8, 1) for name in created)
+        assert cluster.topics(created).keys() == set(created)
+
+
 @pytest.mark.parametrize("replication", [5, 1])
 def test_what_the_broker_refuses_is_a_configuration_error(
     replication: int, broker: Broker, topics: Topics

@@ -172,6 +172,10 @@ class NotReady(RetryLater):
     """The table is not loaded yet; a partial answer would look like a full one."""
 
 
+class ChangesMissed(StreamtableError):
+    """Changes were left out. A watch has ended with it: watch again, then read the rows; a tail goes on behind them."""
+
+
 class QueueFull(RetryLater):
     """The producer's queue stayed full: the record was not sent, so it is certainly not in the topic."""
 

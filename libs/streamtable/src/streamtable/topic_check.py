@@ -80,6 +80,6 @@ def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapp
             raise TopicMismatch(
                 f"output {stream.name!r} of group {group.name!r} had {had} partitions and has {has} now, so keys have "
                 "moved away from what is there of them: make a new topic of the right size and copy, or start again "
-                "if nobody joins it or keeps a table of it",
+                "if no group joins it or keeps a table of it",
                 topic=stream.name,
             )

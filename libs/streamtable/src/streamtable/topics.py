@@ -85,9 +85,9 @@ class Table(Generic[K, V]):
         legal_partitioner(self.partitioner, f"table {self.name!r}")
 
 
-def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
+def hash_of_rows(topic: Stream[Any, Any] | Table[Any, Any]) -> Callable[[bytes], int]:
     """Return the hash that decides the partition of an encoded key: windows are where the records of their key are."""
-    hash_key = hash_of(table.partitioner)
-    if isinstance(keys := table.key, WindowedKeys):
+    hash_key = hash_of(topic.partitioner)
+    if isinstance(keys := topic.key, WindowedKeys):
         return lambda data: hash_key(keys.inner(data))
     return hash_key

@@ -166,7 +166,7 @@ class KafkaAdmin(KafkaAcls):
         """
         with self._asking:
             metadata = self._outsider_of(group).consumer_group_metadata()
-        return GroupMembership(metadata, "nobody")
+        return GroupMembership(metadata, "no-member")
 
     def delete_group(self, group: str) -> None:
         """Delete a group with all its offsets; no error if there is none.
@@ -187,9 +187,10 @@ class KafkaAdmin(KafkaAcls):
                 raise self._unanswered(error, "DELETE", group=group) from exception
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; no error if there is none."""
+        """Delete a topic, and wait until brokers know it no more; no error if there is none. Raises `RetryLater`."""
         (future,) = self._admin.delete_topics([name], request_timeout=self._timeout).values()
         self._existing(future, "DELETE", name)
+        self._wait_for_brokers({name}, lambda found: not found)
 
     def own_settings(self, topic: str) -> dict[str, str]:
         """Return the settings of this topic that are not defaults, with which it can be created again."""

@@ -2,7 +2,8 @@
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +27,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from confluent_kafka.admin import TopicDescription as DescribedTopic
 
 from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TransactionPending
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
@@ -38,6 +40,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 _EVENTS = 1_000
 _METADATA_SECONDS = 1.0
+_LOOK_SECONDS = 0.02
 # A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile.
 _OFFSETS_SECONDS = 0.5
 _ANY_TIME = (1 << 63) - 1
@@ -106,12 +109,7 @@ class KafkaCluster:
         requested = sorted(set(names))
         if not requested:
             return {}
-        described = self._admin.describe_topics(TopicCollection(requested), request_timeout=self._timeout)
-        found = {
-            name: topic
-            for name, future in described.items()
-            if (topic := self._existing(future, "DESCRIBE", name))
-        }
+        found = self._described(requested, self._timeout)
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
         configs = self._admin.describe_configs(resources, request_timeout=self._timeout) if resources else {}
         descriptions = {}
@@ -129,10 +127,14 @@ class KafkaCluster:
         return descriptions
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
-        timeout = min(self._timeout, _METADATA_SECONDS)
+        found = self._described(names, min(self._timeout, _METADATA_SECONDS))
+        return {name: str(topic.topic_id) for name, topic in found.items()}
+
+    def _described(self, names: Iterable[str], timeout: float) -> Mapping[str, DescribedTopic]:
+        """Return those of these topics, at least one, that exist."""
         described = self._admin.describe_topics(TopicCollection(sorted(set(names))), request_timeout=timeout)
         found = {name: self._existing(future, "DESCRIBE", name) for name, future in described.items()}
-        return {name: str(topic.topic_id) for name, topic in found.items() if topic}
+        return {name: topic for name, topic in found.items() if topic is not None}
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         asked = list(places)
@@ -269,7 +271,12 @@ class KafkaCluster:
                 self._refused[group] = error
 
     def create_topics(self, topics: Iterable[TopicDescription]) -> None:
-        """Create topics; existing ones are left as they are. Raises `RetryLater`, `ConfigurationError`."""
+        """Create topics, and wait until brokers know them; existing ones are left as they are.
+
+        Raises:
+            RetryLater: There is no answer, or brokers do not know them in time.
+            ConfigurationError: Kafka refuses.
+        """
         new = [
             NewTopic(topic.name, topic.partitions, topic.replication, config=dict(topic.config))
             for topic in topics
@@ -277,6 +284,24 @@ class KafkaCluster:
         if new:
             for name, future in self._admin.create_topics(new, request_timeout=self._timeout).items():
                 self._change(future, f"creating topic {name!r}", "CREATE", name)
+            names = {topic.topic for topic in new}
+            self._wait_for_brokers(
+                names, lambda found: len(found) == len(names) and all(map(_has_leaders, found.values()))
+            )
+
+    def _wait_for_brokers(
+        self, names: Collection[str], done: Callable[[Mapping[str, DescribedTopic]], bool]
+    ) -> None:
+        """Wait until what the broker that answers knows of these topics is `done`. Raises `RetryLater`."""
+        # The controller answers when it has decided. Brokers take that over later, under load seconds later, and a service
+        # that starts meanwhile gets the answer that its topic does not exist.
+        end = time.monotonic() + self._timeout
+        while not done(self._described(names, self._timeout)):
+            if time.monotonic() >= end:
+                raise RetryLater(
+                    f"brokers have not taken over a change of topics in {self._timeout:g} s: {', '.join(sorted(names))}"
+                )
+            time.sleep(_LOOK_SECONDS)
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
         """Set these settings of a topic and leave the others. Raises `RetryLater`, `ConfigurationError`."""
@@ -343,3 +368,7 @@ class KafkaCluster:
         refusal = self._connection_errors.taken()
         why = describe(error) if refusal is None else self._caller.explain(refusal)
         return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({why})")
+
+
+def _has_leaders(topic: DescribedTopic) -> bool:
+    return all(partition.leader is not None for partition in topic.partitions)

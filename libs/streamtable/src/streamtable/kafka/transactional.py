@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -35,7 +35,7 @@ from streamtable.kafka.errors import (
 )
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_S
 from streamtable.ports import Membership
-from streamtable.types import Committed, Headers, TopicPartition
+from streamtable.types import Committed, Headers, QueuedRecord, TopicPartition
 
 CONNECT_WAIT_S = 2.0
 QUEUE_WAIT_S = TRANSACTION_TIMEOUT_S
@@ -156,6 +156,17 @@ class KafkaTransactionalProducer:
                 raise self._failure(cause(exception), topic) from exception
             else:
                 return
+
+    def produce_records(self, records: Iterable[QueuedRecord]) -> None:
+        queue, report = self._producer.produce, None if self._transactional else self._report
+        for topic, key, value, headers, timestamp_ms, partition in records:
+            own = sendable(headers, topic) if headers else None
+            try:
+                queue(topic, value, key, partition, report, None, timestamp_ms, own)
+            except (BufferError, KafkaException):
+                self.produce(  # which knows what to do about it
+                    topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+                )
 
     def produce_rows(
         self,
