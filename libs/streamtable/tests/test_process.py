@@ -1,12 +1,14 @@
 """Each in a process of its own: memory is the process's."""
 
 import gc
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from streamtable.process import relaxed_gc
+from streamtable.process import relaxed_gc, run_together
 
 
 def printed(program: str) -> str:
@@ -54,3 +56,28 @@ def test_garbage_is_looked_for_as_before_once_the_work_is_done() -> None:
     with relaxed_gc():
         assert gc.get_threshold() > before
     assert gc.get_threshold() == before
+
+
+class _UntilStopped:
+    """Runs until it is stopped. Its thread receives a signal first if it is to be signalled."""
+
+    def __init__(self, *, signalled: bool) -> None:
+        self._signalled = signalled
+        self._stopped = threading.Event()
+        self.in_time = True
+
+    def run(self) -> None:
+        if self._signalled and not self._stopped.wait(0.3):  # the main thread waits by then
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        self.in_time = self._stopped.wait(30)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def test_a_signal_that_another_thread_receives_stops_all_that_run_together() -> None:
+    """Such a signal does not wake the main thread, as one that comes in the instant before it blocks."""
+    first, second = _UntilStopped(signalled=False), _UntilStopped(signalled=True)
+    run_together([first, second])
+    assert first.in_time
+    assert second.in_time

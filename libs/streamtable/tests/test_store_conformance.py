@@ -251,3 +251,24 @@ def test_it_behaves_like_a_sorted_dict(
         assert rows_of(store, start, end, reverse=reverse) == expected
     finally:
         store.close()
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_ranges_hold_the_rows_that_scans_of_each_would_find(stores: Stores, data: st.DataObject) -> None:
+    keys = st.binary(max_size=2)
+    store = stores.open("ranges", 0)
+    try:
+        for part in data.draw(st.lists(st.dictionaries(keys, st.none() | st.binary(max_size=1)), max_size=3)):
+            store.write(part.items(), b"")
+        bounds = data.draw(st.lists(st.tuples(keys, keys), max_size=100))
+        assert store.ranges(bounds) == [rows_of(store, *each) for each in bounds]
+    finally:
+        store.close()
+        stores.destroy("ranges", 0)
+
+
+def test_ranges_of_a_closed_store_mean_retry_later(store: Store) -> None:
+    store.close()
+    with pytest.raises(RetryLater):
+        store.ranges([(b"a", b"b")])

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -216,6 +217,18 @@ def test_a_damaged_or_foreign_store_is_refused_and_after_destroy_it_is_new(
     store = stores.open(TABLE, 0)
     assert store.checkpoint() is None
     assert rows_of(store) == []
+
+
+def test_a_scan_of_large_rows_holds_one_of_them_at_a_time(stores: RocksStores) -> None:
+    store = stores.open(TABLE, 0)
+    store.write([(b"%03d" % n, bytes(500_000)) for n in range(30)], b"position")
+    tracemalloc.start()
+    with store.scan() as rows:
+        for _ in rows:
+            pass
+        _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2_000_000
 
 
 @pytest.mark.parametrize("reverse", [False, True])

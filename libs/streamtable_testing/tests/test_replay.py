@@ -231,6 +231,26 @@ def test_a_replay_of_windows_timers_by_the_wall_clock_and_batches_makes_their_ro
         assert_replays_are_its_tables(tester, group)
 
 
+def test_what_is_due_by_the_watermark_of_the_group_fires_at_the_end_of_a_replay() -> None:
+    def sleep(ctx: Context[str, Any], event: Any) -> None:
+        ctx.timers.at(wake, event["at"] + 60_000, "", "")
+
+    def woken(ctx: Context[str, Any], _: str) -> None:
+        ctx.set("awake")
+
+    wake: Timer[str, str, Any] = Timer("wake", woken, String())
+    times = EventTime(idle_after=None)
+    group = Group(
+        "sleepers", Input(ORDERS, sleep, time=lambda event: event["at"]), wake, times, Persist(Json())
+    )
+    replay = Replay(group, partition=0, partitions=1, now=NOW)
+    replay.feed(ORDERS.name, [InMemoryMessage(0, b"ann", b'{"at": 1000}', (), 1_000, None)])
+    for watermark_ms, rows in ((None, {}), (60_999, {}), (61_000, {b"ann": b'"awake"'})):
+        replay.finish(watermark_ms)
+        assert replay.rows["table"] == rows
+    replay.close()
+
+
 def test_a_replay_stops_at_a_record_at_which_the_group_would_stop() -> None:
     def fail(ctx: Context[str, Any], event: Any) -> None:
         ctx.fail(f"no {event}")

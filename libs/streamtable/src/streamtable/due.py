@@ -44,6 +44,7 @@ class Due(Generic[K, V]):
         keep: How long after its time a row stays in the table. 0: it is deleted when it is handed over.
         by_key: The encoded key alone decides, and `when` is given no row: a row that changes costs nothing then.
         on_error: What to do when the handler raises. A dead letter holds the row.
+        times: As `when`, for many encoded keys in one call, where `by_key` is set: it saves a call for each row that changes.
         holds: How much earlier than its due time the event of a row may be that the handler emits, as with the grace of
             a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by so much.
     """
@@ -55,6 +56,7 @@ class Due(Generic[K, V]):
     by_key: bool = False
     on_error: OnError = OnError.STOP
     holds: timedelta = timedelta(0)
+    times: Callable[[Sequence[bytes]], Sequence[int | None]] | None = None
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, "the handler of rows that are due")

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from streamtable.errors import DeserializationError, StreamtableError
 from streamtable.partitioner import Partitioner
-from streamtable.types import Ack, Committed, Headers, RecordBatch, TopicPartition, Watermarks
+from streamtable.types import Ack, Committed, Headers, QueuedRecord, RecordBatch, TopicPartition, Watermarks
 
 T = TypeVar("T")
 K_contra = TypeVar("K_contra", contravariant=True)
@@ -130,6 +130,10 @@ class Store(Protocol):
 
         A damaged file raises `StoreCorrupted` at the latest when the iterator ends; it never ends early in silence.
         """
+        ...
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        """Return the rows of several short ranges as `scan` does, for a lookup each; less if they come in order."""
         ...
 
     def size_bytes(self) -> int:
@@ -362,6 +366,9 @@ class TransactionalProducer(Protocol):
             SerializationError: Larger than the client's or the topic's limit, or a header's name is no UTF-8.
         """
         ...
+
+    def produce_records(self, records: Iterable[QueuedRecord]) -> None:
+        """Queue records as `produce` does, none of them tracked. The hot path of a commit with outputs."""
 
     def produce_rows(
         self,

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Protocol
 
 _COLLECT_AFTER = 100_000  # objects
+_LOOK_SECONDS = 0.2
 
 
 @contextmanager
@@ -75,7 +76,9 @@ def run_together(runnables: Sequence[Runnable]) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            # Never without a timeout: a signal that comes just before the main thread blocks does not wake it.
+            while thread.is_alive():
+                thread.join(_LOOK_SECONDS)
     if failures:
         raise failures[0]
 

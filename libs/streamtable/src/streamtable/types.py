@@ -22,6 +22,8 @@ _SECOND = itemgetter(1)
 _TOKEN = re.compile(r"([A-Za-z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 HEADERS_UNREADABLE: Header = ("streamtable-headers-unreadable", b"a name is not UTF-8")
 """Stands for all headers of a record in which the client cannot read them."""
+QueuedRecord = tuple[str, bytes | None, bytes | None, Headers, int, int]
+"""Topic, key, value, headers, timestamp and partition of a record, as `TransactionalProducer.produce` takes them."""
 
 
 class Guarantee(Enum):

@@ -7,12 +7,14 @@ import pytest
 from streamtable.codec.plain import Long, String
 from streamtable.engine.output import OutputBuffer
 from streamtable.errors import DeserializationError, GraphError, SerializationError
+from streamtable.flow import Windowed, WindowedKey
 from streamtable.graph import Group, Input, Loop, Output
 from streamtable.partitioner import partition_for
 from streamtable.topics import Stream
 from streamtable.types import RecordBatch
 
 OUT, GOKA = Stream("out", String(), Long()), Stream("goka", String(), Long(), partitioner="fnv1a")
+MINUTES = Stream("minutes", WindowedKey(String(), 60_000), Long())
 LOOP = Stream("g-loop", String(), Long())
 Make = Callable[..., RecordBatch]
 
@@ -27,6 +29,7 @@ def outgoing(topic_infos: Callable[..., Any], clock: Any) -> OutputBuffer:
         Input(Stream("events", String(), String()), handle),
         Output(OUT),
         Output(GOKA),
+        Output(MINUTES),
         Loop(LOOP, handle),
     )
     return OutputBuffer(group, topic_infos(group, partitions=7, max_message_bytes=500), clock)
@@ -66,6 +69,15 @@ def test_a_partition_is_named_where_the_client_would_choose_another(outgoing: Ou
     outgoing.emit(GOKA, "key", 1, (), 0)
     outgoing.emit(GOKA, None, 1, (), 0)
     assert [record.partition for record in outgoing.records] == [partition_for(b"key", 7, "fnv1a"), -1]
+
+
+def test_windows_are_written_to_the_partition_of_their_key(outgoing: OutputBuffer) -> None:
+    keys = [Windowed(key, at, at + 60_000) for key in ("alice", "bob") for at in (0, 60_000, 120_000)]
+    for key in keys:
+        outgoing.emit(MINUTES, key, 1, (), 0)
+    outgoing.emit_many(MINUTES, keys, [1] * len(keys), None, None)
+    homes = [partition_for(key.key.encode(), 7) for key in keys]
+    assert [record.partition for record in outgoing.records] == homes * 2
 
 
 def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: OutputBuffer, batch: Make) -> None:

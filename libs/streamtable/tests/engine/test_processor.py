@@ -98,7 +98,7 @@ class Running:
             self.error = error
 
     def ended(self) -> BaseException | None:
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return self.error
 
@@ -195,7 +195,7 @@ def test_it_can_be_stopped_while_it_waits_for_the_broker(
     monkeypatch.setattr(cluster, "topics", silent)
     processor = make()
     running = run(processor)
-    assert asked.wait(10)
+    assert asked.wait(60)
     processor.stop()
     assert running.ended() is None
 

@@ -97,6 +97,10 @@ def test_without_an_exact_position_recovery_goes_to_the_high_watermark(
     assert decide(inputs, changelog(high=25), local(10), exactly_once=exactly_once).load.read_to == 25
 
 
+def test_offsets_that_a_tool_has_set_go_with_an_empty_changelog(changelog: Make) -> None:
+    assert decide({"in": at(50)}, changelog(high=0)).load == Load(read_from=0, read_to=0)
+
+
 def test_a_new_partition_begins_where_its_input_says(changelog: Make) -> None:
     todo = decide({"a": never(5, 90), "b": never(5, 90, "latest")}, changelog(high=0))
     assert todo == RecoveryPlan({"a": NextOffset(5), "b": NextOffset(90)}, uncommitted=True)

@@ -174,7 +174,7 @@ def test_a_copy_that_is_not_surely_all_of_the_table_waits_for_the_broker(
 
         away.setattr(rig.log.known, "topics", silent)
         assert not rig.start().copies.ready
-        assert asked.wait(5)
+        assert asked.wait(60)
     rig.until(lambda: rig.copies.ready)
     assert set(rig.stores.present()) == {("t", 0), ("t", 1)}
 
@@ -190,7 +190,7 @@ def test_a_topic_of_fewer_partitions_leaves_nothing_of_the_former_one(rig: Rig) 
 def test_a_table_that_got_more_partitions_is_refused_with_both_numbers(rig: Rig) -> None:
     on_disk(rig.stores, rig.clock, 1)
     rig.start()
-    assert rig.failed.wait(5)
+    assert rig.failed.wait(60)
     with pytest.raises(TopicMismatch, match="had 1 partitions and has 2 now"):
         _ = rig.copies.ready
     assert rig.copies.ended
@@ -248,7 +248,7 @@ def test_a_reader_that_is_refused_for_an_unknown_reason_asks_again(
     with monkeypatch.context() as away:
         away.setattr(rig.log.known, "topics", answer)
         rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
-        assert asked.wait(5)
+        assert asked.wait(60)
         assert not rig.failed.is_set()
         rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
     rig.until(lambda: rig.copies.ready and rig.local(P0).topic_id == "id-2")
@@ -407,7 +407,7 @@ def test_a_copy_that_was_damaged_while_kafka_was_away_is_loaded_again(
 def test_a_missing_topic_stops_it_with_what_to_do(rig: Rig) -> None:
     rig.log.known.infos.clear()
     rig.start()
-    assert rig.failed.wait(5)
+    assert rig.failed.wait(60)
     with pytest.raises(TopicMismatch, match=r"topics\.yaml"):
         rig.copies.wait_ready(5)
 

@@ -3,7 +3,7 @@
 Records are kept until `flush`, or the commit, delivers them. Without a transactional id they are visible then.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streamtable.clock import Clock
@@ -17,7 +17,7 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.ports import Membership
-from streamtable.types import Committed, Headers, TopicPartition
+from streamtable.types import Committed, Headers, QueuedRecord, TopicPartition
 from streamtable_testing.faults import Wire
 from streamtable_testing.group import GroupCoordinator, VirtualMembership
 from streamtable_testing.topic import Topic, size_of
@@ -114,6 +114,10 @@ class VirtualTransactionalProducer:
             raise SerializationError("a record is larger than the client accepts", topic=topic)
         at = timestamp_ms or round(self._clock.now() * 1000)
         self._queued.append(_Queued(topic, key, value, partition, tuple(headers), at, tracked, refused))
+
+    def produce_records(self, records: Iterable[QueuedRecord]) -> None:
+        for topic, key, value, headers, timestamp_ms, partition in records:
+            self.produce(topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
 
     def produce_rows(
         self,

@@ -173,7 +173,7 @@ class AdaptedTask(BaseTask):
 
     def write_ahead(self, work: Work) -> None:
         del work
-        self.must_recover = True  # until Kafka has committed, nobody knows whether it counts
+        self.must_recover = True  # until Kafka has committed, it is not known whether it counts
         self._written = self.task.write()
         self.must_recover = self._written is not None and self._written.ahead
 

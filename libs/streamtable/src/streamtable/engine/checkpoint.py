@@ -152,10 +152,9 @@ class Checkpoint:
         self._reached("begun")
 
     def _send(self, records: Sequence[OutputRecord], context: Headers = ()) -> None:
-        produce = self._producer.produce
-        for topic, key, value, headers, timestamp_ms, partition in records:
-            sent = carrying(headers, context) if context else headers
-            produce(topic, key, value, partition=partition, headers=sent, timestamp_ms=timestamp_ms)
+        if context:
+            records = [each._replace(headers=carrying(each.headers, context)) for each in records]
+        self._producer.produce_records(records)
 
     def _send_traced(self, work: Work, context: Headers) -> None:
         """Send records and note each that is refused."""

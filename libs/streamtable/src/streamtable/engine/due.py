@@ -9,10 +9,11 @@ An *entry* is the time and the key. Two entries are remembered, under the name o
 because its time was over.
 """
 
+from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from struct import Struct
 from typing import Any
 
@@ -85,13 +86,27 @@ def expanded_by_key(due: Due[Any, Any], changes: Rows, indexed_keys: Container[b
         indexed_keys: Keys whose entries are in the store already.
     """
     last = dict(changes)  # of several records of a key the last one counts
-    entries = [
-        (_ENTRY + entry_of(time_ms, key), None if value is None else b"")
-        for key, value in last.items()
-        if (value is None or key not in indexed_keys) and (time_ms := _when(due, key, b"")) is not None
-    ]
-    # What comes in order costs RocksDB half the time.
-    return [*sorted(entries), *((_ROW + key, value) for key, value in sorted(last.items()))]
+    keys = [key for key, value in last.items() if value is None or key not in indexed_keys]
+    entries = {
+        _ENTRY + entry_of(time_ms, key): None if last[key] is None else b""
+        for time_ms, key in zip(_times(due, keys), keys, strict=True)
+        if time_ms is not None
+    }
+    # What comes in order costs RocksDB half the time. One by one: all of them together would double what a commit takes.
+    return chain(
+        ((entry, entries[entry]) for entry in sorted(entries)),
+        ((_ROW + key, last[key]) for key in sorted(last)),
+    )
+
+
+def _times(due: Due[Any, Any], keys: Sequence[bytes]) -> Sequence[int | None]:
+    """Return when the rows of these keys are due, where the key alone decides."""
+    if due.times is not None:
+        try:
+            return due.times(keys)
+        except Exception:  # noqa: BLE001, S110 - each key is asked for by itself, to find the one that raises
+            pass
+    return [_when(due, key, b"") for key in keys]
 
 
 def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
@@ -145,6 +160,50 @@ class RowsOf:
         with self._store.scan(first, after) as rows:
             yield ((key[1:], data) for key, data in rows)
 
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        found = self._store.ranges([(_ROW + start, _ROW + end) for start, end in bounds])
+        return [[(key[1:], data) for key, data in rows] for rows in found]
+
+
+class _Later:
+    """Rows to be indexed when the first of them is due.
+
+    Args:
+        keys: Their keys, at least one.
+        times: When each is due.
+
+    Attributes:
+        first_ms: When the first is due.
+        empty: All were taken.
+    """
+
+    __slots__ = ("_keys", "_ordered", "_taken", "_times", "empty", "first_ms")
+
+    def __init__(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
+        self._keys = keys
+        self._times = times
+        self._ordered = False
+        self._taken = 0
+        self.first_ms = min(times)
+        self.empty = False
+
+    def __lt__(self, other: "_Later") -> bool:
+        return self.first_ms < other.first_ms
+
+    def take(self, until_ms: int) -> tuple[Sequence[bytes], Sequence[int]]:
+        """Remove the rows that are due at this time or before. Returns their keys and times."""
+        if not self._ordered:  # most wait for a commit that comes first, and are never ordered
+            order = sorted(range(len(self._times)), key=self._times.__getitem__)
+            self._keys = [self._keys[at] for at in order]
+            self._times = [self._times[at] for at in order]
+            self._ordered = True
+        begin = self._taken
+        self._taken = end = bisect_right(self._times, until_ms, begin)
+        self.empty = end == len(self._times)
+        if not self.empty:
+            self.first_ms = self._times[end]
+        return self._keys[begin:end], self._times[begin:end]
+
 
 class DueIndex:
     """The entries of one partition of a state table, committed or not. One thread.
@@ -172,9 +231,8 @@ class DueIndex:
         self._waiting: list[bytes] = []  # a heap; those that are not in `_unfired` do not count any more
         self._unfired: set[bytes] = set()
         # Where the key alone decides, changed rows have no entry before their time has come: it would cost each of them.
-        self._later: dict[int, list[bytes]] = {}  # keys by time
+        self._later: list[_Later] = []  # a heap
         self._later_keys: set[bytes] = set()
-        self._later_ms: list[int] = []  # a heap of these times
         self._seen_to = b""  # no entry before this one in the store counts
         self._stored: bytes | None = None  # the first from there on, if `_known`
         self._known = False
@@ -199,30 +257,35 @@ class DueIndex:
 
     def _put_off(self, fresh: set[bytes]) -> set[bytes]:
         """Note the times of rows to be indexed later. Returns the keys of those that must be indexed now."""
-        due, later, entries = self._due, self._later, self._entries
         new = fresh - self._later_keys
-        now = {key for key in new if key in entries or self._table.changed_row(key) is None}
-        for key in new - now if now else new:
-            time_ms = _when(due, key, b"")
-            if time_ms is None:
-                continue
-            if time_ms not in later:
-                later[time_ms] = []
-                heappush(self._later_ms, time_ms)
-                if not due.keep:
-                    self.fired_from = min(self.fired_from, entry_of(time_ms, b""))
-            later[time_ms].append(key)
-            self._later_keys.add(key)
+        now = new & self._entries.keys()
+        deleted = self._table.deleted(new - now if now else new)
+        self._entries.update(dict.fromkeys(deleted))  # what the store has of them does not count
+        keys = list(new - now - deleted if now or deleted else new)
+        times = _times(self._due, keys)
+        if None in times:
+            keys = [key for key, time_ms in zip(keys, times, strict=True) if time_ms is not None]
+        if keys:
+            later = _Later(keys, [time_ms for time_ms in times if time_ms is not None])
+            heappush(self._later, later)
+            self._later_keys.update(keys)
+            if not self._due.keep:
+                self.fired_from = min(self.fired_from, entry_of(later.first_ms, b""))
         return now
 
     def _enter_up_to(self, until_ms: int) -> None:
         """Index the noted rows that are due at this time or before."""
-        while self._later_ms and self._later_ms[0] <= until_ms:
-            time_ms = heappop(self._later_ms)
-            keys = self._later.pop(time_ms)
+        while self._later and self._later[0].first_ms <= until_ms:
+            later = heappop(self._later)
+            keys, times = later.take(until_ms)
             self._later_keys.difference_update(keys)
             changed = self._table.changed_row
-            self._enter((key, None if changed(key) is None else time_ms) for key in keys)
+            self._enter(
+                (key, None if changed(key) is None else time_ms)
+                for key, time_ms in zip(keys, times, strict=True)
+            )
+            if not later.empty:
+                heappush(self._later, later)
 
     def _enter(self, times: Iterable[tuple[bytes, int | None]]) -> None:
         """Index changed rows by the times at which they are due; None: never."""
@@ -254,7 +317,7 @@ class DueIndex:
     def before_commit(self) -> None:
         """Fix `fired_from` and `kept_from` for the commit; nothing may change before it."""
         if self._due.keep:  # a row may be so late that its time is over already
-            later = (entry_of(time_ms, b"") for time_ms in self._later_ms[:1])
+            later = (entry_of(each.first_ms, b"") for each in self._later[:1])
             self.kept_from = min([self.kept_from, *later, *filter(None, self._entries.values())])
 
     def committed(self) -> None:
@@ -272,7 +335,7 @@ class DueIndex:
     def first_ms(self) -> int | None:
         """The time before which no row is due; None if no row ever is. Changed rows count as of the last `look`."""
         first = min(filter(None, (self._first_waiting(), self._first_stored())), default=None)
-        times = [*self._later_ms[:1], *([] if first is None else [time_of(first)])]
+        times = [*(each.first_ms for each in self._later[:1]), *([] if first is None else [time_of(first)])]
         return min(times, default=None)
 
     @property
@@ -364,7 +427,7 @@ class DueIndex:
 
     def _unchanged(self) -> None:
         self._entries, self._waiting, self._unfired = {}, [], set()
-        self._later, self._later_keys, self._later_ms = {}, set(), []
+        self._later, self._later_keys = [], set()
         self._seen_to, self._known, self._over_from_ms = b"", False, 0
 
     def _first_waiting(self) -> bytes | None:

@@ -13,10 +13,9 @@ from streamtable.engine.acceptance import Acceptance
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.errors import GraphError, SerializationError, StreamtableError
 from streamtable.graph import Group, OnError
-from streamtable.partitioner import partition_for
-from streamtable.ports import TopicInfo
+from streamtable.ports import TopicInfo, WindowedKeys
 from streamtable.tables.working_table import refuse_if_larger
-from streamtable.topics import Stream
+from streamtable.topics import Stream, hash_of_rows
 from streamtable.types import Headers, RecordBatch
 from streamtable.watermarks import STAMP_BYTES
 
@@ -57,10 +56,15 @@ class OutputBuffer:
         self._topics = topics
         self._clock = clock
         self._said = LimitedLog(log, clock)
-        declared = [edge.stream.name for edge in group.outputs]
+        declared = [edge.stream for edge in group.outputs]
         if group.loop is not None:
-            declared.append(group.loop.stream.name)
-        self._accepted = {name: Acceptance(topics[name], clock) for name in declared}
+            declared.append(group.loop.stream)
+        self._accepted = {each.name: Acceptance(topics[each.name], clock) for each in declared}
+        self._hashes = {
+            each.name: hash_of_rows(each)
+            for each in declared
+            if each.partitioner != "murmur2" or isinstance(each.key, WindowedKeys)
+        }  # of streams whose partitions the client would not choose: it knows one partitioner and no windows
 
     def emit(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
@@ -78,8 +82,8 @@ class OutputBuffer:
         except SerializationError as error:
             raise _refused(name, error) from error
         partition = -1
-        if stream.partitioner != "murmur2" and raw_key is not None:  # the client knows one partitioner only
-            partition = partition_for(raw_key, self._topics[name].partitions, stream.partitioner)
+        if name in self._hashes and raw_key is not None:
+            partition = self._hashes[name](raw_key) % self._topics[name].partitions
         if headers or timestamp_ms or raw_key is None:  # asked here, as a call costs each record
             accepted.check(raw_key, headers, timestamp_ms)
         record = OutputRecord(name, raw_key, data, headers, timestamp_ms, partition)
@@ -101,8 +105,7 @@ class OutputBuffer:
         """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
         name = stream.name
         accepted = self._accepted.get(name)
-        one_by_one = stream.partitioner != "murmur2" or (raw_keys is None and None in keys) or not values
-        if accepted is None or one_by_one:
+        if accepted is None or not values or (raw_keys is None and None in keys):  # one by one
             for index, value in enumerate(values):
                 key = keys[index] if raw_keys is None else stream.key.decode(raw_keys[index])
                 own = () if headers is None else headers[index]
@@ -127,7 +130,11 @@ class OutputBuffer:
             largest = max(map(sum, zip(key_sizes, value_sizes, strict=True))) + more
             refuse_if_larger(largest, accepted.bytes_max, f"the record for {name!r}")
         each_headers: Iterable[Headers] = repeat(()) if headers is None else headers
-        columns = zip(repeat(name), raw, data, each_headers, times, repeat(-1))
+        partitions: Iterable[int] = repeat(-1)
+        if hash_key := self._hashes.get(name):
+            count = self._topics[name].partitions
+            partitions = [hash_key(key) % count for key in raw]
+        columns = zip(repeat(name), raw, data, each_headers, times, partitions)
         # Half the cost of calling the class.
         self.records.extend(map(tuple.__new__, repeat(OutputRecord), columns))
         self.bytes += sum(key_sizes) + sum(value_sizes) + more * len(data)

@@ -67,10 +67,12 @@ class KeptState:
 
     def committed(self) -> None:
         self.handle.late = 0
-        if len(self._indexed) > _INDEXED_MAX:
-            self._indexed.clear()
-        self._indexed.update(key for key, data in self._writing if data is not None)
-        self._indexed.difference_update(key for key, data in self._writing if data is None)
+        written = {key for key, data in self._writing if data is not None}
+        if len(self._indexed) > _INDEXED_MAX or written.isdisjoint(self._indexed):
+            self._indexed = written  # rows that are written only once need not be remembered
+        else:
+            self._indexed |= written
+            self._indexed.difference_update(key for key, data in self._writing if data is None)
         self._writing = []
         self.table.committed()
 

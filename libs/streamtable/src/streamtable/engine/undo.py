@@ -4,7 +4,7 @@ A handler may change a row in place, so what it found is kept encoded. Most rows
 last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
@@ -133,6 +133,13 @@ class OrderedJournal(RowJournal[V]):
         if self._table.fresh is not None:
             self._fresh.setdefault(key, key in self._table.fresh)
 
+    def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:  # noqa: ARG002
+        """As `OrderedTable.replace`, but row by row: each must be undoable."""
+        for key in gone:
+            self.delete(key)
+        for key, row in made.items():
+            self.put(key, row)
+
     @property
     def notes(self) -> dict[bytes, Any]:
         """Nothing is remembered: a record that is undone would have to be forgotten."""
@@ -144,6 +151,10 @@ class OrderedJournal(RowJournal[V]):
         for key, row in self._table.scan(start, end):
             self._note(key)  # before the handler changes the row in place
             yield key, row
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]:
+        """As `OrderedTable.ranges`."""
+        return [list(self.scan(start, end)) for start, end in bounds]
 
 
 class RecordUndo:

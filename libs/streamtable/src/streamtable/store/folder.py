@@ -35,7 +35,7 @@ class Folder:
         self.rows = path / "rows"
         self._identity = path / "store.json"
         self._owner = path / "owner"
-        self._release_requested = path / "wanted"
+        self._release_requested = path / "release-requested"
         try:
             make_private(path)
             self._lock = self._claim(spare=spare)

@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -109,6 +109,13 @@ class MemoryStore:
         after = len(keys) if end is None else bisect_left(keys, end)
         chosen = keys[first:after]
         yield self._walk(rows, reversed(chosen) if reverse else chosen)
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        with self.scan() as rows:
+            found = list(rows)
+        return [
+            found[bisect_left(found, (start, b"")) : bisect_left(found, (end, b""))] for start, end in bounds
+        ]
 
     def _walk(self, rows: dict[bytes, bytes], keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         for key in keys:

@@ -6,7 +6,7 @@ families a crash could keep the newer state of one and the older state of the ot
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,11 @@ from streamtable.store.folder import Folder, broken
 CHECKPOINT = b"\0"
 ROW = b"\1"
 _AFTER_ROWS = b"\2"
-_FIRST_CHUNK, _LARGEST_CHUNK = 8, 256  # rows read under a scan's lock at once; 256 take about 0.1 ms
+# Bytes read under a scan's lock at once, where each row counts some more: at most 256 rows, which take about 0.1 ms, and of
+# large rows one.
+_FIRST_CHUNK, _LARGEST_CHUNK = 512, 16 << 10
+_ROW_BYTES = 64
+_RANGES_AT_ONCE = 64  # read while the store cannot be closed
 _CLOSE_SECONDS = 10.0
 _DAMAGE = ("Corruption", "Invalid argument", "IO error: No such file")
 
@@ -238,6 +242,20 @@ class RocksStore:
             self._scans.discard(scan)
             scan.release()
 
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        found: list[list[tuple[bytes, bytes]]] = []
+        for first in range(0, len(bounds), _RANGES_AT_ONCE):
+            with self._closing, self._named_errors():
+                if self._is_closed:
+                    raise self._closed_error()
+                rows = self._rows.iter()
+                try:
+                    found += [_between(rows, *each) for each in bounds[first : first + _RANGES_AT_ONCE]]
+                    rows.status()  # a damaged block looks like the end; only this tells
+                finally:
+                    del rows  # see `_Scan.chunk`
+        return found
+
     def size_bytes(self) -> int:
         with self._named_errors():
             return (self._rows.property_int_value("rocksdb.live-sst-files-size") or 0) + self.memtable_bytes()
@@ -323,6 +341,20 @@ class RocksStore:
         )
 
 
+def _between(rows: RdictIter, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the rows with start <= key < end."""
+    found: list[tuple[bytes, bytes]] = []
+    after = ROW + end
+    try:
+        rows.seek(ROW + start)
+        while rows.valid() and (key := rows.key()) < after:
+            found.append((key[1:], rows.value()))
+            rows.next()
+    finally:
+        del rows  # see `_Scan.chunk`
+    return found
+
+
 class _Scan:
     """An iterator of RocksDB, read in chunks, so that `close` can end it between two of them.
 
@@ -355,12 +387,15 @@ class _Scan:
             first, after = self._first, self._after
             step = rows.prev if self._reverse else rows.next
             found: list[tuple[bytes, bytes]] = []
+            left = self._size
             try:
-                while len(found) < self._size and rows.valid():
+                while left > 0 and rows.valid():
                     key = rows.key()
                     if not first <= key < after:
                         return found
-                    found.append((key[1:], rows.value()))
+                    value = rows.value()
+                    found.append((key[1:], value))
+                    left -= len(value) + _ROW_BYTES
                     step()
                 rows.status()  # a damaged block looks like the end; only this tells
             except Exception as error:

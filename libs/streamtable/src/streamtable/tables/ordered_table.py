@@ -1,7 +1,7 @@
 """A partition of a state table at work: a working table whose rows, committed or not, can be scanned in key order."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ class OrderedTable(WorkingTable[V]):
         cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
 
     Attributes:
-        fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: nobody.
+        fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: there is no index.
         notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
     """
 
@@ -33,6 +33,8 @@ class OrderedTable(WorkingTable[V]):
         self.notes: dict[bytes, Any] = {}
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
+        self._new: set[bytes] = set()  # rows that the store certainly does not have
+        self._replaced: set[bytes] = set()  # deleted rows that will hardly be asked for again
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         keys = set(keys)
@@ -50,12 +52,36 @@ class OrderedTable(WorkingTable[V]):
         super().delete(key)
         self._note(key)
 
+    def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:
+        """Write rows, and delete those whose place they take. One that comes and goes between two commits costs no record.
+
+        Args:
+            gone: The keys of the rows to delete; none of them is in `made`.
+            made: The rows to write.
+            new: The keys of those in `made` that the table did not have before.
+        """
+        self._new.update(set(new) - self._changed)
+        never = self._new.intersection(gone)
+        for key in never:
+            self._rows.pop(key, None)
+        deleted = dict.fromkeys(set(gone) - never)
+        self._rows.update(deleted)
+        self._rows.update(made)
+        self._replaced.update(deleted)
+        for keys in (self._changed, self._touched, self.fresh):
+            if keys is not None:
+                keys.difference_update(never)
+                keys.update(deleted, made)
+
     def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
         super().restore(key, data, changed=changed)
         self._note(key)
         self.notes = {}
 
     def committed(self) -> None:
+        for key in self._replaced:
+            if self._rows.get(key, key) is None:
+                del self._rows[key]
         super().committed()
         self._unchanged()
 
@@ -66,7 +92,12 @@ class OrderedTable(WorkingTable[V]):
 
     def changed_row(self, key: bytes) -> V | None:
         """Return a row that was changed since the last commit; None if it was deleted."""
-        return self._rows[key]
+        return self._rows.get(key)
+
+    def deleted(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Return which of these rows, changed since the last commit, were deleted."""
+        rows = self._rows
+        return {key for key in keys if rows.get(key) is None}
 
     def peek(self, keys: Iterable[bytes]) -> list[V | None]:
         """Return rows as they are now, without loading the missing ones into the cache."""
@@ -89,6 +120,7 @@ class OrderedTable(WorkingTable[V]):
 
     def _unchanged(self) -> None:
         self._touched, self._ordered = None, []
+        self._new, self._replaced = set(), set()
         if self.fresh is not None:
             self.fresh = set()
 
@@ -113,6 +145,29 @@ class OrderedTable(WorkingTable[V]):
             if last is None:
                 return
             start = last + b"\0"
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]:
+        """Return the rows of several short ranges, each as of `scan`. The rows stay in the cache, as those of `get`.
+
+        Args:
+            bounds: The first key of each range, and the first behind it; in order, or it takes longer.
+        """
+        if self._crowded:
+            self._make_room(self._changed)
+        stored = self.store.ranges(bounds)
+        merged = [self._merged(found, *each) for each, found in zip(bounds, stored, strict=True)]
+        rows = self._rows
+        self._keep(
+            [(key, data) for each in merged for key, data in each if data is not None and key not in rows]
+        )
+        return [
+            [
+                (key, row)
+                for key, _ in each
+                if (row := rows[key] if key in rows else self.get(key)) is not None
+            ]
+            for each in merged
+        ]
 
     def _merged(
         self, stored: list[tuple[bytes, bytes]], start: bytes | None, end: bytes | None

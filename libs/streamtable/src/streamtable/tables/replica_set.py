@@ -156,7 +156,7 @@ class ReplicaSet:
             if replica.partition == error.partition:
                 replica.fail(error)
         return NotReady(
-            f"a part of the local copy is damaged, and is loaded anew: {error.message}",
+            f"a part of the local copy is damaged, and is loaded again: {error.message}",
             topic=self._table,
             partition=error.partition,
         )

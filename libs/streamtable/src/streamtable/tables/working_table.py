@@ -4,7 +4,7 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -23,6 +23,7 @@ class CommittedRows(Protocol):
     def scan(
         self, start: bytes | None = None, end: bytes | None = None
     ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]: ...
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]: ...
 
 
 class WorkingTable(RowCache[V]):
@@ -179,6 +180,15 @@ class WorkingTable(RowCache[V]):
         self._count(key, data, row)
         self._rows[key] = row
         return row
+
+    def _keep(self, found: Sequence[tuple[bytes, bytes]]) -> None:
+        """Decode rows of the store together, and keep them in the cache."""
+        decoded = self._codec.decode_many([data for _, data in found])
+        if decoded.poison:
+            self._decoded(*found[min(decoded.poison)])  # raises
+        for (key, data), row in zip(found, decoded.values, strict=True):
+            self._rows[key] = row
+            self._count(key, data, row)
 
     def _decoded(self, key: bytes, data: bytes) -> V:
         try:
