@@ -3,11 +3,17 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamtable import Long, String
+from streamtable.decoding import decode_each
+from streamtable.errors import DeserializationError
 from streamtable.flow.emission import PendingKey, PendingRow
+from streamtable.flow.foreign_key import Parts, PartsCodec
 from streamtable.flow.joins import Waiting, WaitingCodec
 from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.sides import Sides, SidesCodec
 from streamtable.flow.sliding import Around, AroundRows
 from streamtable.ports import Codec
 
@@ -18,6 +24,8 @@ CODECS: list[tuple[Codec[Any], Any]] = [
     (WaitingCodec(Long(), Long()), Waiting(0, False, 5, 1)),
     (WindowedKey(String(), 10), Windowed("a", 10, 20)),
     (SessionKey(String()), Windowed("a", 10, 20)),
+    (SidesCodec(), Sides(b"left", None)),
+    (PartsCodec(2), Parts(3, (b"", b"right"))),
 ]
 
 
@@ -28,3 +36,30 @@ def test_bytes_that_cannot_be_decoded_are_poison_and_the_others_are_decoded(
     found = codec.decode_many([codec.encode(value), b"\xff", None, codec.encode(value)])
     assert list(found.values) == [value, None, None, value]
     assert list(found.poison) == [1]
+
+
+@given(
+    st.lists(
+        st.builds(
+            WaitingCodec(Long(), String()).encode,
+            st.builds(Waiting, st.just(0), st.booleans(), st.integers(-9, 9), st.none() | st.integers(0, 9))
+            | st.builds(Waiting, st.just(1), st.booleans(), st.integers(-9, 9), st.none() | st.text())
+            | st.builds(Waiting, st.just(2), st.just(False), st.integers(0, 9), st.none()),
+        )
+        | st.binary(max_size=20)
+        | st.none()
+    )
+)
+def test_waiting_records_are_decoded_together_as_one_by_one(data: list[bytes | None]) -> None:
+    codec = WaitingCodec(Long(), String())
+    together, singly = codec.decode_many(data), decode_each(codec.decode, data)
+    assert list(together.values) == list(singly.values)
+    assert together.poison.keys() == singly.poison.keys()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x80\0\0\0" * 2, SidesCodec().encode(Sides(b"a", b"b")) + b"c", b"\0\0\0\x05a"]
+)
+def test_rows_of_a_join_are_taken_to_their_last_byte_or_not_at_all(data: bytes) -> None:
+    with pytest.raises(DeserializationError, match="a row of a join"):
+        SidesCodec().decode(data)

@@ -156,6 +156,13 @@ def test_the_row_is_known_after_its_history_has_expired_and_old_versions_are_gon
     assert len(mine) == 1
 
 
+def test_of_many_changes_at_one_time_the_last_counts(tester: Tester) -> None:
+    """They are as old as the record, and more than are looked at together when their time is over."""
+    tester.run(flow_of("join_as_of", history=0, grace=0))
+    emit(tester, *(("u", "a", str(number), 20) for number in range(200)), ("c", "a", "1", 20), *END)
+    assert written(tester) == [("a", "1", "199", 20)]
+
+
 def test_a_record_that_is_older_than_the_history_finds_no_row(tester: Tester) -> None:
     tester.run(flow_of("left_join_as_of"))
     emit(tester, ("u", "a", "x", 10), ("c", "z", "z", 100), ("u", "z", "z", 100))

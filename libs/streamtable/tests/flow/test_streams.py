@@ -110,6 +110,20 @@ def test_merged_branches_are_in_the_order_of_their_input(tester: Tester) -> None
     ]  # fmt: skip
 
 
+def test_what_several_branches_make_of_one_record_is_in_the_order_in_which_they_were_declared(
+    tester: Tester,
+) -> None:
+    def steps(stream: KeyedStream[str, int]) -> None:
+        tenfold = stream.map_values(lambda v: 10 * v)
+        both = tenfold.merge(stream.flat_map_values(lambda v: [v, -v]))
+        both.merge(stream.map_values(lambda v: 100 * v), stream).to(OUT)
+
+    tester.run(a_flow(steps))
+    assert outcome(tester, OUT, [("a", 1), ("b", 2)]) == [
+        ("a", 10), ("a", 1), ("a", -1), ("a", 100), ("a", 1), ("b", 20), ("b", 2), ("b", -2), ("b", 200), ("b", 2)
+    ]  # fmt: skip
+
+
 def test_streams_of_several_topics_can_be_merged(tester: Tester) -> None:
     flow = Flow("f")
     flow.stream(NUMBERS).merge(flow.stream(OTHERS).map_values(lambda v: -v)).to(OUT)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError, StateMeaningChanged
-from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable, window_folds
+from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable, session_folds
 from streamtable.flow.windows import Window
 from streamtable_testing.tester import Tester
 
@@ -47,7 +47,7 @@ def emit(tester: Tester, *events: tuple[str, int]) -> None:
 def test_sessions_of_more_keys_than_are_remembered_are_read_again(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_folds, "_NOTES_MAX", 2)
+    monkeypatch.setattr(session_folds, "_KNOWN_MAX", 2)
     flow, table = counting(SESSION)
     tester.run(flow)
     for at in (3, 7):

@@ -184,10 +184,11 @@ class AsOfJoin:
         stored = table.scan(*span_of(key, RIGHT, 0, time))
         rows = [
             *([] if base is None else [base]),
-            *(row for raw, row in stored if is_of(key, raw)),
             *(row for each, row in ahead[key] if each.time <= time),
+            *(row for raw, row in stored if is_of(key, raw)),
         ]
-        # Of several with the same time the last one counts: those of a time are in the order in which they came.
+        # Of several with the same time the last one counts: those of a time are in the order in which they came, as what
+        # is still stored is due after what is ahead.
         return max(reversed(rows), key=_since).value if rows else None
 
 

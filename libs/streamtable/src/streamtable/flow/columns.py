@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, repeat
-from math import inf
 from typing import Any, Protocol, TypeVar
 
 from streamtable.handler_services import JoinedRows
@@ -12,9 +11,7 @@ from streamtable.state import State, StateTable
 from streamtable.topics import Stream, Table
 
 T = TypeVar("T")
-Order = tuple[float, ...]
-LAST = inf
-"""Ends an order: what a step has made of a record comes before the record itself, as Kafka Streams forwards it."""
+Order = tuple[int, ...]
 
 
 class Scope(Protocol):
@@ -47,10 +44,10 @@ class Columns:
         values: The values. Of changes: the new rows, None for a deleted one.
         times: The event times; None where no step asks for them.
         late_before: A window that closes at this time or before is closed for the record; None as with `times`.
-        order: By what branches are merged: the index of the input record in its batch, and for each step that has made
-            several records of one the step's number and the place among them; None as with `times`.
+        order: By what branches are merged: the index of the input record in its batch, and on its way the number of each
+            step where several follow the one before, and the place among the records that a step has made of one. So
+            what goes through an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
         olds: Of changes: the rows before, None for a new one. None: these are records.
-        step: The number of the step that they are given to.
     """
 
     codec: Codec[Any] | None
@@ -61,7 +58,6 @@ class Columns:
     late_before: Sequence[int] | None
     order: Sequence[Order] | None
     olds: Sequence[Any] | None = None
-    step: int = 0
 
     def __len__(self) -> int:
         return len(self.values)
@@ -122,10 +118,18 @@ class Columns:
         made = self._each(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
         if self.order is not None:
             made.order = [
-                (*each[:-1], self.step, place, LAST)
+                (*each, place)
                 for each, count in zip(self.order, counts, strict=True)
                 for place in range(count)
             ]
+        return made
+
+    def branched(self, step: int) -> "Columns":
+        """Return the same records as they go to one of several steps, which has this number."""
+        if self.order is None:
+            return self
+        made = self.with_values(self.values, self.olds)
+        made.order = [(*each, step) for each in self.order]
         return made
 
     def joined(self, others: Sequence["Columns"]) -> "Columns":

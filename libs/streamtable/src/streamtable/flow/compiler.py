@@ -1,12 +1,13 @@
 """From nodes to groups: the nodes between two changes of the key become one function that is called with whole batches."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamtable.context import BatchContext, Context
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
-from streamtable.flow.columns import LAST, Columns, Scope
+from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.emission import PendingKey
 from streamtable.flow.in_band import topics_in_band, with_watermarks
 from streamtable.flow.keys import START
@@ -88,6 +89,8 @@ class CompiledSource:
             )
             for node in reached[1:]
         ]
+        followers = Counter(parent for _, parents, _ in self._plan for parent in parents)
+        self._branching = {number for number, count in followers.items() if count > 1}
         self._timed = any(node.timed for node in reached)
         self._windowed = any(node.windowed or node.feeds in in_band for node in reached)
         self._ordered = any(len(parents) > 1 for _, parents, _ in self._plan)
@@ -163,15 +166,18 @@ class CompiledSource:
         late_before: Sequence[int] | None,
         olds: Sequence[Any] | None = None,
     ) -> None:
-        order = [(index, LAST) for index in range(len(values))] if self._ordered else None
+        order = [(index,) for index in range(len(values))] if self._ordered else None
         first = Columns(self._key, raw_keys, None, values, times, late_before, order, olds)
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
-            inputs = [made[parent] for parent in parents if parent in made]
+            inputs = [
+                made[parent].branched(number) if parent in self._branching else made[parent]
+                for parent in parents
+                if parent in made
+            ]
             if not inputs:
                 continue
             records = inputs[0] if len(inputs) == 1 else inputs[0].joined(inputs[1:])
-            records.step = number
             results = records if step is None else step(scope, records)
             if results:
                 made[number] = results

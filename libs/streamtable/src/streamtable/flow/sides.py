@@ -63,10 +63,12 @@ def unpacked(data: bytes, count: int) -> list[Part]:
             raise DeserializationError(f"a row of a join ends after {len(data)} bytes")
         length: int = _LENGTH.unpack_from(data, at)[0]
         at += _LENGTH.size
-        if length > len(data) - at:
+        if not _NONE <= length <= len(data) - at:
             raise DeserializationError(
                 f"a row of a join ends after {len(data)} bytes, within a part of {length}"
             )
-        parts.append(None if length < 0 else data[at : at + length])
+        parts.append(None if length == _NONE else data[at : at + length])
         at += max(length, 0)
+    if at < len(data):
+        raise DeserializationError(f"a row of a join goes on for {len(data) - at} bytes after its parts")
     return parts

@@ -1,9 +1,9 @@
 """Joins of two streams: each record waits in a state table until nothing can match it any more."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from functools import partial
 from typing import Any
 
 from streamtable.due import Due, DueRows
@@ -17,6 +17,7 @@ from streamtable.flow.joins import (
     Side,
     Waiting,
     WaitingCodec,
+    closing_times,
     is_of,
     next_row,
     place,
@@ -29,6 +30,7 @@ from streamtable.ports import Codec
 from streamtable.state import State, StateRows
 
 Function = Callable[..., Any]
+_FEW = 8  # that are looked at one by one
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,20 @@ class StreamJoin:
         group, expired = nodes[0].group, Closed()
 
         def closes(raw: bytes, _: bytes) -> int | None:
-            where = PlaceKey.split(raw)
-            return None if where is None else where.time + self.bounds.life_ms(where.side)
+            return closing_times(self.bounds, [raw])[0]
 
         state: State[Any, Any] = State(
             self.name,
             key=PlaceKey(key),
             value=WaitingCodec(*values),
-            due=Due(closes, expired, by_key=True, on_error=plan.on_error, holds=self.bounds.longest),
+            due=Due(
+                closes,
+                expired,
+                by_key=True,
+                on_error=plan.on_error,
+                holds=self.bounds.longest,
+                times=partial(closing_times, self.bounds),
+            ),
             meaning=f"{self.operator} {self.bounds.meaning}",
         )
         sides = [
@@ -127,15 +135,6 @@ def marked(side: Side) -> Step:
     return step
 
 
-@dataclass(slots=True)
-class _Other:
-    """A waiting record of the other stream."""
-
-    raw: bytes
-    time: int
-    row: Waiting
-
-
 @dataclass(frozen=True)
 class JoinStep:
     """The step that joins records with those of the other stream that wait, and lets them wait in their turn.
@@ -154,71 +153,115 @@ class JoinStep:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Join the records, each a pair of its side and its value. Returns one record for each pair that matches."""
-        raw, times, late_before = records.keyed_times()
-        table = scope.table(self.state).raw
-        following = table.get(NEXT_KEY)
-        number: int = 0 if following is None else following.late_before
-        made: list[list[tuple[Any, int, int]]] = []
-        # Records of one side do not match each other: what waits on the other side is read once for all of them.
-        for side, run in groupby(
-            zip(raw, times, late_before, records.values, strict=True), lambda each: each[3][0]
-        ):
-            part = list(run)
-            others = self._others(table, side, part)
-            for key, time, bound, (_, value) in part:
-                pairs = list(self._matches(table, side, others[key], time, bound, value))
-                made.append(pairs)
-                table.put(place(key, side, time, number), Waiting(side, bool(pairs), bound, value))
-                number += 1
-        if records.values:
-            table.put(NEXT_KEY, next_row(number))
-        joined = list(chain.from_iterable(made))
-        repeated = records.repeated(map(len, made)).with_values([value for value, _, _ in joined])
-        repeated.times = [time for _, time, _ in joined]
-        repeated.late_before = [bound for _, _, bound in joined]
+        if not records.values:
+            return records
+        joining = _Joining(self, scope.table(self.state).raw)
+        joining.look_up(records)
+        counts = [
+            joining.join(key, time, bound, *of_side)
+            for key, time, bound, of_side in zip(*records.keyed_times(), records.values, strict=True)
+        ]
+        joining.write()
+        repeated = records.repeated(counts).with_values([value for value, _, _ in joining.pairs])
+        repeated.times = [time for _, time, _ in joining.pairs]
+        repeated.late_before = [bound for _, _, bound in joining.pairs]
         return repeated
 
-    def _others(
-        self, table: StateRows[Any], side: Side, part: Sequence[tuple[bytes, int, int, Any]]
-    ) -> dict[bytes, list[_Other]]:
-        """Return, for each key, the waiting records of the other side that may match one of these, by time."""
-        spans: dict[bytes, tuple[int, int]] = {}
-        for key, time, _, _ in part:
-            since, until = self.bounds.matching(side, time)
+
+@dataclass(slots=True)
+class _Waits:
+    """A waiting record: its event time, its key in the table, and its row."""
+
+    time: int
+    raw: bytes
+    row: Waiting
+
+
+class _Joining:
+    """The records of a batch on their way through a join, of which nothing is written before `write`.
+
+    Args:
+        step: The join.
+        table: The rows.
+
+    Attributes:
+        pairs: What was joined: the value, the event time and the `late_before` of each pair.
+    """
+
+    def __init__(self, step: JoinStep, table: StateRows[Any]) -> None:
+        self.pairs: list[tuple[Any, int, int]] = []
+        self._bounds = step.bounds
+        self._lives = step.bounds.life_ms(LEFT), step.bounds.life_ms(RIGHT)
+        self._function = step.function
+        self._unmatched = step.unmatched
+        self._table = table
+        following = table.get(NEXT_KEY)
+        self._number: int = 0 if following is None else following.late_before
+        # Of each side, by key and time: those that records of the batch may match.
+        self._waiting: list[dict[bytes, list[_Waits]]] = [{}, {}]
+        self._rows: dict[bytes, Waiting] = {}
+        self._new: list[bytes] = []
+
+    def look_up(self, records: Columns) -> None:
+        """Read the waiting records that may match some of these, all of a side at once."""
+        asked: tuple[dict[bytes, tuple[int, int]], ...] = {}, {}
+        keys, times, _ = records.keyed_times()
+        for key, time, (side, _) in zip(keys, times, records.values, strict=True):
+            since, until = self._bounds.matching(side, time)
+            spans = asked[other_side(side)]
             if key in spans:
                 first, last = spans[key]
                 since, until = min(since, first), max(until, last)
             spans[key] = since, until
-        return {
-            key: [
-                _Other(raw, time_of(raw), row)
-                for raw, row in table.scan(*span_of(key, other_side(side), *span))
-                if is_of(key, raw)
-            ]
-            for key, span in spans.items()
-        }
+        for side, spans in enumerate(asked):
+            ordered = sorted(spans)
+            found = self._table.ranges([span_of(key, side, *spans[key]) for key in ordered])
+            self._waiting[side] = {
+                key: [_Waits(time_of(raw), raw, row) for raw, row in rows if is_of(key, raw)]
+                for key, rows in zip(ordered, found, strict=True)
+            }
 
-    def _matches(
-        self, table: StateRows[Any], side: Side, others: list[_Other], time: int, bound: int, value: Any
-    ) -> Iterator[tuple[Any, int, int]]:
-        """Yield the joined value, the time and the `late_before` of each pair that a record makes."""
-        bounds, function = self.bounds, self.function
-        since, until = bounds.matching(side, time)
-        mine, theirs = bounds.life_ms(side), bounds.life_ms(other_side(side))
-        begin = bisect_left(others, since, key=_time)
-        for other in others[begin : bisect_right(others, until, begin, key=_time)]:
+    def join(self, key: bytes, time: int, bound: int, side: Side, value: Any) -> int:
+        """Join a record with those that wait, and let it wait. Returns the number of pairs."""
+        others = self._waiting[other_side(side)][key]
+        count = self._match(others, time, bound, side, value) if others else 0
+        raw = place(key, side, time, self._number)
+        self._number += 1
+        self._rows[raw] = row = Waiting(side, count > 0, bound, value)
+        self._new.append(raw)
+        if (same := self._waiting[side].get(key)) is not None:
+            insort(same, _Waits(time, raw, row), key=_time)
+        return count
+
+    def _match(self, others: list[_Waits], time: int, bound: int, side: Side, value: Any) -> int:
+        """Join a record with those of the other side. Returns the number of pairs."""
+        since, until = self._bounds.matching(side, time)
+        mine, theirs = self._lives[side], self._lives[other_side(side)]
+        function, pairs = self._function, self.pairs
+        before = len(pairs)
+        if len(others) > _FEW:
+            begin = bisect_left(others, since, key=_time)
+            others = others[begin : bisect_right(others, until, begin, key=_time)]
+        for other in others:
             row = other.row
+            if not since <= other.time <= until:
+                continue
             if time + mine <= row.late_before or other.time + theirs <= bound:
                 continue  # the window of the one was closed when the other came
-            if row.side in self.unmatched and not row.matched:
-                other.row = row._replace(matched=True)
-                table.put(other.raw, other.row)
-            pair = (value, row.value) if side == LEFT else (row.value, value)
-            yield function(*pair), max(time, other.time), max(bound, row.late_before)
+            if row.side in self._unmatched and not row.matched:
+                other.row = self._rows[other.raw] = row._replace(matched=True)
+            joined = function(value, row.value) if side == LEFT else function(row.value, value)
+            pairs.append((joined, max(time, other.time), max(bound, row.late_before)))
+        return len(pairs) - before
+
+    def write(self) -> None:
+        """Write the records that wait now, and those that have been matched."""
+        self._table.replace((), self._rows, self._new)
+        self._table.put(NEXT_KEY, next_row(self._number))
 
 
-def _time(other: _Other) -> int:
-    return other.time
+def _time(waits: _Waits) -> int:
+    return waits.time
 
 
 def other_side(side: Side) -> Side:

@@ -14,11 +14,12 @@ from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted
 from streamtable.flow.keys import Windowed
 from streamtable.flow.nodes import Closed, Node, Source, Step
 from streamtable.flow.plan import Plan
+from streamtable.flow.session_folds import KeepSessions
 from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.window_folds import KeepSessions, KeepWindows, Late, SessionFold
-from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing
+from streamtable.flow.window_folds import KeepWindows, Late, SessionFold
+from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing, closings
 from streamtable.graph import Output
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -76,6 +77,7 @@ class Windows(Generic[K, V]):
             closed,
             keep=self.retention,
             by_key=True,
+            times=closings(self.window),
             on_error=plan.on_error,
             # The event time of a closed window is its last millisecond.
             holds=timedelta(milliseconds=self.window.closes_at(0, 0) + 1),

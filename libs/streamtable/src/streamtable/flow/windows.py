@@ -271,6 +271,22 @@ def closing(window: Window) -> Callable[[bytes, bytes], int | None]:
     return lambda key, _: closing_of(key[-START.size :])
 
 
+def closings(window: Window) -> Callable[[Sequence[bytes]], Sequence[int | None]]:
+    """Return the function that tells from encoded keys when their windows close, as `closing` does for one."""
+    when = closing(window)
+    if not isinstance(window, Session):
+        return lambda keys: [when(key, b"") for key in keys]
+    later, size = window.closes_at(0, 0), END_START.size
+
+    def sessions_close(keys: Sequence[bytes]) -> Sequence[int | None]:
+        suffixes = b"".join([key[-size:] for key in keys])
+        if len(suffixes) < size * len(keys):
+            return [when(key, b"") for key in keys]
+        return [end + later for end, _ in END_START.iter_unpack(suffixes)]
+
+    return sessions_close
+
+
 def _closing_of(life: int, start: bytes) -> int | None:
     """When a window with this encoded start closes; None: it is none."""
     return int(START.unpack(start)[0]) + life if len(start) == START.size else None
