@@ -149,6 +149,10 @@ class OutboxDouble:
             {"topic": topic, "key": key, "value": value, "partition": partition, "headers": headers}
         )
 
+    def produce_records(self, records: Any) -> None:
+        for topic, key, value, headers, timestamp_ms, partition in records:
+            self.produce(topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+
     def produce_rows(self, topic: str, partition: int, rows: Any, last_headers: Any = ()) -> None:
         *most, (last_key, last_value) = rows
         for key, value in most:

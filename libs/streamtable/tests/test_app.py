@@ -150,7 +150,7 @@ def test_what_reads_large_batches_of_avro_is_loaded_while_the_group_is_joined(
     group: Group[str, Any] = Group("g", Input(Stream("in", String(), Avro("long")), lambda ctx, event: None))
     with pytest.raises(RetryLater):
         App(Kafka(UNREACHABLE, admin_timeout=0.2), tmp_path).run(group, start_timeout=0.1)
-    assert loaded.wait(10)
+    assert loaded.wait(60)
 
 
 def test_what_goes_around_handlers_and_how_long_deferred_work_may_take_are_the_processors(

@@ -7,7 +7,7 @@ from streamtable.context import BatchContext, Context
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.engine.local_queries import Freshness, LocalAnswer
-from streamtable.errors import PartitionNotAssigned, UnreadableRow
+from streamtable.errors import ChangesMissed, PartitionNotAssigned, UnreadableRow
 from streamtable.graph import (
     Changes,
     EventTime,
@@ -31,8 +31,9 @@ from streamtable.timer import Timer, Timers
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList
+from streamtable.views.tail import Following, Tail, TailRecord
 from streamtable.views.view import Answer, Position, Snapshot, View
-from streamtable.views.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
+from streamtable.views.watch import Change, CopyReloaded, TooSlow, Watch
 
 __all__ = [
     "Ack",
@@ -54,6 +55,7 @@ __all__ = [
     "DueRows",
     "Emitter",
     "EventTime",
+    "Following",
     "Freshness",
     "Group",
     "Guarantee",
@@ -90,6 +92,8 @@ __all__ = [
     "String",
     "Sum",
     "Table",
+    "Tail",
+    "TailRecord",
     "Timer",
     "Timers",
     "TooSlow",

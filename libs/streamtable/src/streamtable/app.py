@@ -30,6 +30,7 @@ from streamtable.topics import DEAD_LETTER_CONFIG, REPARTITION_CONFIG, TABLE_CON
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
+from streamtable.views.tail import Tail
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 
@@ -226,6 +227,7 @@ class App:
         self._lock = threading.Lock()
         self._updater: ViewUpdater | None = None
         self._views: dict[str, View[Any, Any]] = {}
+        self._tails: set[Tail[Any, Any]] = set()
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
@@ -364,22 +366,34 @@ class App:
             )
         return cast("View[K, V]", found)
 
+    def tail(self, stream: Stream[K, V]) -> Tail[K, V]:
+        """Return the records of a stream by key, live and from any offset on, until it or the App is closed."""
+        tail = Tail(stream, self.kafka, self.name, closed=self._forget_tail)
+        with self._lock:
+            self._tails.add(tail)
+        tail.start()
+        return tail
+
     def emitter(self, stream: Stream[K, V], *, delivery_timeout: float = 120.0) -> Emitter[K, V]:
         """Return an emitter of a stream. `delivery_timeout`: the seconds after which an unacknowledged record fails."""
         return Emitter(stream, self.kafka, delivery_timeout=delivery_timeout)
 
     def close(self) -> None:
-        """Close all views. May be called twice."""
+        """Close all views and tails. May be called twice."""
         with self._lock:
-            views = list(self._views.values())
-        for view in views:
-            view.close()
+            opened: list[View[Any, Any] | Tail[Any, Any]] = [*self._views.values(), *self._tails]
+        for each in opened:
+            each.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _forget_tail(self, tail: Tail[Any, Any]) -> None:
+        with self._lock:
+            self._tails.discard(tail)
 
     def _closed(self, view: View[Any, Any]) -> None:
         """Forget a view, and after the last one what they have shared."""

@@ -423,7 +423,7 @@ def test_waiting_ends_when_the_effect_of_the_event_is_here(
     committed(cluster, place, 8, TablePosition(2, exact=True).encode())
     assert waiting.is_alive()
     write(alice=2)
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert own.get("alice") == 2
 

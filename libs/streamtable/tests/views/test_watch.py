@@ -23,10 +23,10 @@ ONE = Long().encode(1)
 def make(
     key: bytes | None = None, prefix: bytes = b"", capacity: int = 10,
     closed: Callable[[Watch[str, int]], None] = lambda watch: None,
-    on_unreadable: OnUnreadable | None = None,
+    on_unreadable: OnUnreadable | None = None, capacity_bytes: int = 1 << 20,
 ) -> Watch[str, int]:  # fmt: skip
     reader = RowReader(TABLE, lambda key: 0, Metrics.register(CollectorRegistry()), "view")
-    return Watch(TABLE, key, prefix, capacity, closed, reader, on_unreadable)
+    return Watch(TABLE, key, prefix, capacity, capacity_bytes, closed, reader, on_unreadable)
 
 
 def offer(watch: Watch[str, int], *changed: Any) -> None:
@@ -72,7 +72,7 @@ def test_a_reader_that_waits_is_woken_by_close() -> None:
     reader.start()
     offer(watch, 0, {b"a": ONE}, 1)
     watch.close()
-    reader.join(5)
+    reader.join(60)
     assert not reader.is_alive()
     assert taken == [Change("a", 1, 0, 1)]
 
@@ -96,6 +96,24 @@ def test_a_reader_that_is_too_slow_learns_it_every_time_it_asks() -> None:
     for _ in range(6):
         with pytest.raises(TooSlow, match="more than 2 changes of 't'"):
             watch.next()
+
+
+def test_a_reader_that_is_too_slow_for_the_bytes_of_the_rows_learns_to_watch_again() -> None:
+    watch = make(capacity_bytes=2 * len(ONE))
+    for offset in range(4):
+        offer(watch, 0, {b"a": ONE}, offset)
+        assert watch.next(timeout=0) == Change("a", 1, 0, offset)  # taken in time: it never waits
+    offer(watch, 0, {b"a": ONE, b"b": ONE}, 5)
+    assert not watch.ended
+    offer(watch, 0, {b"c": ONE}, 6)
+    with pytest.raises(TooSlow, match="more than 16 bytes of changes of 't'"):
+        watch.next()
+
+
+def test_a_row_larger_than_the_capacity_in_bytes_is_delivered() -> None:
+    watch = make(capacity_bytes=1)
+    offer(watch, 0, {b"a": ONE}, 1)
+    assert watch.next(timeout=0) == Change("a", 1, 0, 1)
 
 
 def test_a_watch_holds_exactly_its_capacity_however_large_a_batch_is() -> None:

@@ -23,7 +23,7 @@ from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, Committed, TopicPartition
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList, RowReader
 from streamtable.views.updater import ViewUpdater
-from streamtable.views.watch import Watch, Watches
+from streamtable.views.watch import CAPACITY_BYTES, Watch, Watches
 from streamtable.views.windows import END_MS, WindowRange
 
 K = TypeVar("K")
@@ -224,7 +224,7 @@ class View(Generic[K, V]):
         """Return the group that keeps the table, and the input's partition. Raises as `wait_for`."""
         if not self.table.group:
             raise GraphError(
-                f"the table {self.table.name!r} does not say which group keeps it, so nobody knows when an event is in "
+                f"the table {self.table.name!r} does not say which group keeps it, so it is not known when an event is in "
                 "it: use Group.table, or Table(..., group=...)"
             )
         count = len(self._replicas.all())
@@ -352,12 +352,12 @@ class View(Generic[K, V]):
         Raises:
             GraphError: The table has no windows.
         """
-        wanted = WindowRange.of(self.table, key, since_ms, until_ms)
+        range_ = WindowRange.of(self.table, key, since_ms, until_ms)
         loads, copies = self._replicas.loads, self._whole()
         try:
-            with copies[self._hash(wanted.start) % len(copies)].store.scan(wanted.start, wanted.end) as found:
+            with copies[self._hash(range_.start) % len(copies)].store.scan(range_.start, range_.end) as found:
                 self._unchanged(loads)
-                mine = list(wanted.of_key(found))
+                mine = list(range_.of_key(found))
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
         decoded = self._rows(mine, None)
@@ -404,19 +404,20 @@ class View(Generic[K, V]):
         prefix: K | None = None,
         capacity: int = 10_000,
         on_unreadable: OnUnreadable | None = None,
+        *,
+        capacity_bytes: int = CAPACITY_BYTES,
     ) -> Watch[K, V]:
         """Watch the changes from now on: of one key, of all that begin with `prefix`, or of all.
 
-        To miss nothing: begin to watch, then read the rows. When the local copy has to be discarded and loaded again
-        (a damaged disk, a topic that was created again, records deleted by retention), what changes meanwhile is not
-        reported: the watch is ended with `CopyReloaded`, and a new one begins in the same way.
+        To miss nothing: begin to watch, then read the rows. When the local copy is discarded and loaded again (a damaged
+        disk, a topic that was created again, retention), the watch is ended with `CopyReloaded`: begin in the same way.
 
         Args:
             key: Only changes of this key.
             prefix: Only changes of keys whose encoded bytes begin with this one's.
             capacity: The number of changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
-
             on_unreadable: Called with the error of each change that is left out because it cannot be decoded.
+            capacity_bytes: The bytes of the rows in these changes, 64 MiB by default. One change may be larger.
 
         Returns:
             The watch: iterate over it with `for` or `async for`. It ends when the view is closed or stopped by an error.
@@ -427,6 +428,7 @@ class View(Generic[K, V]):
             None if key is None else encode(key),
             b"" if prefix is None else encode(prefix),
             capacity,
+            capacity_bytes,
             self._watches.discard,
             self._reader,
             on_unreadable,

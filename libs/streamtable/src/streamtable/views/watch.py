@@ -3,24 +3,22 @@
 import asyncio
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
-from streamtable.errors import StreamtableError, UnreadableRow
+from streamtable.errors import ChangesMissed, UnreadableRow
 from streamtable.topics import Table
 from streamtable.views.rows import OnUnreadable, RowReader
 
 K = TypeVar("K")
 V = TypeVar("V")
 _Waiting = tuple[bytes, bytes | None, int, int]
-
-
-class ChangesMissed(StreamtableError):
-    """The watch has ended and changes were left out: watch again, then read the rows."""
+Wake = Callable[[], object]
+CAPACITY_BYTES: Final = 64 << 20
+"""Bytes of changes that may wait for a reader, where a view's watch is not given another number."""
 
 
 class TooSlow(ChangesMissed):
@@ -69,6 +67,7 @@ class Watch(Generic[K, V]):
         key: bytes | None,
         prefix: bytes,
         capacity: int,
+        capacity_bytes: int,
         closed: "Callable[[Watch[K, V]], None]",
         reader: RowReader[K, V],
         on_unreadable: OnUnreadable | None = None,
@@ -77,14 +76,16 @@ class Watch(Generic[K, V]):
         self._table = table
         self.watched = key, prefix
         self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._waiting_bytes = 0
         self._closed = closed
         self._reader = reader
         self._on_unreadable = on_unreadable
         self._waiting: deque[_Waiting] = deque()
         self._missed: ChangesMissed | None = None
         self._ended = False
-        self._wake: Callable[[], object] | None = None
-        self._lock = threading.Lock()  # of the two fields above
+        self._wake: Wake | None = None
+        self._lock = threading.Lock()  # of what is pending, and of the two fields above
 
     # ---- its reader ------------------------------------------------------------------------------------------------
 
@@ -96,6 +97,8 @@ class Watch(Generic[K, V]):
         """
         end = None if timeout is None else time.monotonic() + timeout
         while (change := self._take()) is None:
+            if timeout is not None and timeout <= 0:
+                return None
             woken = threading.Event()
             if not self._wake_by(woken.set):
                 if self._ended and not self._waiting and self._missed is None:
@@ -112,7 +115,7 @@ class Watch(Generic[K, V]):
         loop = asyncio.get_running_loop()
         while (change := self._take()) is None:
             woken = loop.create_future()
-            if self._wake_by(partial(_wake, loop, woken)):
+            if self._wake_by(LoopWake(loop, woken)):
                 await woken
             elif self._ended and not self._waiting and self._missed is None:
                 return None
@@ -129,7 +132,8 @@ class Watch(Generic[K, V]):
             before, self._ended = self._ended, True
         if not before:
             self._closed(self)
-            self._woken()
+            if (wake := self._waiting_reader()) is not None:
+                wake()
 
     def __iter__(self) -> Self:
         return self
@@ -158,15 +162,16 @@ class Watch(Generic[K, V]):
     def _take(self) -> Change[K, V] | None:
         """Return the first pending change that can be decoded; None if there is none."""
         while self._missed is None:
-            try:
+            with self._lock:
+                if not self._waiting:
+                    return None
                 waiting = self._waiting.popleft()
-            except IndexError:
-                return None
+                self._waiting_bytes -= len(waiting[1] or b"")
             if (change := self._decoded(*waiting)) is not None:
                 return change
         raise self._missed
 
-    def _wake_by(self, wake: Callable[[], object]) -> bool:
+    def _wake_by(self, wake: Wake) -> bool:
         """Have `wake` called when a change is pending; False if one is already, or the watch has ended."""
         with self._lock:
             if self._waiting or self._ended:
@@ -187,23 +192,37 @@ class Watch(Generic[K, V]):
 
     # ---- the view's thread -----------------------------------------------------------------------------------------
 
-    def offer(self, changes: list[_Waiting]) -> None:
-        """Add changes; called by the view. Those beyond the capacity end the watch."""
+    def offer(self, changes: list[_Waiting]) -> Wake | None:
+        """Add changes; called by the view. Those beyond the capacity end the watch.
+
+        Returns:
+            What is to be called to wake the reader, if one waits.
+        """
         if self._ended:
-            return
-        room = self._capacity - len(self._waiting)
+            return None
         with self._lock:
-            self._waiting.extend(changes[:room])
-        if len(changes) > room:
+            for change in changes:
+                size = len(change[1] or b"")
+                many = len(self._waiting) >= self._capacity
+                # One change always has room: a row may be larger than the capacity.
+                large = bool(self._waiting) and self._waiting_bytes + size > self._capacity_bytes
+                if many or large:
+                    break
+                self._waiting.append(change)
+                self._waiting_bytes += size
+            else:
+                many = large = False
+        if many or large:
+            limit = f"{self._capacity} changes" if many else f"{self._capacity_bytes} bytes of changes"
             self._miss(
                 TooSlow(
-                    f"more than {self._capacity} changes of {self._table.name!r} were waiting, and the watch was "
+                    f"more than {limit} of {self._table.name!r} were waiting, and the watch was "
                     "ended: watch again, then read the rows",
                     topic=self._table.name,
                 )
             )
-        else:
-            self._woken()
+            return None
+        return self._waiting_reader()
 
     def reloaded(self, partition: int, reason: str) -> None:
         """End the watch; called by the view, as changes are not delivered while a replica is loaded again."""
@@ -221,11 +240,11 @@ class Watch(Generic[K, V]):
         self._missed = missed
         self.close()
 
-    def _woken(self) -> None:
+    def _waiting_reader(self) -> Wake | None:
+        """Return what wakes the reader, if it waits: once."""
         with self._lock:
             wake, self._wake = self._wake, None
-        if wake is not None:
-            wake()
+        return wake
 
 
 class Watches(Generic[K, V]):
@@ -265,8 +284,7 @@ class Watches(Generic[K, V]):
                 found += [(watch, change) for watch in self._by_key[key]]
             for prefix, changes in self._with_prefixes(partition, rows, offset).items():
                 found += [(watch, changes) for watch in self._by_prefix[prefix]]
-        for watch, changes in found:
-            watch.offer(changes)
+        wake_all([wake for watch, changes in found if (wake := watch.offer(changes)) is not None])
 
     def _with_prefixes(
         self, partition: int, rows: Mapping[bytes, bytes | None], offset: int
@@ -302,11 +320,31 @@ class Watches(Generic[K, V]):
             ]
 
 
-def _wake(loop: asyncio.AbstractEventLoop, woken: "asyncio.Future[None]") -> None:
-    with suppress(RuntimeError):  # the reader's event loop is closed
-        loop.call_soon_threadsafe(_done, woken)
+@dataclass(frozen=True, slots=True)
+class LoopWake:
+    """Wakes a coroutine that awaits `woken`, from any thread."""
+
+    loop: asyncio.AbstractEventLoop
+    woken: "asyncio.Future[None]"
+
+    def __call__(self) -> None:
+        wake_all([self])
 
 
-def _done(woken: "asyncio.Future[None]") -> None:
-    if not woken.done():
-        woken.set_result(None)
+def wake_all(wakes: Iterable[Wake]) -> None:
+    """Wake readers; those in the same event loop together, as each call into a loop is a system call."""
+    of_loop: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
+    for wake in wakes:
+        if isinstance(wake, LoopWake):
+            of_loop[wake.loop].append(wake.woken)
+        else:
+            wake()
+    for loop, woken in of_loop.items():
+        with suppress(RuntimeError):  # the readers' event loop is closed
+            loop.call_soon_threadsafe(_complete, woken)
+
+
+def _complete(futures: Iterable["asyncio.Future[None]"]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,427 @@
+"""A tail: the records of a stream by key, live, from any offset on.
+
+The newest records are in memory, indexed by key; older ones are read from Kafka for the reader that asks for them. So a reader
+that comes back with the offset where it was misses nothing, as long as Kafka has the records.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+
+import structlog
+
+from streamtable.errors import (
+    ChangesMissed,
+    DeserializationError,
+    InputLost,
+    NotReady,
+    RetryLater,
+    TopicMissing,
+)
+from streamtable.partitioner import partition_for
+from streamtable.ports import ClusterClient, Log, WindowedKeys
+from streamtable.topics import Stream
+from streamtable.types import BadToken, RecordBatch, TopicPartition
+from streamtable.views.watch import LoopWake, Wake, wake_all
+
+K = TypeVar("K")
+V = TypeVar("V")
+log = structlog.get_logger()
+
+KEPT_BYTES: Final = 16 << 20
+_RECORD_BYTES: Final = 250  # what a record takes in memory beside its key and value
+_BEFORE: Final = 2_000  # offsets of each partition that are read again at the start
+_POLL_RECORDS: Final = 10_000
+_POLL_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 0.5
+_POLLS: Final = 25  # of one reader of old records, before it makes room for others
+_FOUND_MAX: Final = 1_000
+_READERS: Final = 4  # of old records, at a time
+
+
+class TailRecord(NamedTuple, Generic[K, V]):
+    """A committed record of a stream; `value` is None for a deletion."""
+
+    key: K
+    value: V | None
+    partition: int
+    offset: int
+
+
+class _Kept(NamedTuple):
+    """A record in memory; `key` is that of its readers: of a window the key without the window."""
+
+    offset: int
+    key: bytes
+    whole_key: bytes
+    value: bytes | None
+
+    @property
+    def size(self) -> int:
+        return len(self.whole_key) + len(self.value or b"") + _RECORD_BYTES
+
+
+class _KeptPartition:
+    """The newest records of a partition.
+
+    Attributes:
+        start: All committed records from this offset on are here,
+        position: up to this one, exclusive.
+        size: About how many bytes they take.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = self.position = start
+        self.size = 0
+        self._records: deque[_Kept] = deque()
+        self._of_key: dict[bytes, deque[_Kept]] = {}
+
+    def add(self, record: _Kept) -> None:
+        self._records.append(record)
+        self._of_key.setdefault(record.key, deque()).append(record)
+        self.size += record.size
+
+    def forget_first(self) -> None:
+        first = self._records.popleft()
+        of_key = self._of_key[first.key]
+        of_key.popleft()
+        if not of_key:
+            del self._of_key[first.key]
+        self.size -= first.size
+        self.start = first.offset + 1
+
+    def since(self, key: bytes, offset: int) -> list[_Kept]:
+        """Return the records of a key from an offset on, which is not before `start`."""
+        found: deque[_Kept] = deque()
+        for record in reversed(self._of_key.get(key, ())):  # mostly few are new
+            if record.offset < offset:
+                break
+            found.appendleft(record)
+        return list(found)
+
+
+class _Read(NamedTuple):
+    """What was read from Kafka: the records, up to which offset, and whether some had been deleted before."""
+
+    found: list[_Kept]
+    looked: int
+    missed: bool = False
+
+
+class Following(Generic[K, V]):
+    """The records of one key from an offset on, without end; a context manager. Made by `Tail.follow`; it has one reader.
+
+    Attributes:
+        key: The encoded key.
+        partition: The partition of the key.
+    """
+
+    def __init__(self, tail: "Tail[K, V]", key: bytes, partition: int, offset: int) -> None:
+        self.key, self.partition = key, partition
+        self.looked = offset  # all records before it have been returned, or are in the list
+        self.wake: Wake = bool
+        self._tail = tail
+        self._found: deque[_Kept] = deque()
+        self._job: Future[_Read] | None = None
+        self._reading: asyncio.Future[_Read] | None = None
+
+    @property
+    def offset(self) -> int:
+        """All records before it have been returned: a reader who follows from here misses nothing."""
+        return self._found[0].offset if self._found else self.looked
+
+    async def next_async(self) -> TailRecord[K, V]:
+        """Return the next record, as soon as there is one. It may be cancelled, and no record is lost by that.
+
+        Raises:
+            ChangesMissed: Kafka has deleted records before they were read; the next call goes on behind them.
+            DeserializationError: The record cannot be decoded; the next call goes on behind it.
+            StreamtableError: The tail has stopped for good: what stopped it.
+        """
+        loop = asyncio.get_running_loop()
+        while not self._found:
+            woken = loop.create_future()
+            self.wake = LoopWake(loop, woken)
+            found = self._tail.look(self)
+            if found is None:
+                await self._read_back()
+            elif found:
+                self._found.extend(found)
+            else:
+                try:
+                    await woken
+                finally:
+                    self._tail.forget(self)
+        return self._tail.decoded(self._found.popleft(), self.partition)
+
+    async def _read_back(self) -> None:
+        """Have a thread read what is not in memory any more. If this is cancelled, the next call takes what was read."""
+        if self._reading is None:
+            self._job = self._tail.read_back(self)
+            self._reading = asyncio.wrap_future(self._job)
+        await asyncio.wait([self._reading])
+        done, self._reading, self._job = self._reading, None, None
+        try:
+            read = done.result()
+        except RetryLater:
+            await asyncio.sleep(_RETRY_SECONDS)
+            return
+        self._found.extend(read.found)
+        self.looked = read.looked
+        if read.missed:
+            topic = self._tail.stream.name
+            text = f"records of {topic!r} were deleted before they were read"
+            raise ChangesMissed(text, topic=topic, partition=self.partition, offset=self.looked)
+
+    def close(self) -> None:
+        """Wait until no thread works for it. Not to be called while a record is awaited."""
+        if self._job is not None and not self._job.cancel():
+            wait([self._job])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Tail(Generic[K, V]):
+    """The records of a stream by key, live, from any offset on. Made by `App.tail`. Any thread.
+
+        with app.tail(PAGE_MINUTES) as closed, closed.follow("/index.html") as minutes:
+            while True:
+                record = await minutes.next_async()
+                print(record.key.start_ms, record.value)
+
+    All readers share one consumer and one thread; a record costs only the readers of its key. It has the number of partitions
+    that the topic had at its start.
+
+    Args:
+        stream: The stream. Of one with windows (`WindowedKey`, `SessionKey`), readers follow the key without its window.
+        log_: Kafka.
+        name: The name on the consumers and in the log.
+        kept_bytes: About how much memory the newest records take. Older ones are read from Kafka when they are asked for.
+        before: How many offsets of each partition are read again at the start.
+        closed: Called when it is closed.
+    """
+
+    def __init__(
+        self,
+        stream: Stream[K, V],
+        log_: Log,
+        name: str = "view",
+        *,
+        kept_bytes: int = KEPT_BYTES,
+        before: int = _BEFORE,
+        closed: "Callable[[Tail[K, V]], object]" = bool,
+    ) -> None:
+        self.stream = stream
+        self._log, self._name, self._kept_bytes, self._before = log_, f"tail-{name}", kept_bytes, before
+        self._closed = closed
+        self._windows = stream.key if isinstance(stream.key, WindowedKeys) else None
+        self._lock = threading.Lock()  # of the next three
+        self._parts: list[_KeptPartition] = []
+        self._ends: list[int] = []
+        self._waiting: dict[tuple[int, bytes], set[Following[K, V]]] = {}
+        self._failure: Exception | None = None
+        self._stop = threading.Event()
+        self._client: ClusterClient | None = None
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix=self._name)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Follow the stream in a thread. Does not wait for the broker."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following the stream. May be called twice."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        self._closed(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has read up to the end that the stream had at the start. Raises what has stopped it for good."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            ends = zip(self._parts, self._ends, strict=True)
+            return bool(self._parts) and all(part.position >= end for part, end in ends)
+
+    def follow(self, key: Any, partition: int | None = None, offset: int | None = None) -> Following[K, V]:
+        """Return the records of a key from an offset on, or from now on.
+
+        Args:
+            key: The key; of a stream with windows the key without its window.
+            partition: The partition of the offset.
+            offset: The first offset to return, as `Following.offset` has said it; None: the present end.
+
+        Raises:
+            NotReady: It has not read up to the end yet.
+            BadToken: The records of this key are in another partition.
+        """
+        if not self.ready:
+            raise NotReady(f"the newest records of {self.stream.name!r} are being read")
+        if self._windows is None:
+            data = self.stream.key.encode(key)
+        else:
+            data = self._windows.inner(self._windows.bounds(key, 0, 0)[0])
+        home = partition_for(data, len(self._parts), self.stream.partitioner)
+        if partition not in {None, home}:
+            raise BadToken(f"the records of this key are in partition {home} of {self.stream.name!r}")
+        return Following(self, data, home, self._parts[home].position if offset is None else offset)
+
+    # ---- for `Following` -------------------------------------------------------------------------------------------
+
+    def look(self, following: Following[K, V]) -> list[_Kept] | None:
+        """Return what is in memory from where it has looked on; None: memory does not reach there.
+
+        If there is nothing yet, its `wake` is called when there is.
+        """
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            part = self._parts[following.partition]
+            if not part.start <= following.looked <= part.position:
+                return None
+            found = part.since(following.key, following.looked)
+            following.looked = part.position
+            if not found:
+                self._waiting.setdefault((following.partition, following.key), set()).add(following)
+            return found
+
+    def forget(self, following: Following[K, V]) -> None:
+        """Do not wake this one any more. If it would have been, all until now was not for it."""
+        place = (following.partition, following.key)
+        with self._lock:
+            waiting = self._waiting.get(place, set())
+            if following in waiting:
+                following.looked = self._parts[following.partition].position
+                waiting.discard(following)
+                if not waiting:
+                    del self._waiting[place]
+
+    def read_back(self, following: Following[K, V]) -> "Future[_Read]":
+        """Read older records from Kafka, in a thread; not all at once if there are many."""
+        return self._pool.submit(self._read, following.key, following.partition, following.looked)
+
+    def decoded(self, kept: _Kept, partition: int) -> TailRecord[K, V]:
+        """Return the record. Raises `DeserializationError` with its place."""
+        try:
+            value = None if kept.value is None else self.stream.value.decode(kept.value)
+            return TailRecord(self.stream.key.decode(kept.whole_key), value, partition, kept.offset)
+        except DeserializationError as error:
+            error.at(self.stream.name, partition, kept.offset)
+            raise
+
+    def _read(self, key: bytes, partition: int, offset: int) -> "_Read":
+        place = TopicPartition(self.stream.name, partition)
+        low, high = self._cluster().watermarks([place])[place]
+        if (
+            not low <= offset <= high
+        ):  # deleted by retention, or with the whole topic, which was created again
+            return _Read([], low, missed=True)
+        if offset >= self._parts[partition].position:  # another process has read further than this one
+            self._stop.wait(_POLL_SECONDS)
+            return _Read([], offset)
+        found: list[_Kept] = []
+        with closing(self._log.table_reader(f"{self._name}-back")) as reader:
+            reader.assign({place: offset})
+            try:
+                for _ in range(_POLLS):
+                    for batch in reader.poll(_POLL_RECORDS, _POLL_SECONDS):
+                        found += [kept for kept in self._kept(batch) if kept.key == key]
+                    at = reader.position(place)
+                    if at >= self._parts[partition].start or len(found) > _FOUND_MAX or self._stop.is_set():
+                        break
+            except InputLost:
+                at = reader.position(place)  # the next time it is asked where the topic begins now
+        return _Read(found, at)
+
+    # ---- its thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._follow()
+            except (
+                RetryLater,
+                InputLost,
+            ) as error:  # the latter: retention was faster, or the topic is another
+                log.warning("the tail begins again", topic=self.stream.name, error=str(error))
+            except Exception as error:  # noqa: BLE001 - every reader raises it
+                self._failure = error
+                self._wake_all()
+                return
+            self._stop.wait(_RETRY_SECONDS)
+
+    def _follow(self) -> None:
+        """Read from shortly before the end on, until stopped."""
+        topic = self.stream.name
+        info = self._cluster().topics([topic]).get(topic)
+        if info is None:
+            raise TopicMissing(f"there is no topic {topic!r}", topic=topic)
+        places = [TopicPartition(topic, number) for number in range(info.partitions)]
+        ends, marks = self._cluster().stable_ends(places), self._cluster().watermarks(places)
+        starts = {place: max(marks[place].low, ends[place] - self._before) for place in places}
+        with closing(self._log.table_reader(self._name)) as reader:
+            reader.assign(starts)
+            with self._lock:
+                self._parts = [_KeptPartition(starts[place]) for place in places]
+                self._ends = [ends[place] for place in places]
+            self._wake_all()
+            while not self._stop.is_set():
+                batches = reader.poll(_POLL_RECORDS, _POLL_SECONDS)
+                self._add(batches, [reader.position(place) for place in places])
+
+    def _add(self, batches: Iterable[RecordBatch], positions: Sequence[int]) -> None:
+        woken: set[Following[K, V]] = set()
+        most = self._kept_bytes // len(positions)
+        with self._lock:
+            for batch in batches:
+                part = self._parts[batch.partition]
+                for kept in self._kept(batch):
+                    part.add(kept)
+                    for following in self._waiting.pop((batch.partition, kept.key), ()):
+                        following.looked = kept.offset  # what was before it was not for it
+                        woken.add(following)
+                while part.size > most:
+                    part.forget_first()
+            for part, position in zip(self._parts, positions, strict=True):
+                part.position = position
+        wake_all([following.wake for following in woken])
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            woken = [each for waiting in self._waiting.values() for each in waiting]
+            self._waiting.clear()
+        wake_all([following.wake for following in woken])
+
+    def _kept(self, batch: RecordBatch) -> Iterator[_Kept]:
+        inner = bytes if self._windows is None else self._windows.inner
+        for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+            if key is not None:
+                yield _Kept(offset, inner(key), key, value)
+
+    def _cluster(self) -> ClusterClient:
+        with self._lock:
+            self._client = self._client or self._log.cluster()
+            return self._client
