@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localkafka.waiting import wait_until
-from servicekit_testing.prefork import Forked, Prefork
+from servicekit_testing.prefork import Forked, Prefork, prefork_of
 
 PROGRAM = """
 import os, signal, sys, time
@@ -23,12 +23,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def prefork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prefork:
+@pytest.fixture(params=["by itself", "forked from what services have in common"])
+def prefork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Prefork:
     (tmp_path / "colours.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return Prefork("colours")
+    return Prefork("colours", None if request.param == "by itself" else prefork_of(""))
 
 
 def start(prefork: Prefork, output: Path, *arguments: str) -> Forked:
@@ -45,6 +45,15 @@ def test_a_program_has_its_arguments_environment_folder_output_and_signals(
         assert said == [f"['{name}', 'ü'] blue False {tmp_path} __main__", "True"]
 
 
+def test_errors_can_go_to_a_file_of_their_own(prefork: Prefork, tmp_path: Path) -> None:
+    output, errors = tmp_path / "output", tmp_path / "errors"
+    with output.open("wb") as first, errors.open("wb") as second:
+        started = prefork.start([], {"COLOUR": "blue"}, first.fileno(), second.fileno())
+    assert started.wait(60) == 0
+    assert output.read_text() == f"[] blue False {tmp_path} __main__\n"
+    assert errors.read_text() == "True\n"
+
+
 def test_how_a_program_ended_is_reported(prefork: Prefork, tmp_path: Path) -> None:
     assert start(prefork, tmp_path / "out", "fails").wait(60) == 7
     waiting = start(prefork, tmp_path / "out", "waits")
@@ -53,14 +62,14 @@ def test_how_a_program_ended_is_reported(prefork: Prefork, tmp_path: Path) -> No
         waiting.wait(0.01)
     waiting.send_signal(signal.SIGKILL)
     assert waiting.wait(60) == -signal.SIGKILL == waiting.poll()
-    waiting.kill()  # nobody has its number any more
+    waiting.kill()  # its number belongs to no process any more
 
 
 def test_programs_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     (tmp_path / "colours.py").write_text(PROGRAM)
     starter = (
-        "import os; from servicekit_testing.prefork import Prefork; "
-        "print(Prefork('colours').start(['waits'], {'COLOUR': 'red'}, 2).pid); os._exit(0)"
+        "import os; from servicekit_testing.prefork import prefork_of; "
+        "print(prefork_of('colours').start(['waits'], {'COLOUR': 'red'}, 2).pid); os._exit(0)"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

@@ -48,7 +48,7 @@ class Echo:
                 raise CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
             case b"wait":
                 self.entered.set()
-                assert self.release.wait(20)
+                assert self.release.wait(60)
         return request
 
     async def stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -156,7 +156,7 @@ def test_a_stream_needs_no_deadline_and_ends_when_its_caller_goes(channel: grpc.
     answers = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"")
     assert next(answers) == b"first"
     answers.cancel()
-    assert echo.stream_left.wait(10)
+    assert echo.stream_left.wait(60)
 
 
 def test_streams_beyond_the_limit_are_refused(channel: grpc.Channel) -> None:
@@ -304,7 +304,7 @@ def test_one_address_may_have_so_many_streams(echo: Echo) -> None:
 def test_more_waiting_calls_than_the_limit_are_refused_at_once(channel: grpc.Channel, echo: Echo) -> None:
     method = method_of(channel, "unary_unary", "/test.Echo/Unary")
     calls = [method.future(b"wait", timeout=5) for _ in range(20)]
-    assert echo.entered.wait(10)
+    assert echo.entered.wait(60)
     wait_until(lambda: any(call.done() for call in calls))
     refused = [call for call in calls if call.done()]
     assert {code_of(call.result) for call in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
@@ -318,13 +318,13 @@ def test_stopping_finishes_unary_calls_and_ends_streams(
     stream = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"")
     assert next(stream) == b"first"
     waiting = method_of(channel, "unary_unary", "/test.Echo/Unary").future(b"wait", timeout=5)
-    assert echo.entered.wait(10)
+    assert echo.entered.wait(60)
     stopping = threading.Thread(target=server.stop)
     stopping.start()
-    assert echo.stream_left.wait(10)
+    assert echo.stream_left.wait(60)
     echo.release.set()
     assert waiting.result() == b"wait"
-    stopping.join(10)
+    stopping.join(60)
     assert not stopping.is_alive()
 
 

@@ -141,7 +141,7 @@ def test_a_request_that_takes_longer_than_a_head_may_is_finished(world: World) -
     world.start(SHORT)
     connection = world.connect()
     connection.sendall(GET.replace(b"/livez", b"/job"))
-    assert world.entered.wait(10)
+    assert world.entered.wait(60)
     time.sleep(SHORT.head_seconds + 0.6)  # longer than the head may take, and seen by the next look
     world.release.set()
     assert until(connection, b'"done"').endswith(b'"done"')
@@ -215,7 +215,7 @@ def test_a_connection_that_is_worked_for_is_never_dropped_for_another(world: Wor
     world.start(ConnectionLimits(connections=1))
     busy = world.connect()
     busy.sendall(GET.replace(b"/livez", b"/job"))
-    assert world.entered.wait(10)
+    assert world.entered.wait(60)
     assert until_end(world.connect()) == b""
     world.release.set()
     assert until(busy, b'"done"').endswith(b'"done"')

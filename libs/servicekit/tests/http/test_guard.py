@@ -63,7 +63,7 @@ def test_a_service_is_alive_while_all_of_its_threads_wait() -> None:
     waiting = threading.Thread(target=httpx.get, args=(f"{url}/wait",), kwargs={"timeout": 30})
     waiting.start()
     try:
-        assert entered.wait(10)
+        assert entered.wait(60)
         assert httpx.get(f"{url}/livez").status_code == 200
     finally:
         release.set()

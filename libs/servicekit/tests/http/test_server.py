@@ -27,7 +27,7 @@ class Work:
         @app.get("/job")
         def work() -> str:
             self.entered.set()
-            assert self.release.wait(20)
+            assert self.release.wait(60)
             return "done"
 
         return app
@@ -91,7 +91,7 @@ def test_stopping_finishes_what_was_accepted_and_accepts_nothing_more(work: Work
     url = server.start()
     answers: list[httpx.Response] = []
     asking = in_thread(lambda: answers.append(httpx.get(f"{url}/job", timeout=20)))
-    assert work.entered.wait(10)
+    assert work.entered.wait(60)
     stopping = in_thread(server.stop)
     wait_until(lambda: refuses(httpx.URL(url).port or 0))
     work.release.set()

@@ -99,7 +99,7 @@ def test_the_source_is_left_when_the_caller_goes(service: Service) -> None:
         lines = response.iter_lines()  # kept, since httpx closes the connection with its iterator
         next(lines)
         assert service.streams.open_count == 1
-    assert service.feed.left.wait(10)
+    assert service.feed.left.wait(60)
     wait_until(lambda: service.streams.open_count == 0)
 
 
@@ -115,7 +115,7 @@ def test_a_source_that_opens_after_its_request_was_given_up_is_left_again(servic
     assert service.feed.opening.is_set()
     assert not service.feed.left.is_set()
     service.feed.may_open.set()
-    assert service.feed.left.wait(10)
+    assert service.feed.left.wait(60)
     wait_until(lambda: service.streams.open_count == 0)
 
 
@@ -131,7 +131,7 @@ def test_a_caller_who_reads_nothing_is_cut_off(service: Service) -> None:
         big = ServerEvent("change", {"text": "x" * 1_000_000})
         for _ in range(20):
             service.feed.queue.put(big)
-        assert service.feed.left.wait(10)
+        assert service.feed.left.wait(60)
 
 
 def test_stopping_the_server_ends_streams_soon(service: Service) -> None:

@@ -56,6 +56,17 @@ def test_the_second_signal_ends_the_process_at_once(slow: "subprocess.Popen[str]
     assert slow.wait(10) == -signal.SIGTERM
 
 
+def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
+    """Such a signal does not wake the main thread, as one that comes in the instant before it blocks."""
+
+    def receive() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    with StopSignals() as signals:
+        threading.Timer(0.3, receive).start()
+        assert signals.wait(30) == "SIGTERM"
+
+
 def test_another_thread_can_ask_to_stop() -> None:
     with StopSignals() as signals:
         threading.Thread(target=signals.ask, args=("the table is lost",)).start()

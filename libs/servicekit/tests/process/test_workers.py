@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+from localkafka.waiting import Deadline
+
 SUPERVISOR = """
 import sys
 from servicekit.process.workers import Worker, run_workers
@@ -111,9 +113,9 @@ def test_workers_stop_when_their_supervisor_is_killed() -> None:
         pid = int(line(supervisor))
         supervisor.kill()
         assert line(supervisor) == "parent"
-    end = time.monotonic() + 20
+    end = Deadline(20)
     while alive(pid):
-        assert time.monotonic() < end
+        assert not end.passed()
         time.sleep(0.05)
 
 
@@ -125,8 +127,8 @@ def test_each_worker_gets_an_environment_of_its_own(tmp_path: Path) -> None:
     )
     places = [tmp_path / name for name in ("a", "b")]
     with subprocess.Popen([sys.executable, "-c", program, child, *map(str, places)]) as supervisor:
-        end = time.monotonic() + 20
+        end = Deadline(20)
         while not all(place.exists() for place in places):
-            assert time.monotonic() < end
+            assert not end.passed()
             time.sleep(0.05)
         supervisor.terminate()

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.records import ProcessStatus
 from localkafka.broker import Broker
+from localkafka.topics import create_topics
 from localkafka.waiting import wait_until
 from servicekit.status.numbers import ProcessCounters, Rates
 from servicekit.status.publisher import (
@@ -274,8 +275,7 @@ def test_an_error_leaves_the_record_behind(board: StatusBoard, emitted: Emitted)
 def topic(broker: Broker, unique: str) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     config = {"cleanup.policy": "compact"}
-    for future in admin.create_topics([NewTopic(unique, 1, 1, config=config)]).values():
-        future.result(30)
+    create_topics(admin, [NewTopic(unique, 1, 1, config=config)])
     return unique
 
 

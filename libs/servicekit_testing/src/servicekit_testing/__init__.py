@@ -8,5 +8,15 @@ from servicekit_testing.memory_table import (
     MemoryWatch,
 )
 from servicekit_testing.processes import Process
+from servicekit_testing.retries import retrying_client, with_ids
 
-__all__ = ["MemoryAnswer", "MemoryChange", "MemoryPosition", "MemoryTable", "MemoryWatch", "Process"]
+__all__ = [
+    "MemoryAnswer",
+    "MemoryChange",
+    "MemoryPosition",
+    "MemoryTable",
+    "MemoryWatch",
+    "Process",
+    "retrying_client",
+    "with_ids",
+]

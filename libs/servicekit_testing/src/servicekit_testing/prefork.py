@@ -1,6 +1,7 @@
 """Python programs that tests start again and again: forked from a process that has imported their modules already.
 
-Importing a service takes a second of processor time, a fork takes a hundredth. A program that was forked sees what
+Importing a service takes a second of processor time, a fork takes a hundredth. Nearly all of this second is what services have
+in common, so their processes are forked too, from one that has imported that. A program that was forked sees what
 `python -m` would give it: its arguments, environment, output, signals at their defaults, and `__main__`.
 """
 
@@ -16,14 +17,22 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from queue import Queue
 from threading import Event, Lock, Thread
-from typing import Any, Final
+from typing import Final
 
 _MESSAGE_BYTES: Final = 1 << 18
+_COMMON: Final = (
+    "streamtable.flow",
+    "servicekit.http.table_api",
+    "servicekit.grpc.table",
+    "servicekit.process.serving",
+)
+"""What most programs import; a program that does not has it in memory all the same."""
 
 
 class Forked:
@@ -56,7 +65,7 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended, and that is not told yet
+            with suppress(ProcessLookupError):  # it has ended, and that is not reported yet
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -67,47 +76,59 @@ class Forked:
 
 
 # Not by `-m`: the package imports this module before it would be run a second time.
-_MAIN = "import sys; from servicekit_testing.prefork import main; main(int(sys.argv[1]), sys.argv[2])"
+_MAIN = "import sys; from servicekit_testing.prefork import main; main(int(sys.argv[1]), *sys.argv[2:])"
 
 
 class Prefork:
     """A process that has imported a module and forks programs that run it. It ends with the one that made it.
 
     Args:
-        module: as `python -m` takes it.
+        module: as `python -m` takes it; "" for what most programs have in common, which cannot be run.
+        common: The process from which it is forked; None: it imports all by itself.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, common: "Prefork | None" = None) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._server = subprocess.Popen(  # noqa: S603 - this interpreter
-                [sys.executable, "-c", _MAIN, str(theirs.fileno()), module],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+            if common is None:
+                self._server = subprocess.Popen(  # noqa: S603 - this interpreter
+                    [sys.executable, "-c", _MAIN, str(theirs.fileno()), module],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+            else:
+                common._send("serve", [module], os.environ, theirs.fileno())  # noqa: SLF001 - another of this class
         self._connection = ours
         self._started: Queue[Forked] = Queue()
         self._one = Lock()
         Thread(target=self._listen, name=f"prefork {module}", daemon=True).start()
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], output: int) -> Forked:
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], output: int, errors: int | None = None
+    ) -> Forked:
         """Start a program in this process's folder.
 
         Args:
             arguments: of the program.
             environment: all of it.
-            output: descriptor of the file to which it writes output and errors.
+            output: descriptor of the file to which it writes its output.
+            errors: that of its standard error; None: the same file.
         """
-        request = json.dumps([list(arguments), dict(environment), str(Path.cwd())]).encode()
-        assert len(request) < _MESSAGE_BYTES, "a program has a smaller environment"
         with self._one:
-            socket.send_fds(self._connection, [request], [output])
+            self._send("run", arguments, environment, output, output if errors is None else errors)
             return self._started.get(timeout=120)
+
+    def _send(
+        self, what: str, arguments: Sequence[str], environment: Mapping[str, str], *descriptors: int
+    ) -> None:
+        request = json.dumps([what, list(arguments), dict(environment), str(Path.cwd())]).encode()
+        assert len(request) < _MESSAGE_BYTES, "a program has a smaller environment"
+        socket.send_fds(self._connection, [request], descriptors)
 
     def _listen(self) -> None:
         running: dict[int, Forked] = {}
-        while told := self._connection.recv(1024):
-            what, pid, code = json.loads(told)
+        while message := self._connection.recv(1024):
+            what, pid, code = json.loads(message)
             if what == "started":
                 running[pid] = Forked(pid)
                 self._started.put(running[pid])
@@ -118,14 +139,24 @@ class Prefork:
 @cache
 def prefork_of(module: str) -> Prefork:
     """The one of this process for a module."""
-    return Prefork(module)
+    return Prefork(module, prefork_of("") if module else None)
 
 
-def _serve(connection: socket.socket, module: str) -> tuple[list[str], dict[str, str]] | None:
+@dataclass(frozen=True)
+class _Run:
+    """What a program that was forked is to run."""
+
+    module: str
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+def _serve(connection: socket.socket, module: str) -> _Run | None:
     """Fork whenever asked. Returns in each program that is to run, with what it is given; None: no more requests come."""
-    import_module(module)
+    for name in [module] if module else _COMMON:
+        import_module(name)
     # It is run by its name again, from the beginning, with all that it has imported.
-    del sys.modules[module]
+    sys.modules.pop(module, None)
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, (
         f"{module} starts {threads - 1} threads when it is imported, and these would not be forked"
@@ -146,54 +177,66 @@ def _serve(connection: socket.socket, module: str) -> tuple[list[str], dict[str,
             _collect(connection, running)
         if connection.fileno() not in ready:
             continue
-        request, files, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1)
+        request, files, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 2)
         if not request:
             for pid in running:
                 os.kill(pid, signal.SIGKILL)
             return None
-        (output,) = files
+        what, arguments, environment, folder = json.loads(request)
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for descriptor in (waking, wake, connection.detach()):
-                os.close(descriptor)
-            arguments, environment, folder = json.loads(request)
-            _become(output, folder)
-            return arguments, environment
-        os.close(output)
-        running.add(pid)
-        connection.send(json.dumps(["started", pid, 0]).encode())
+            for own in (waking, wake, connection.detach()):
+                os.close(own)
+            os.chdir(folder)
+            if what == "serve":
+                return _branch(files[0], arguments[0], environment)
+            _become(*files)
+            return _Run(module, arguments, environment)
+        for file in files:
+            os.close(file)
+        if what == "run":
+            running.add(pid)
+            connection.send(json.dumps(["started", pid, 0]).encode())
 
 
 def _collect(connection: socket.socket, running: set[int]) -> None:
-    while running:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        running.remove(pid)
-        connection.send(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode())
+    with suppress(ChildProcessError):  # there are no more
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            if pid in running:
+                running.remove(pid)
+                connection.send(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode())
 
 
-def _become(output: int, folder: str) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
-    os.chdir(folder)
-
-
-def _run(module: str, arguments: list[str], environment: dict[str, str]) -> Any:
+def _branch(descriptor: int, module: str, environment: dict[str, str]) -> _Run | None:
+    """Serve the programs of a module, in a process that was forked for them. It ends with its connection, as others do."""
     os.environ.clear()
     os.environ.update(environment)
+    more = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in more if path and path not in sys.path]
+    return _serve(socket.socket(fileno=descriptor), module)
+
+
+def _become(output: int, errors: int) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in ((1, output), (2, errors)):
+        os.dup2(file, number)
+        os.close(file)
+
+
+def _run(given: _Run) -> None:
+    os.environ.clear()
+    os.environ.update(given.environment)
     time.tzset()
-    sys.argv = [module, *arguments]
-    sys.orig_argv = [sys.executable, "-m", module, *arguments]
-    return runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = [given.module, *given.arguments]
+    sys.orig_argv = [sys.executable, "-m", *sys.argv]
+    runpy.run_module(given.module, run_name="__main__", alter_sys=True)
 
 
 def main(descriptor: int, module: str) -> None:
     """Serve the requests that come over a socket until it is closed; in each forked process, run the module."""
     given = _serve(socket.socket(fileno=descriptor), module)
     if given is not None:
-        _run(module, *given)
+        _run(given)

@@ -4,11 +4,16 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
-from queue import Queue
 from threading import Thread
+from typing import Final
 
+from localkafka.waiting import Deadline
 from servicekit_testing.prefork import prefork_of
+
+_LISTENING: Final = re.compile(r"listening on (?:http|grpc)://(\S+)")
+_START_SECONDS: Final = 90
 
 
 class Process:
@@ -32,7 +37,7 @@ class Process:
         finally:
             os.close(write)
         self.output: list[str] = []
-        self._lines: Queue[str] = Queue()
+        self._looked_at = 0
         self._reader = Thread(target=self._read, args=(read,))
         self._reader.start()
 
@@ -40,14 +45,26 @@ class Process:
         with open(output, encoding="utf-8") as lines:
             for line in lines:
                 self.output.append(line)
-                self._lines.put(line)
 
     def address(self) -> str:
-        """What it says that it listens on; when called again, the next one."""
+        """Return the address that it listens on; when called again, the next one.
+
+        Raises:
+            AssertionError: it has ended, or still does not listen; with what it has written.
+        """
+        deadline = Deadline(_START_SECONDS)
         while True:
-            found = re.match(r"listening on (http|grpc)://(\S+)", self._lines.get(timeout=90))
-            if found is not None:
-                return found.group(2)
+            ended = not self._reader.is_alive()
+            while self._looked_at < len(self.output):
+                found = _LISTENING.match(self.output[self._looked_at])
+                self._looked_at += 1
+                if found is not None:
+                    return found[1]
+            assert not ended, f"it ended before it listened: {''.join(self.output)}"
+            assert not deadline.passed(), (
+                f"after {_START_SECONDS} s it does not listen: {''.join(self.output)}"
+            )
+            time.sleep(0.01)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to stop. Returns the exit code."""

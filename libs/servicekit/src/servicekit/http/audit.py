@@ -15,7 +15,7 @@ class AuditEntry:
     """An entry of the audit trail, about one request.
 
     Attributes:
-        caller: The name of the caller; None: nobody has said who that is, or it was not true.
+        caller: The name of the caller; None: the caller did not authenticate, or the credentials were wrong.
         method: The method.
         path: The path, with what it names: a topic, a table, a user. Neither the query nor the body is kept.
         peer: The address of the other end, which may be a proxy's.

@@ -47,14 +47,15 @@ class ConnectionLimits:
         proxies: May have any number of connections, because they connect for many.
         proxy_protocol: Their connections begin with a header of the PROXY protocol, version 2, that names the caller.
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
-        idle_seconds: The time between two requests.
+        idle_seconds: The time between two requests. Clients and load balancers keep a connection for up to a minute by
+            their defaults: the one that closes it has to be the one that sends the next request, or that request is lost.
         answer_seconds: The time in which a caller has to take what was sent, or 4096 bytes of it at least.
     """
 
     connections: int = 2000
     per_peer: int = 200
     head_seconds: float = 5.0
-    idle_seconds: int = 5
+    idle_seconds: int = 75
     answer_seconds: float = 10.0
     proxies: TrustedProxies = NO_PROXIES
     proxy_protocol: bool = False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -26,15 +27,22 @@ _OPENING_MAX: Final = 8
 """Sources that are opened or closed at a time, which may wait for a store: each takes a thread meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerEvent:
-    """An event: its name, its data (sent as JSON), and an id for the client."""
+    """An event: its name, its data (sent as JSON), and an id for the client; without a name it is a heartbeat.
+
+    A heartbeat with an id is no event for the client, but is what it sends as `Last-Event-ID` when it connects again.
+    """
 
     name: str
     data: Mapping[str, Any]
     id: str = ""
 
-    def encode(self) -> bytes:
+    @cached_property
+    def encoded(self) -> bytes:
+        """The bytes that are sent."""
+        if not self.name:
+            return f": still here\nid: {self.id}\n\n".encode()
         data = json.dumps(self.data, allow_nan=False)  # JSON has no raw line ends, which would end the field
         lines = [f"event: {self.name}", *([f"id: {self.id}"] if self.id else []), f"data: {data}"]
         return ("\n".join(lines) + "\n\n").encode()
@@ -132,7 +140,7 @@ class _EventResponse(Response):
                 event = await next_event(self._owner.heartbeat_seconds)
             except StopAsyncIteration:
                 return
-            await self._send(send, b": still here\n\n" if event is None else event.encode())
+            await self._send(send, b": still here\n\n" if event is None else event.encoded)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(self._owner.send_seconds):

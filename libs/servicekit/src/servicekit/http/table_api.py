@@ -21,8 +21,9 @@ from servicekit.http.server_events import EventStreams
 from servicekit.http.signatures import with_parameters
 from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
+from servicekit.http.window_events import ClosedSource, LastEventId, WindowPlace
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import STALE_SECONDS, UserTable, WindowTable, age_seconds
+from servicekit.tables.protocol import STALE_SECONDS, ClosedWindows, UserTable, WindowTable, age_seconds
 from servicekit.tables.top_list import SIZE, TopList
 
 V = TypeVar("V")
@@ -35,6 +36,7 @@ Since = Annotated[
     PLAIN_DIGITS,
 ]
 Until = Annotated[int, Query(ge=0, le=TIME_MS_MAX, description="up to this time, exclusive"), PLAIN_DIGITS]
+_NO_WINDOWS: Final = "this service is not set up to answer for windows"
 IfNoneMatch = Annotated[str | None, Header()]
 
 
@@ -74,6 +76,7 @@ class Served(Generic[V]):
     events: EventStreams
     writes: ReadYourWrites
     windows: Mapping[str, WindowTable[Any]] = field(default_factory=dict)
+    closed: Mapping[str, ClosedWindows[Any]] = field(default_factory=dict)
 
 
 class TableRoute(Protocol):
@@ -118,19 +121,24 @@ class GetRow(Operation):
     Attributes:
         model: The answer; see `servicekit.http.models.answer_model`.
         missing: The text of the 404 for a row that does not exist; None: it is answered like an empty one.
-        waits: A request may name a write, and is answered when its row shows it.
+        waits: A request may name a write, and is answered when its row shows it. Of the service's own table only.
+        table: The table; None: the service's own.
+        key: The kind of its keys; None: that of the service's rows.
     """
 
     model: type[BaseModel]
     missing: str | None = None
     waits: bool = True
+    table: UserTable[Any] | None = None
+    key: KeyParameter | None = None
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        key_of = served.key
+        key_of, table = self.key or served.key, served.table if self.table is None else self.table
+        waits = self.waits and self.table is None
 
         def get_row(**given: Any) -> Any:
             key = key_of.check(given[key_of.name])
-            answer = served.table.answer(key)
+            answer = table.answer(key)
             if answer.value is None and self.missing is not None:
                 raise Problem(HTTPStatus.NOT_FOUND, self.missing)
             members = served.members(answer.value)
@@ -151,14 +159,14 @@ class GetRow(Operation):
         in_query = f"{{{key_of.name}}}" not in self.path
         checks = [
             only(key_of.name) if in_query else only(),
-            *([served.writes.dependency] if self.waits else []),
+            *([served.writes.dependency] if waits else []),
         ]
         responses: dict[int | str, dict[str, Any]] = {
             304: {"description": "It is what If-None-Match names"},
             **(
                 {404: {"description": f"{self.missing[0].upper()}{self.missing[1:]}"}} if self.missing else {}
             ),
-            **(read_your_writes.RESPONSES if self.waits else {}),
+            **(read_your_writes.RESPONSES if waits else {}),
         }
         parameters = {key_of.name: key_of.kind, "if_none_match": IfNoneMatch}
         handler = with_parameters(get_row, parameters, if_none_match=None)
@@ -286,7 +294,7 @@ class ListWindows(Operation):
         def list_windows(**given: Any) -> Any:
             key = check(given[name])
             if windows is None:
-                raise Problem(HTTPStatus.NOT_FOUND, "this service is not set up to answer for windows")
+                raise Problem(HTTPStatus.NOT_FOUND, _NO_WINDOWS)
             found = windows.windows(key, given["since"], given["until"])
             age = age_seconds(windows)
             items = [
@@ -302,6 +310,54 @@ class ListWindows(Operation):
         in_query = f"{{{name}}}" not in self.path
         checks = [only(*([name] if in_query else []), "since", "until")]
         self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
+
+
+@dataclass(frozen=True)
+class WatchWindows:
+    """Sends the windows of one key as server-sent events when they have closed, one event for each.
+
+    Attributes:
+        path: The address.
+        name: The operationId.
+        text: The description for OpenAPI.
+        events_text: The description of the event stream for OpenAPI.
+        members: Returns what an event says of a row.
+        closed: The name of the topic of closed windows among those of the service.
+        key: The kind of its keys; None: that of the service's rows.
+        event: The name of the events.
+        tag: The operation's group in OpenAPI.
+    """
+
+    path: str
+    name: str
+    text: str
+    events_text: str
+    members: Callable[[Any], Mapping[str, Any]]
+    closed: str
+    key: KeyParameter | None = None
+    event: str = "closed"
+    tag: str = "live"
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        key_of = self.key or served.key
+        closed = served.closed.get(self.closed)
+
+        async def watch_windows(**given: Any) -> Response:
+            key, last = key_of.check(given[key_of.name]), given["last_event_id"]
+            begin = None if last is None else WindowPlace.of(last)
+            if closed is None:
+                raise Problem(HTTPStatus.NOT_FOUND, _NO_WINDOWS)
+            source = ClosedSource(
+                closed, key, begin, name=self.event, member=key_of.member, members=self.members
+            )
+            return served.events.response(source)
+
+        parameters = {key_of.name: key_of.kind, "last_event_id": LastEventId}
+        handler = with_parameters(watch_windows, parameters, last_event_id=None)
+        in_query = f"{{{key_of.name}}}" not in self.path
+        options = events_options(self.events_text, *([key_of.name] if in_query else []))
+        options["responses"][404] = {"description": "The service has no windows"}
+        Operation(self.path, self.name, self.text, self.tag).get(app, handler, **options)
 
 
 @dataclass(frozen=True)
@@ -339,6 +395,7 @@ class TableApi(Generic[V]):
         edge: HttpEdge | None = None,
         writes: ReadYourWrites | None = None,
         windows: Mapping[str, WindowTable[Any]] | None = None,
+        closed: Mapping[str, ClosedWindows[Any]] | None = None,
     ) -> FastAPI:
         """Build the application.
 
@@ -351,12 +408,17 @@ class TableApi(Generic[V]):
             edge: Authentication, limits and instruments.
             writes: Waits for the writes that requests name; default: no write is known.
             windows: Windowed tables by name; routes to one that is not among them answer 404.
+            closed: Topics of closed windows by name; the same.
         """
-        windowed = dict(windows or {})
+        windowed, followed = dict(windows or {}), dict(closed or {})
         app = build_app(
             self.title,
             self.version,
-            ready=lambda: table.ready and all(each.ready for each in windowed.values()),
+            ready=lambda: (
+                table.ready
+                and all(each.ready for each in windowed.values())
+                and all(each.ready for each in followed.values())
+            ),
             metrics=metrics,
             description=self.text,
             edge=edge,
@@ -374,6 +436,7 @@ class TableApi(Generic[V]):
             events,
             writes or ReadYourWrites({}, 0),
             windowed,
+            followed,
         )
         for route in self.routes:
             route.add(app, served)

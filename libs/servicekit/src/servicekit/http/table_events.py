@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -31,6 +31,17 @@ class TableEvents(Generic[V]):
     name: str
     data: Callable[[V | None], Mapping[str, Any]]
     key: str = "user_id"
+    _latest: dict[tuple[str, int, int], ServerEvent] = field(default_factory=dict, init=False, compare=False)
+
+    def changed(self, change: TableChange[V]) -> ServerEvent:
+        """Return the event of a change: to all who watch the row the same, which is encoded once."""
+        place = change.key, change.partition, change.offset
+        event = self._latest.get(place)
+        if event is None:
+            event = self.event(change.key, change)
+            self._latest.clear()
+            self._latest[place] = event
+        return event
 
     def event(self, user: str, at: TableAnswer[V] | TableChange[V]) -> ServerEvent:
         data = {self.key: user, **self.data(at.value), "partition": at.partition, "offset": at.offset}
@@ -110,7 +121,7 @@ class ChangeSource:
         table, watch = self._watches[0]
         change = await watch.next_async()
         if change is not None:
-            self._first.append(table.event(change.key, change))
+            self._first.append(table.changed(change))
 
     async def _any(self) -> None:
         """Await changes of any of several tables."""
@@ -123,7 +134,7 @@ class ChangeSource:
             found = await asyncio.gather(*changes, return_exceptions=True)
             for (table, _), change in zip(self._watches, found, strict=True):
                 if change is not None and not isinstance(change, BaseException):
-                    self._first.append(table.event(change.key, change))
+                    self._first.append(table.changed(change))
         for change in found:
             if isinstance(change, Exception):
                 raise change
@@ -144,7 +155,7 @@ class ChangeSource:
                 self._miss()
                 change = None
             if change is not None:
-                self._first.append(table.event(change.key, change))
+                self._first.append(table.changed(change))
             if self._first:  # with what was left out before it
                 return self._first.popleft()
             if ended:

@@ -118,7 +118,7 @@ class EdgeSettings(EnvironmentSettings):
         jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret; read again when it has changed.
         jwt_issuer: The issuer that tokens must name.
         jwt_audience: The audience that tokens must name.
-        allow_unauthenticated: Serve rows and take events at an address that other machines reach, and ask nobody who they
+        allow_unauthenticated: Serve rows and take events at an address that other machines reach, to callers who do not say who they
             are.
         audit: Log who does what; None: where callers authenticate.
         audit_topic: A topic to which that is sent too.

@@ -108,7 +108,7 @@ class Runtime(Generic[S]):
             certificates: Callers need a certificate.
 
         Raises:
-            ConfigurationError: Other machines reach the address, and nobody asks who they are.
+            ConfigurationError: Other machines reach the address, and callers are not authenticated.
         """
         if is_loopback(address.host) or self.edge.authenticates or certificates:
             return

@@ -191,12 +191,17 @@ def _worker(settings: Settings, command: Sequence[str], number: int) -> Worker:
     return Worker([sys.executable, "-m", *command, "--parent", str(os.getpid())], environment)
 
 
+def local(runtime: Runtime[S], name: str) -> App:
+    """Return an App for views and tails; `name` distinguishes the processes that share a `state_dir`."""
+    return App(runtime.kafka, runtime.views_dir, name=name, metrics=runtime.measured)
+
+
 @contextmanager
 def viewing(
     runtime: Runtime[S], tables: Sequence[Table[str, Any]], name: str
 ) -> Iterator[list[View[str, Any]]]:
-    """Open views of tables for the block; `name` distinguishes the processes that share a `state_dir`."""
-    with App(runtime.kafka, runtime.views_dir, name=name, metrics=runtime.measured) as app:
+    """Open views of tables for the block."""
+    with local(runtime, name) as app:
         yield [app.view(table) for table in tables]
 
 

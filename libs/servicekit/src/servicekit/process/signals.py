@@ -2,6 +2,7 @@
 
 import resource
 import signal
+import time
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Self
@@ -10,6 +11,7 @@ from streamtable.errors import ConfigurationError
 
 OTHER_FILES: Final = 500  # what a service may have open besides its connections
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LOOK_SECONDS: Final = 0.2
 
 
 class StopSignals:
@@ -40,10 +42,16 @@ class StopSignals:
         Returns:
             The reason; None when the time is over.
         """
-        try:
-            return self._reasons.get(timeout=timeout)
-        except Empty:
-            return None
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LOOK_SECONDS if end is None else min(end - time.monotonic(), _LOOK_SECONDS)
+            try:
+                # Never without a timeout: Python runs a handler between two instructions of the main thread, and a
+                # signal that comes just before the thread blocks does not wake it.
+                return self._reasons.get(timeout=max(left, 0.0))
+            except Empty:
+                if end is not None and time.monotonic() >= end:
+                    return None
 
     def ask(self, reason: str) -> None:
         """Stop as if by a signal. Any thread."""

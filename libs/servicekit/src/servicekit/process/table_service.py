@@ -27,7 +27,7 @@ from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList, TopMetrics
-from streamtable import Group, Stream, Table, Topology, View
+from streamtable import Group, Stream, Table, Tail, Topology, View
 
 S = TypeVar("S", bound=ServiceSettings)
 V = TypeVar("V")
@@ -49,6 +49,7 @@ class QueryContext(Generic[S]):
         edge: Authentication, limits and instruments.
         opened: Closes what a builder enters into it.
         windows: Views of the windowed tables, by name.
+        closed: Tails of the topics of closed windows, by name.
     """
 
     runtime: Runtime[S]
@@ -60,6 +61,7 @@ class QueryContext(Generic[S]):
     edge: HttpEdge
     opened: ExitStack
     windows: Mapping[str, View[Any, Any]] = field(default_factory=dict)
+    closed: Mapping[str, Tail[Any, Any]] = field(default_factory=dict)
 
     def of(self, api: TableApi[Any]) -> FastAPI:
         """Return the application of an API over the first table."""
@@ -72,6 +74,7 @@ class QueryContext(Generic[S]):
             edge=self.edge,
             writes=self.writes,
             windows=self.windows,
+            closed=self.closed,
         )
 
 
@@ -106,6 +109,7 @@ class TableService(Generic[S, V]):
             first. Default: the group's table, made from the first stream.
         view: The gRPC service of the view; None: there is no view.
         windows: Returns the windowed tables that are queried besides, by name.
+        closed: Returns the topics of closed windows that are followed, by name.
         number: Returns the number that rows are ranked by; None: there is no ranking.
         load: Makes up the events of a load, with their keys, without end; its second argument is the clock. None: there
             is no load generator.
@@ -124,6 +128,7 @@ class TableService(Generic[S, V]):
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
     view: TableContract[V] | None = None
     windows: Callable[[S], Mapping[str, Table[Any, Any]]] = lambda _: {}
+    closed: Callable[[S], Mapping[str, Stream[Any, Any]]] = lambda _: {}
     number: Callable[[V], int] | None = None
     load: Callable[[LoadOptions, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
@@ -167,10 +172,13 @@ class TableService(Generic[S, V]):
         tables = self.tables_of(runtime.service)
         with StopSignals() as signals, ExitStack() as opened:
             windowed = self.windows(runtime.service)
-            opened_views = opened.enter_context(
-                serving.viewing(runtime, [*tables.values(), *windowed.values()], "query")
-            )
-            checks: list[Callable[[], object]] = [lambda: [view.ready for view in opened_views]]
+            app = opened.enter_context(serving.local(runtime, "query"))
+            opened_views = [app.view(table) for table in [*tables.values(), *windowed.values()]]
+            tails = {name: app.tail(stream) for name, stream in self.closed(runtime.service).items()}
+            checks: list[Callable[[], object]] = [
+                lambda: [view.ready for view in opened_views],
+                lambda: [tail.ready for tail in tails.values()],
+            ]
             views, windows = opened_views[: len(tables)], opened_views[len(tables) :]
             top = None
             if self.number is not None:
@@ -185,9 +193,9 @@ class TableService(Generic[S, V]):
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
             named = dict(zip(windowed, windows, strict=True))
-            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, named)
-            app = self.query(query) if callable(self.query) else query.of(self.query)
-            serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
+            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, named, tails)
+            api = self.query(query) if callable(self.query) else query.of(self.query)
+            serving.serve_app(runtime, api, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0
 
     def send_load(self, runtime: Runtime[S], load: LoadOptions) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from streamtable.errors import NotReady, UnreadableRow
 
@@ -128,6 +128,53 @@ class WindowTable(Protocol[V_co]):
         ...
 
     def position(self) -> Mapping[int, PartitionAge]: ...
+
+
+class ClosedWindow(Protocol[V_co]):
+    """A window that has closed, with its row and its place in the topic."""
+
+    @property
+    def key(self) -> WindowBounds: ...
+    @property
+    def value(self) -> V_co | None: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+
+class WindowFollowing(Protocol[V_co]):
+    """The windows of a key as they close; a reader who follows again from `offset` misses none."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+    async def next_async(self) -> ClosedWindow[V_co]:
+        """Return the next one, when it has closed. Cancelling it loses none.
+
+        Raises:
+            ChangesMissed: some were deleted before they were read; the next call goes on behind them.
+            DeserializationError: it cannot be decoded; the next call goes on behind it.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class ClosedWindows(Protocol[V_co]):
+    """A topic of closed windows; `streamtable.Tail` implements it."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    def follow(
+        self, key: str, partition: int | None = None, offset: int | None = None
+    ) -> WindowFollowing[V_co]:
+        """Follow the windows of a key from a place on, or from now on. Raises `NotReady`, and `BadToken` for a wrong place."""
+        ...
 
 
 def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:

@@ -1,0 +1,115 @@
+"""Closed windows as server-sent events."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Annotated, Any, Final
+
+from fastapi import Header
+
+from servicekit.http.problems import invalid
+from servicekit.http.server_events import ServerEvent, Source
+from servicekit.tables.protocol import ClosedWindows, WindowFollowing
+from streamtable.errors import ChangesMissed, DeserializationError
+from streamtable.types import BadToken
+
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        description="the id that came last: go on behind it. Browsers send it when they connect again",
+    ),
+]
+_ID: Final = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
+_OFFSET_END: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlace:
+    """The place in a topic of closed windows from which a client goes on; the id of events."""
+
+    partition: int
+    offset: int
+
+    @classmethod
+    def of(cls, text: str) -> "WindowPlace":
+        """Return the place of an id. Raises `Problem`."""
+        found = _ID.fullmatch(text)
+        if found is None or int(found[2]) >= _OFFSET_END:
+            raise _not_of_this_stream()
+        return cls(int(found[1]), int(found[2]))
+
+
+def _not_of_this_stream() -> Exception:
+    return invalid("header.last-event-id", "must be the id of an event of this stream")
+
+
+class ClosedSource:
+    """A context whose source yields the windows of a key as they close.
+
+    The first thing that it yields, and each heartbeat, is the place: a client that is cut off goes on there.
+
+    Args:
+        windows: The topic of closed windows.
+        key: The key.
+        begin: Where to begin; None: with those that close from now on.
+        name: The name of the events.
+        member: The name of the key in events.
+        members: What an event says of a row.
+    """
+
+    def __init__(
+        self,
+        windows: ClosedWindows[Any],
+        key: str,
+        begin: WindowPlace | None,
+        *,
+        name: str,
+        member: str,
+        members: Callable[[Any], Mapping[str, Any]],
+    ) -> None:
+        self._windows, self._key, self._begin = windows, key, begin
+        self._name, self._member, self._members = name, member, members
+        self._following: WindowFollowing[Any] | None = None
+        self._placed = False
+
+    def __enter__(self) -> Source:
+        begin = self._begin
+        place = (None, None) if begin is None else (begin.partition, begin.offset)
+        try:
+            self._following = self._windows.follow(self._key, *place).__enter__()
+        except BadToken:
+            raise _not_of_this_stream() from None
+        return self._next
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._following is not None:
+            self._following.__exit__(kind, error, trace)
+
+    async def _next(self, timeout: float) -> ServerEvent:  # noqa: ASYNC109 - a source is given its patience
+        following = self._following
+        assert following is not None, "it is a context"
+
+        def event(name: str, **data: Any) -> ServerEvent:
+            return ServerEvent(name, data, f"{following.partition}-{following.offset}")
+
+        if not self._placed:
+            self._placed = True
+            return event("")
+        try:
+            async with asyncio.timeout(timeout):
+                closed = await following.next_async()
+        except TimeoutError:
+            return event("")
+        except (ChangesMissed, DeserializationError) as error:
+            name = "missed" if isinstance(error, ChangesMissed) else "unreadable"
+            return event(name, partition=error.partition, offset=error.offset)
+        bounds = {"start_ms": closed.key.start_ms, "end_ms": closed.key.end_ms}
+        place = {"partition": closed.partition, "offset": closed.offset}
+        return event(
+            self._name, **{self._member: self._key, **self._members(closed.value), **bounds, **place}
+        )
