@@ -5,17 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.records import Block, Blocked, Message, MessageCounts, Traffic
+from contracts.records import Block, Blocked, Message, MessageCounts, Traffic, Verdict
 from messaging.domain import (
     BLOCKERS_MAX,
     TEXT_CHARACTERS_MAX,
     after_block,
+    after_verdict,
+    both_sides,
     conversations,
     counted,
     folded,
     is_blocked,
+    is_found_guilty,
     is_spammer,
+    no_messages,
     translated,
+    verdicts,
 )
 
 
@@ -35,8 +40,8 @@ def test_a_spammer_wrote_twenty_messages_and_over_five_for_each_one_received(
 def test_counts_and_what_they_say_do_not_depend_on_the_order(
     parts: list[tuple[int, int]], random: Random
 ) -> None:
-    def total() -> MessageCounts | None:
-        row: MessageCounts | None = None
+    def total() -> MessageCounts:
+        row = no_messages()
         for sent, received in parts:
             row = counted(row, Traffic(sent=sent, received=received))
         return row
@@ -44,6 +49,42 @@ def test_counts_and_what_they_say_do_not_depend_on_the_order(
     expected = total()
     random.shuffle(parts)
     assert total() == expected
+
+
+def test_a_message_counts_for_both_sides_but_for_none_if_it_is_to_oneself() -> None:
+    message = Message(id="a", sender="mallory", recipient="alice", text="", at=0)
+    assert dict(both_sides(message)) == {
+        "mallory": {"sent": 1, "received": 0},
+        "alice": {"sent": 0, "received": 1},
+    }
+    assert list(both_sides({**message, "recipient": "mallory"})) == []
+
+
+def verdict(end: int, *, spammer: bool, closed: bool = False) -> Verdict:
+    return Verdict(session_end=end, spammer=spammer, closed=closed)
+
+
+def test_a_session_says_something_of_its_user_from_twenty_sent_messages_on_and_nothing_bad_when_it_has_closed() -> (
+    None
+):
+    few, spam, talk = (
+        counted(no_messages(), Traffic(sent=sent, received=received))
+        for sent, received in ((19, 0), (20, 0), (20, 4))
+    )
+    assert list(verdicts("a", 5, few, closed=False)) == list(verdicts("a", 5, few, closed=True)) == []
+    assert list(verdicts("a", 5, spam, closed=False)) == [("a", verdict(5, spammer=True))]
+    assert list(verdicts("a", 5, spam, closed=True)) == [("a", verdict(5, spammer=False, closed=True))]
+    assert list(verdicts("a", 5, talk, closed=False)) == [("a", verdict(5, spammer=False))]
+
+
+def test_the_latest_session_decides() -> None:
+    guilty, innocent = verdict(5, spammer=True), verdict(5, spammer=False)
+    assert after_verdict(None, guilty) == guilty
+    assert after_verdict(guilty, innocent) == innocent
+    assert after_verdict(guilty, verdict(5, spammer=False, closed=True)) is None
+    for earlier in (verdict(4, spammer=False), verdict(4, spammer=False, closed=True)):
+        assert after_verdict(guilty, earlier) == guilty
+    assert [is_found_guilty(each) for each in (guilty, innocent, None)] == [True, False, False]
 
 
 def test_whom_everybody_blocks_is_blocked_for_each_recipient() -> None:

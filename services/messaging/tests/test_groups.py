@@ -5,6 +5,7 @@ from itertools import count, islice
 import pytest
 
 from contracts.records import Block, Message, Translation
+from messaging.commands import ROLES
 from messaging.domain import FEED_MESSAGES, SPAM_SENT_MIN
 from messaging.groups import (
     BLOCKER,
@@ -13,8 +14,10 @@ from messaging.groups import (
     DETECTOR,
     FILTER,
     GROUPS,
+    LAST_VERDICT,
     MESSAGES,
     MESSAGES_FILTERED,
+    SESSIONS,
     TRANSLATIONS,
     TRANSLATOR,
 )
@@ -22,17 +25,51 @@ from messaging.load import messages
 from servicekit.process.load import LoadOptions
 from streamtable_testing import Tester
 
+NOON_MS = 1_700_000_000_000  # when the Tester's clock begins
+GAP_MS = SESSIONS.gap_ms
+OPEN_MS = SESSIONS.closes_at(0, 0)
+"""How long a session stays open behind its last message."""
+COUNTING = DETECTOR.group("by-user")
+BLOCKED = {"by": None, "blocked": True}
+TAKEN_BACK = {"by": None, "blocked": False}
 _ids = count()
 
 
-def message(sender: str, recipient: str, text: str = "hello", identity: str | None = None) -> Message:
+def message(
+    sender: str, recipient: str, text: str = "hello", identity: str | None = None, at: int = 0
+) -> Message:
     return Message(
-        id=identity or f"id-{next(_ids)}", sender=sender, recipient=recipient, text=text, at=1_700_000_000_000
+        id=identity or f"id-{next(_ids)}", sender=sender, recipient=recipient, text=text, at=NOON_MS + at
     )
 
 
-def write(tester: Tester, sender: str, recipient: str, text: str = "hello") -> None:
-    tester.emit(MESSAGES, sender, message(sender, recipient, text))
+def write(tester: Tester, sender: str, recipient: str, text: str = "hello", at: int = 0) -> None:
+    tester.emit(MESSAGES, sender, message(sender, recipient, text, at=at))
+
+
+def spam(tester: Tester, sender: str = "mallory", number: int = SPAM_SENT_MIN, at: int = 0) -> None:
+    for each in range(number):
+        write(tester, sender, f"user-{each}", at=at)
+
+
+def write_everywhere(tester: Tester, at: int) -> None:
+    """Write so many messages that each of two partitions has some of that time."""
+    for number in range(4):
+        write(tester, f"other-{number}", "carol", at=at)
+
+
+def reports(tester: Tester) -> list[tuple[str | None, Block | None]]:
+    return [(each.key, each.value) for each in tester.records(BLOCKS)]
+
+
+def sessions(tester: Tester, user: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """What a user has sent and received, by the bounds of the sessions since noon."""
+    rows = tester.table(COUNTING, COUNTING.states[0]).items()
+    return {
+        (session.start_ms - NOON_MS, session.end_ms - NOON_MS): (row["sent"], row["received"])
+        for session, row in rows
+        if session.key == user
+    }
 
 
 def texts(tester: Tester, user: str) -> list[tuple[str, str]]:
@@ -96,25 +133,91 @@ def test_a_message_that_was_sent_twice_is_in_the_feed_once(tester: Tester) -> No
 
 def test_the_detector_counts_what_users_in_different_partitions_sent_and_received(tester: Tester) -> None:
     tester.run(DETECTOR, partitions=4)
-    for _ in range(3):
-        write(tester, "alice", "bob")
-    write(tester, "bob", "alice")
-    write(tester, "bob", "bob")
-    assert tester.table(DETECTOR) == {
-        "alice": {"sent": 3, "received": 1, "spammer": False},
-        "bob": {"sent": 1, "received": 3, "spammer": False},
-    }
+    for at in range(3):
+        write(tester, "alice", "bob", at=at)
+    write(tester, "bob", "alice", at=5)
+    write(tester, "bob", "bob", at=6)
+    assert sessions(tester, "alice") == {(0, 5): (3, 1)}
+    assert sessions(tester, "bob") == {(0, 5): (1, 3)}
 
 
 def test_a_spammer_is_reported_once_and_no_user_gets_their_messages_from_then_on(tester: Tester) -> None:
-    tester.run(*GROUPS.values(), partitions=2)
-    for number in range(SPAM_SENT_MIN + 10):
-        write(tester, "mallory", f"user-{number}")
-    reports = [(each.key, each.value) for each in tester.records(BLOCKS)]
-    assert reports == [("mallory", {"by": None, "blocked": True})]
+    tester.run(FILTER, COLLECTOR, BLOCKER, TRANSLATOR, DETECTOR, partitions=2)
+    spam(tester, number=SPAM_SENT_MIN + 10)
+    assert reports(tester) == [("mallory", BLOCKED)]
     assert len(tester.records(MESSAGES_FILTERED)) == SPAM_SENT_MIN
     write(tester, "alice", "bob")
     assert texts(tester, "bob") == [("alice", "hello")]
+
+
+def test_a_spammer_gets_through_again_when_their_session_has_closed_but_for_those_who_have_blocked_them(
+    tester: Tester,
+) -> None:
+    tester.run(FILTER, COLLECTOR, BLOCKER, TRANSLATOR, DETECTOR, partitions=2)
+    tester.emit(BLOCKS, "mallory", Block(by="alice", blocked=True))
+    spam(tester)
+    spam(tester, at=GAP_MS)  # dropped, and yet it makes the session longer
+    write_everywhere(tester, at=GAP_MS + OPEN_MS - 1)
+    assert tester.table(BLOCKER) == {"mallory": {"everybody": True, "by": ["alice"]}}
+    write_everywhere(tester, at=GAP_MS + OPEN_MS)
+    assert reports(tester)[1:] == [("mallory", BLOCKED), ("mallory", TAKEN_BACK)]
+    assert tester.table(BLOCKER) == {"mallory": {"everybody": False, "by": ["alice"]}}
+    for recipient in ("alice", "bob"):
+        write(tester, "mallory", recipient, "sorry", at=GAP_MS + OPEN_MS)
+    assert texts(tester, "alice") == []
+    assert texts(tester, "bob")[-1] == ("mallory", "sorry")
+
+
+def test_a_session_of_a_user_of_whom_nothing_more_is_heard_closes_with_the_clock(tester: Tester) -> None:
+    tester.run(DETECTOR, BLOCKER, partitions=3)
+    spam(tester)
+    for _ in range(OPEN_MS // 10_000):
+        tester.advance(10)
+    assert reports(tester) == [("mallory", BLOCKED)]
+    for _ in range(4):  # so long a silence is none yet
+        tester.advance(10)
+    assert reports(tester) == [("mallory", BLOCKED), ("mallory", TAKEN_BACK)]
+    group = DETECTOR.group("verdicts")
+    assert tester.table(group, LAST_VERDICT) == {}
+
+
+def test_a_spammer_is_reported_once_for_each_session(tester: Tester) -> None:
+    tester.run(DETECTOR)
+    for at in (0, 2 * OPEN_MS, 4 * OPEN_MS):
+        spam(tester, at=at)
+    assert reports(tester) == [
+        ("mallory", each) for each in (BLOCKED, TAKEN_BACK, BLOCKED, TAKEN_BACK, BLOCKED)
+    ]
+
+
+def test_spam_within_the_grace_of_the_last_session_leaves_the_user_blocked(tester: Tester) -> None:
+    tester.run(DETECTOR)
+    spam(tester)
+    spam(tester, at=GAP_MS + 1)  # a session of its own, while the first is open for what comes late
+    write(tester, "bob", "carol", at=OPEN_MS)
+    assert sessions(tester, "mallory").keys() == {(0, 0), (GAP_MS + 1, GAP_MS + 1)}
+    assert reports(tester) == [("mallory", BLOCKED)]
+
+
+def test_counts_of_two_sessions_are_added_up_when_a_late_message_makes_them_one(tester: Tester) -> None:
+    tester.run(DETECTOR)
+    half = SPAM_SENT_MIN // 2
+    spam(tester, number=half)
+    spam(tester, number=half - 1, at=GAP_MS + 2)
+    assert reports(tester) == []
+    write(tester, "mallory", "bob", at=2)
+    assert sessions(tester, "mallory") == {(0, GAP_MS + 2): (SPAM_SENT_MIN, 0)}
+    assert reports(tester) == [("mallory", BLOCKED)]
+
+
+def test_a_message_that_comes_when_its_session_has_closed_counts_no_more(tester: Tester) -> None:
+    tester.run(DETECTOR)
+    spam(tester, number=SPAM_SENT_MIN - 1)
+    write(tester, "bob", "carol", at=OPEN_MS - 1)
+    write(tester, "bob", "carol", at=OPEN_MS)
+    write(tester, "mallory", "bob")
+    assert sessions(tester, "mallory") == {(0, 0): (SPAM_SENT_MIN - 1, 0)}
+    assert reports(tester) == []
 
 
 def test_of_a_backlog_in_whatever_order_only_spammers_stay_blocked(tester: Tester) -> None:
@@ -122,8 +225,9 @@ def test_of_a_backlog_in_whatever_order_only_spammers_stay_blocked(tester: Teste
     load = messages(LoadOptions(keys=10, seed=3), 2, lambda: 5)
     tester.emit_many(MESSAGES, islice(load, 1000))
     tester.run(DETECTOR, BLOCKER)
-    blocked = {"everybody": True, "by": []}
-    assert tester.table(BLOCKER) == {"spammer-1": blocked, "spammer-2": blocked}
+    assert tester.table(BLOCKER) == {
+        user: {"everybody": True, "by": []} for user in ("spammer-1", "spammer-2")
+    }
 
 
 def test_a_sender_who_is_answered_after_all_gets_through_again(tester: Tester) -> None:
@@ -142,9 +246,38 @@ def test_a_user_who_is_answered_is_no_spammer_however_much_they_write(tester: Te
         write(tester, "alice", "bob")
         if number % 3 == 0:
             write(tester, "bob", "alice")
-    assert tester.records(BLOCKS) == []
+    assert reports(tester) == []
 
 
-@pytest.mark.parametrize("name", ["filter", "collector", "blocker", "translator", "detector"])
+def test_whom_an_operator_has_unblocked_stays_so_until_they_are_found_again(tester: Tester) -> None:
+    tester.run(DETECTOR, BLOCKER)
+    spam(tester)
+    tester.emit(BLOCKS, "mallory", Block(by=None, blocked=False))
+    spam(tester)
+    assert tester.table(BLOCKER) == {}
+    spam(tester, at=2 * OPEN_MS)
+    assert tester.table(BLOCKER).keys() == {"mallory"}
+
+
+def test_the_verdict_is_the_same_after_the_loss_of_a_disk(tester: Tester) -> None:
+    tester.run(DETECTOR, BLOCKER)
+    spam(tester, number=SPAM_SENT_MIN - 1)
+
+    def lose_disks() -> None:
+        tester.commit()
+        for group in DETECTOR.groups:
+            tester.stop(group)
+            tester.start(group, disk=False)
+
+    lose_disks()
+    write(tester, "mallory", "bob")
+    assert reports(tester) == [("mallory", BLOCKED)]
+    lose_disks()
+    spam(tester)
+    write(tester, "bob", "carol", at=2 * OPEN_MS)
+    assert reports(tester) == [("mallory", BLOCKED), ("mallory", TAKEN_BACK)]
+
+
+@pytest.mark.parametrize("name", ROLES)
 def test_each_role_is_a_group_of_its_name(name: str) -> None:
     assert GROUPS[name].name == name

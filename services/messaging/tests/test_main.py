@@ -1,3 +1,4 @@
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ import structlog
 from typer.testing import CliRunner
 
 from localkafka.process import reserve_port
+from messaging import commands, groups
 from messaging.groups import GROUPS
 from messaging.main import ROLES, app
 
@@ -20,8 +22,9 @@ def test_each_command_explains_itself_and_its_environment(command: str) -> None:
     assert "MESSAGING_GROUP" in result.output
 
 
-def test_there_is_a_command_for_each_group() -> None:
-    assert ROLES.keys() == GROUPS.keys()
+def test_there_is_a_command_for_each_role_and_a_role_for_each_group() -> None:
+    assert tuple(ROLES) == commands.ROLES
+    assert {name.partition("-")[0] for name in GROUPS} == ROLES.keys()
 
 
 def test_the_tutorial_names_commands_that_there_are() -> None:
@@ -31,6 +34,13 @@ def test_the_tutorial_names_commands_that_there_are() -> None:
     ]
     assert [line[0] for line in lines] == ["all", "load"]
     assert all(CliRunner().invoke(app, [*line, "--help"]).exit_code == 0 for line in lines)
+
+
+def test_the_tutorial_shows_lines_of_the_program() -> None:
+    page = (Path(__file__).parents[3] / "docs/tutorial/messaging.md").read_text()
+    (shown,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    program = {line.strip() for line in Path(groups.__file__).read_text().splitlines()} | {"..."}
+    assert [line for line in shown.splitlines() if line.strip() not in program] == []
 
 
 @pytest.mark.parametrize(

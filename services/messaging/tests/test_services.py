@@ -4,24 +4,31 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-import httpx
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from contracts.records import Blocked
+from contracts.records import Blocked, Message
 from localkafka.broker import Broker
+from localkafka.topics import delete_topics
 from localkafka.waiting import Deadline, wait_until
 from messaging.domain import SPAM_SENT_MIN
-from messaging.groups import BLOCKER, BLOCKS, DETECTOR_LOOP, GROUPS, MESSAGES, MESSAGES_FILTERED, TRANSLATIONS
-from servicekit_testing import Process
+from messaging.groups import BLOCKER, BLOCKS, GROUPS, MESSAGES, SESSIONS
+from servicekit_testing import Process, retrying_client, with_ids
+from servicekit_testing.topic_reading import committed_records
 from streamtable import App, Kafka, View
 
+if TYPE_CHECKING:
+    import httpx
+
 PARTITIONS = 3
+OPEN_MS = SESSIONS.closes_at(0, 0)
+"""How long a session stays open behind its last message."""
 
 
 class Service:
@@ -45,9 +52,7 @@ class Service:
         return process
 
     def connect(self, process: Process) -> None:
-        self.http = self._stack.enter_context(
-            httpx.Client(base_url=f"http://{process.address()}", timeout=20)
-        )
+        self.http = self._stack.enter_context(retrying_client(f"http://{process.address()}"))
         wait_until(lambda: self.http.get("/readyz").status_code == 200)
 
     def blocked(self) -> View[str, Blocked]:
@@ -62,7 +67,19 @@ class Service:
         assert response.is_success, response.text
 
     def write(self, sender: str, recipient: str, text: str) -> None:
-        self.post("/messages", sender=sender, recipient=recipient, text=text)
+        self.post("/messages", **with_ids({"sender": sender, "recipient": recipient, "text": text}))
+
+    def send(self, messages: Iterable[tuple[str, str, int]]) -> None:
+        """Write messages of the past: sender, recipient, and when they were taken."""
+        with App(Kafka(self._servers), self._folder / "send").emitter(MESSAGES) as emitter:
+            for sender, recipient, at in messages:
+                message = Message(id=str(uuid4()), sender=sender, recipient=recipient, text="hello", at=at)
+                emitter.emit(sender, message)
+
+    def reports(self) -> list[tuple[str, bool]]:
+        """Whom the detector has reported, and when that was over, each user's in order."""
+        found = committed_records(self._servers, BLOCKS, patience=60)
+        return sorted(((user, block["blocked"]) for user, block in found if block), key=lambda each: each[0])
 
     def feed(self, user: str) -> list[tuple[str, str]]:
         answer = self.http.get(f"/users/{user}/feed").json()
@@ -87,24 +104,13 @@ class Service:
 @pytest.fixture
 def service(broker: Broker, tmp_path: Path) -> Iterator[Service]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    streams = (MESSAGES, MESSAGES_FILTERED, BLOCKS, TRANSLATIONS, DETECTOR_LOOP)
-    names = [stream.name for stream in streams]
-    names += [name for group in GROUPS.values() for name in (group.dead_letters, group.retry)]
-    topics = [NewTopic(name, PARTITIONS) for name in names]
-    topics += [
-        NewTopic(name, PARTITIONS, config={"cleanup.policy": "compact"})
-        for group in GROUPS.values()
-        for name in group.tables
-    ]
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    before = set(admin.list_topics(timeout=30).topics)
+    with App(Kafka(broker.bootstrap_servers), tmp_path / "app") as app:
+        app.create_topics(*GROUPS.values(), partitions=PARTITIONS)
     with ExitStack() as stack:
         yield Service(broker.bootstrap_servers, tmp_path, stack)
-    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
-        deleted.result(30)
-    wait_until(lambda: MESSAGES.name not in admin.list_topics(timeout=10).topics)
-    for removed in admin.delete_consumer_groups(list(GROUPS)).values():
-        removed.exception(30)
+    made = [name for name in admin.list_topics(timeout=30).topics if name not in before]
+    delete_topics(admin, made)  # and with them, what the groups have committed
 
 
 @pytest.mark.slow("five roles as processes, and messages that go through all of them")
@@ -141,6 +147,41 @@ def test_words_are_replaced_blocks_hold_and_a_spammer_is_found_and_blocked(servi
     wait_until(lambda: {user for user, _ in blocked.iterate()} == {"eve", "spammer-1", "spammer-2"})
     wait_until(lambda: len(service.feed("user-1")) > 1)
     assert processes.stop() == 0, processes.output
+
+
+def test_a_spammer_is_blocked_until_their_session_has_closed_though_the_detector_is_killed_meanwhile(
+    service: Service,
+) -> None:
+    noon = time.time_ns() // 1_000_000 - 4 * OPEN_MS
+
+    def from_everywhere(at: int) -> Iterator[tuple[str, str, int]]:
+        """Messages of this time in each partition of the topic."""
+        return ((f"other-{number}", "carol", at) for number in range(3 * PARTITIONS))
+
+    def spam(sender: str, number: int, at: int) -> Iterator[tuple[str, str, int]]:
+        return ((sender, f"user-{each}", at) for each in range(number))
+
+    detector = service.start("detector")
+    service.send([*spam("mallory", SPAM_SENT_MIN, noon), *spam("trudy", SPAM_SENT_MIN - 1, noon)])
+    wait_until(lambda: service.reports() == [("mallory", True)])
+    detector.process.kill()
+    detector.ended()
+    service.send(spam("trudy", 1, noon + 1))
+    detector = service.start("detector")
+    wait_until(lambda: service.reports() == [("mallory", True), ("trudy", True)])
+
+    closed = noon + 1 + OPEN_MS
+    service.send(from_everywhere(closed))
+    over = [("mallory", True), ("mallory", False), ("trudy", True), ("trudy", False)]
+    wait_until(lambda: service.reports() == over)
+    detector.process.kill()
+    detector.ended()
+    service.send(spam("mallory", SPAM_SENT_MIN, noon))  # late: that session has closed
+    service.send([*spam("mallory", 1, closed), *spam("trudy", SPAM_SENT_MIN, closed)])
+    service.send(from_everywhere(closed + OPEN_MS))
+    detector = service.start("detector")
+    wait_until(lambda: service.reports() == [*over, ("trudy", True), ("trudy", False)])
+    assert detector.stop() == 0, detector.output
 
 
 def test_the_end_of_one_role_ends_all(service: Service) -> None:

@@ -6,19 +6,19 @@ from contracts.schema import RecordSchema
 
 
 class Block(TypedDict):
-    """Somebody's messages are to be dropped, or not any more; the key of the record is the sender's id."""
+    """Messages of a sender are to be dropped, or delivered again; the key of the record is the sender's id."""
 
     by: str | None
-    """The recipient who wants none of them; null: nobody is to get them, as the detector says of a spammer."""
+    """The recipient who refuses them; null: they are dropped for all recipients, as the detector decides about a spammer."""
     blocked: bool
     """False takes the same block back."""
 
 
 class Blocked(TypedDict):
-    """Who gets no messages of a sender; a row of blocker-table. There is none for senders whom nobody has blocked."""
+    """The recipients who get no messages of a sender; a row of blocker-table. A sender who is not blocked has no row."""
 
     everybody: bool
-    """Nobody gets them."""
+    """They are dropped for all recipients."""
     by: list[str]
     """The recipients who have blocked the sender, in the order of their ids."""
 
@@ -64,7 +64,7 @@ class Feed(TypedDict):
 
 
 class Follow(TypedDict):
-    """Somebody follows an author, or does so no longer."""
+    """A user follows an author, or stops following."""
 
     id: str
     """UUID given by the emitter or its caller, so that the event can be found again."""
@@ -155,7 +155,7 @@ class JobRun(TypedDict):
 
 
 class MessageCounts(TypedDict):
-    """How much a user has written and was written to; a row of detector-table."""
+    """How much a user has written and was written to in a session; a row of detector-by-user-sessions."""
 
     sent: int
     """Messages to others."""
@@ -348,14 +348,14 @@ class ReachAuthor(TypedDict):
     author: str
     """Id of the author."""
     followers: int
-    """Those who follow the author, whoever else they follow."""
+    """All who follow the author, also if they follow other authors."""
 
 
 class Reach(TypedDict):
-    """The reach of a URL, which is the key; a row of tweet-reach-table. There is none for URLs that nobody tweets."""
+    """The reach of a URL, which is the key; a row of tweet-reach-table. A URL that is in no tweet has no row."""
 
     reach: int
-    """How many distinct users follow somebody who tweeted it."""
+    """How many distinct users follow an author who tweeted it."""
     estimate: float
     """The same as the sketch has it."""
     sketch: bytes
@@ -382,7 +382,7 @@ class ReachFact(TypedDict):
 
 
 class ReachRebuild(TypedDict):
-    """The sketch of a URL, which is the key of the record, is being made anew: by the second stage to itself."""
+    """The sketch of a URL, which is the key of the record, is being rebuilt: sent by the second stage to itself."""
 
     cursor: str
     """Where to go on: hexadecimal digits, the beginning of a follower's hash."""
@@ -394,7 +394,7 @@ class ReachState(TypedDict):
     url: str
     """Itself; the key of the row is a hash."""
     reach: int
-    """How many distinct users follow somebody who tweeted it."""
+    """How many distinct users follow an author who tweeted it."""
     tweets: int
     """How many tweets link to it."""
     authors: int
@@ -404,22 +404,22 @@ class ReachState(TypedDict):
     listed: list[ReachAuthor]
     """The authors who bring most, at most 100, the highest first."""
     floor: int
-    """Nobody who is not listed brings more."""
+    """No author who is not listed brings more followers."""
     sketch: bytes
     """Of the users reached: an HLL sketch of Apache DataSketches."""
     forgotten: int
     """How many users have ceased to be reached since the sketch was begun; it cannot forget them."""
     next_sketch: bytes | None
-    """The sketch that is being made anew; null: none is."""
+    """The sketch that is being rebuilt; null: none is."""
     next_cursor: str
     """Where the making of that one goes on."""
 
 
 class ReachWork(TypedDict):
-    """What is left to be told of an author, who is the key of the record, by the first stage to itself."""
+    """The updates of an author, who is the key of the record, that are still to be sent: by the first stage to itself."""
 
     url: str | None
-    """Of which all followers are to be told; null: of all URLs of the author, the `followers` are."""
+    """The URL for which all followers are to be sent; null: the `followers` are to be sent for all URLs of the author."""
     followers: list[str]
     """At most 1,000; empty where a URL is given."""
     cursor: str
@@ -477,7 +477,7 @@ class StockMovement(TypedDict):
 
 
 class Traffic(TypedDict):
-    """What is to be added to the counts of a user, who is the key of the record, in detector-loop."""
+    """What is to be added to the counts of a user, who is the key of the record, in detector-by-user."""
 
     sent: int
     """Messages to others."""
@@ -526,13 +526,13 @@ class UserClick(TypedDict):
     """A user has clicked on a link."""
 
     id: str
-    """UUID given by the emitter or its caller, so that a repeated request can be recognised. Plain text: the logical type uuid would make an object of each one read, which nobody here needs."""
+    """UUID given by the emitter or its caller, so that a repeated request can be recognised. Plain text: the logical type uuid would make an object of each one read, which is not needed here."""
     user_id: str
     """Who clicked; also the key of the record."""
     url: str
     """What was clicked on."""
     at: int
-    """When: milliseconds since 1970 in UTC. Plain number: the logical type timestamp-millis would make an object of each one read, which nobody here needs."""
+    """When: milliseconds since 1970 in UTC. Plain number: the logical type timestamp-millis would make an object of each one read, which is not needed here."""
 
 
 class UserStatus(TypedDict):
@@ -567,13 +567,24 @@ class UserStatusUpdate(TypedDict):
     """A user has said what they are doing."""
 
     id: str
-    """UUID given by the emitter or its caller. A repeated update changes nothing, and of two updates of the same time the greater id is the later one. Plain text: the logical type uuid would make an object of each one read, which nobody here needs."""
+    """UUID given by the emitter or its caller. A repeated update changes nothing, and of two updates of the same time the greater id is the later one. Plain text: the logical type uuid would make an object of each one read, which is not needed here."""
     user_id: str
     """Whose status; also the key of the record."""
     status: str
     """What the user says: 1 to 280 characters."""
     at: int
     """When the user said it: milliseconds since 1970 in UTC. Records may come in another order."""
+
+
+class Verdict(TypedDict):
+    """What a session says of its user, who is the key of the record, in detector-verdicts."""
+
+    session_end: int
+    """When its last message was taken: milliseconds since 1970 in UTC."""
+    spammer: bool
+    """The user is to be blocked for everybody."""
+    closed: bool
+    """No message is added to the session any more."""
 
 
 BLOCK: RecordSchema[Block] = RecordSchema(
@@ -892,5 +903,16 @@ USER_STATUS_UPDATE: RecordSchema[UserStatusUpdate] = RecordSchema(
     fingerprint=0x3d73d7410960449c,
     history=(
         '{"type":"record","name":"UserStatusUpdate","namespace":"streamtable.status","fields":[{"name":"id","type":"string"},{"name":"user_id","type":"string"},{"name":"status","type":"string"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+VERDICT: RecordSchema[Verdict] = RecordSchema(
+    row=Verdict,
+    name='streamtable.messaging.Verdict',
+    schema='{"type":"record","name":"Verdict","namespace":"streamtable.messaging","fields":[{"name":"session_end","type":"long"},{"name":"spammer","type":"boolean"},{"name":"closed","type":"boolean"}]}',
+    fingerprint=0xa46f360a7e15a2c9,
+    history=(
+        '{"type":"record","name":"Verdict","namespace":"streamtable.messaging","fields":[{"name":"session_end","type":"long"},{"name":"spammer","type":"boolean"},{"name":"closed","type":"boolean"}]}',
     ),
 )

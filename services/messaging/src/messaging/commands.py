@@ -24,8 +24,17 @@ MODULE: Final = "messaging.main"
 _THREADS: Final = 16
 
 
+ROLES: Final = (
+    *(each.name for each in (groups.FILTER, groups.COLLECTOR, groups.BLOCKER, groups.TRANSLATOR)),
+    groups.DETECTOR.name,
+)
+"""The roles of processors: each a group, but the detector, which is a flow."""
+
+
 def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) -> int:
-    """Process the group of a role until stopped, or until the process `parent` has gone."""
+    """Process what a role is about until stopped, or until the process `parent` has gone."""
+    if role == groups.DETECTOR.name:
+        return serving.serve_flow(runtime, groups.DETECTOR, parent)
     return serving.serve_group(runtime, _group(runtime, role), parent)
 
 
@@ -62,7 +71,7 @@ def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
 
 def serve_all(settings: Settings) -> int:
     """Run every role and the web service, each in a process of its own, until stopped or until one of them ends."""
-    return serving.serve_commands(settings, [[MODULE, role] for role in (*groups.GROUPS, "web")])
+    return serving.serve_commands(settings, [[MODULE, role] for role in (*ROLES, "web")])
 
 
 def send_load(runtime: MessagingRuntime, load: LoadOptions, spammers: int) -> int:

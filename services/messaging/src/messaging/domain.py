@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
-from contracts.records import Block, Blocked, Feed, Message, MessageCounts, Traffic
+from contracts.records import Block, Blocked, Feed, Message, MessageCounts, Traffic, Verdict
 
 FEED_MESSAGES: Final = 50
 BLOCKERS_MAX: Final = 500
@@ -82,16 +82,56 @@ def translated(text: str, replacement: Callable[[str], str | None]) -> str:
     return made if len(made) <= TEXT_CHARACTERS_MAX else f"{made[: TEXT_CHARACTERS_MAX - 1]}…"
 
 
-def counted(counts: MessageCounts | None, traffic: Traffic) -> MessageCounts:
+def both_sides(message: Message) -> Iterator[tuple[str, Traffic]]:
+    """What a message adds to the counts of its sender and of its recipient."""
+    sender, recipient = message["sender"], message["recipient"]
+    if sender != recipient:  # or a spammer would only have to write to themselves
+        yield sender, Traffic(sent=1, received=0)
+        yield recipient, Traffic(sent=0, received=1)
+
+
+def no_messages() -> MessageCounts:
+    """The counts of a user at the beginning of a session."""
+    return MessageCounts(sent=0, received=0, spammer=False)
+
+
+def counted(counts: MessageCounts, traffic: Traffic) -> MessageCounts:
     """The counts of a user with what is to be added, and what they say of the user: the same in whatever order."""
-    sent = (counts["sent"] if counts else 0) + traffic["sent"]
-    received = (counts["received"] if counts else 0) + traffic["received"]
+    sent, received = counts["sent"] + traffic["sent"], counts["received"] + traffic["received"]
     return MessageCounts(sent=sent, received=received, spammer=is_spammer(sent, received))
 
 
 def is_spammer(sent: int, received: int) -> bool:
     """Return whether a user writes to others who do not write back: 20 messages or more, over 5 for each one received."""
     return sent >= SPAM_SENT_MIN and sent > SPAM_RATIO * received
+
+
+def verdicts(user: str, end_ms: int, counts: MessageCounts, *, closed: bool) -> Iterator[tuple[str, Verdict]]:
+    """What the counts of a session say of its user; nothing if they have never said that the user is a spammer.
+
+    Args:
+        user: whose session it is.
+        end_ms: the time of its last message.
+        counts: of the session, in which `sent` never falls.
+        closed: no message is added to the session any more, so it is held against the user no longer.
+    """
+    if counts["sent"] >= SPAM_SENT_MIN:
+        yield user, Verdict(session_end=end_ms, spammer=counts["spammer"] and not closed, closed=closed)
+
+
+def after_verdict(last: Verdict | None, verdict: Verdict) -> Verdict | None:
+    """Return the verdict on a user's latest session after one more. None: that session has closed.
+
+    A session that has closed late, or that a late message was added to, says nothing once a later one has begun.
+    """
+    if last is not None and verdict["session_end"] < last["session_end"]:
+        return last
+    return None if verdict["closed"] else verdict
+
+
+def is_found_guilty(verdict: Verdict | None) -> bool:
+    """Whether the last verdict on a user says that they are a spammer; None: there is none."""
+    return verdict is not None and verdict["spammer"]
 
 
 def conversations(

@@ -1,12 +1,13 @@
-"""The streams, and the five groups that work on them.
+"""The streams, the four groups that work on them, and the flow that finds spammers.
 
 `messages` and `blocks` are keyed by the sender. So the row that says who has blocked a sender is in the partition of
 the sender's messages, and the filter joins it without asking anybody. What the filter lets through is keyed by the
 recipient, because that is whose feed it goes to: the partition changes once, on the way through the filter.
 """
 
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from contracts.records import (
     BLOCK,
@@ -16,13 +17,14 @@ from contracts.records import (
     MESSAGE_COUNTS,
     TRAFFIC,
     TRANSLATION,
+    VERDICT,
     Block,
     Blocked,
     Feed,
     Message,
     MessageCounts,
-    Traffic,
     Translation,
+    Verdict,
 )
 from messaging import domain
 from streamtable import (
@@ -32,14 +34,15 @@ from streamtable import (
     Input,
     Join,
     Lookup,
-    Loop,
     Once,
     OnError,
     Output,
     Persist,
+    State,
     Stream,
     String,
 )
+from streamtable.flow import Flow, Session, Windowed
 
 MESSAGES: Final[Stream[str, Message]] = Stream("messages", key=String(), value=Avro(MESSAGE))
 """What users write, keyed by the sender."""
@@ -54,9 +57,6 @@ BLOCKS: Final[Stream[str, Block]] = Stream("blocks", key=String(), value=Avro(BL
 
 TRANSLATIONS: Final[Stream[str, Translation]] = Stream("translations", key=String(), value=Avro(TRANSLATION))
 """What replaces words, keyed by the folded word."""
-
-DETECTOR_LOOP: Final[Stream[str, Traffic]] = Stream("detector-loop", key=String(), value=Avro(TRAFFIC))
-"""What to add to the counts of a user: a message is read at its sender's key, and counts for its recipient too."""
 
 
 def keep_block(ctx: Context[str, Blocked], block: Block) -> None:
@@ -119,37 +119,62 @@ def collector(name: str) -> Group[str, Feed]:
 COLLECTOR: Final = collector("collector")
 
 
-def count_both(ctx: Context[str, MessageCounts], message: Message) -> None:
-    """Have a message counted for both sides.
+SESSIONS: Final = Session(timedelta(minutes=5), grace=timedelta(minutes=1))
+"""By the times of the messages: a user who neither writes nor is written to for five minutes begins with new counts."""
+LAST_VERDICT: Final[State[str, Verdict]] = State("last", key=String(), value=Avro(VERDICT))
+"""The last verdict on a user's latest session, until that has closed."""
 
-    For the sender by the loop too, though the row is at hand: else, in a backlog, what users send would be counted long
-    before what they receive, and more of them would look like spammers for a while.
+
+def give_verdict(ctx: Context[str, None], verdict: Verdict) -> None:
+    """Emit a block when a user has become a spammer, and the end of it when they are none any more."""
+    table = ctx.table(LAST_VERDICT)
+    old = table.get(ctx.key)
+    new = domain.after_verdict(old, verdict)
+    if new is None:
+        table.delete(ctx.key)
+    else:
+        table.put(ctx.key, new)
+    spammer = domain.is_found_guilty(new)
+    if spammer != domain.is_found_guilty(old):
+        ctx.emit(BLOCKS, ctx.key, Block(by=None, blocked=spammer))
+
+
+def detector(name: str) -> Flow:
+    """Return the flow of that name: it counts what users send and receive in a session, and has spammers blocked.
+
+    A message counts for its sender through a topic too, though it is read at the sender's key: else, in a backlog, what users
+    send would be counted long before what they receive, and more of them would look like spammers for a while.
     """
-    sender, recipient = message["sender"], message["recipient"]
-    if sender != recipient:  # or a spammer would only have to write to themselves
-        ctx.loopback(DETECTOR_LOOP, sender, Traffic(sent=1, received=0))
-        ctx.loopback(DETECTOR_LOOP, recipient, Traffic(sent=0, received=1))
+    flow = Flow(name, on_error=OnError.DEAD_LETTER)
+    once: Once[Message] = Once(by="id", within=timedelta(hours=24))  # feeds know their messages' ids
+    messages = flow.stream(MESSAGES, time=lambda message: message["at"], once=once)
+    sessions = (
+        messages.flat_map(lambda _, message: domain.both_sides(message))
+        .repartition("by-user", key=String(), value=Avro(TRAFFIC))
+        .group_by_key()
+        .window(SESSIONS)
+        .aggregate("sessions", domain.no_messages, domain.counted, domain.counted, value=Avro(MESSAGE_COUNTS))
+    )
+    # Merged before they are written: the end of a session must not overtake what led to it.
+    verdicts = (
+        sessions.changes().flat_map(_verdict_on_open).merge(sessions.final().flat_map(_verdict_on_closed))
+    )
+    verdicts.repartition("verdicts", key=String(), value=Avro(VERDICT)).process(
+        give_verdict, LAST_VERDICT, Output(BLOCKS)
+    )
+    return flow
 
 
-def count(ctx: Context[str, MessageCounts], traffic: Traffic) -> None:
-    """Count, and emit a block when a user has become a spammer, or the end of it when that was wrong."""
-    old, new = ctx.value, domain.counted(ctx.value, traffic)
-    ctx.set(new)
-    if new["spammer"] != (old is not None and old["spammer"]):
-        ctx.emit(BLOCKS, ctx.key, Block(by=None, blocked=new["spammer"]))
+def _verdict_on_open(session: Windowed[str], counts: MessageCounts | None) -> Iterator[tuple[str, Verdict]]:
+    if counts is not None:  # None: it has become part of a longer one
+        yield from domain.verdicts(session.key, session.end_ms, counts, closed=False)
 
 
-DETECTOR: Final = Group(
-    "detector",
-    Input(
-        MESSAGES,
-        count_both,
-        once=Once(by="id", within=timedelta(hours=24)),  # feeds know their messages' ids
-        on_error=OnError.DEAD_LETTER,
-    ),
-    Loop(DETECTOR_LOOP, count, on_error=OnError.DEAD_LETTER),
-    Output(BLOCKS),
-    Persist(Avro(MESSAGE_COUNTS)),
-)
+def _verdict_on_closed(session: Windowed[str], counts: MessageCounts) -> Iterator[tuple[str, Verdict]]:
+    yield from domain.verdicts(session.key, session.end_ms, counts, closed=True)
 
-GROUPS: Final = {group.name: group for group in (FILTER, COLLECTOR, BLOCKER, TRANSLATOR, DETECTOR)}
+
+DETECTOR: Final = detector("detector")
+
+_ALL: Final[tuple[Group[str, Any], ...]] = (FILTER, COLLECTOR, BLOCKER, TRANSLATOR, *DETECTOR.groups)
+GROUPS: Final = {group.name: group for group in _ALL}

@@ -20,7 +20,7 @@ ROLES: Final = {
     "collector": "Keep the latest messages of each user.",
     "blocker": "Keep who has blocked whom.",
     "translator": "Keep what replaces which word.",
-    "detector": "Count what each user sends and receives, and have spammers blocked.",
+    "detector": "Count what each user sends and receives in a session, and have spammers blocked meanwhile.",
 }
 
 app = typer.Typer(

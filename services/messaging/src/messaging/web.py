@@ -144,7 +144,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
 
     @app.get("/users/{user}/feed", dependencies=[only()], response_model=models.FeedAnswer)
     def get_feed(user: UserPath) -> Any:
-        """The latest messages that a user was sent; none for a user whom nobody has written to."""
+        """The latest messages that a user was sent; none for a user who was not written to."""
         user = user_of_path(user)
         answer = feeds.answer(user)
         body = models.FeedAnswer(

@@ -30,7 +30,7 @@ class Reach(_message.Message):
         FOLLOWERS_FIELD_NUMBER: _builtins.int
         author: _builtins.str
         followers: _builtins.int
-        """Those who follow the author, whoever else they follow."""
+        """All who follow the author, also if they follow other authors."""
         def __init__(
             self,
             *,

@@ -74,7 +74,7 @@ class TweetReachesServicer:
     """
 
     def Get(self, request, context):
-        """NOT_FOUND for a URL that nobody tweets: its reach is 0.
+        """NOT_FOUND for a URL that is in no tweet: its reach is 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

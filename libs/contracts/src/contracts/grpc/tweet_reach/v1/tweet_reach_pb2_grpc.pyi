@@ -24,7 +24,7 @@ class TweetReachesStub:
 
     def __init__(self, channel: _grpc.Channel) -> None: ...
     Get: _grpc.UnaryUnaryMultiCallable[_tweet_reach_pb2.GetRequest, _tweet_reach_pb2.GetResponse]
-    """NOT_FOUND for a URL that nobody tweets: its reach is 0."""
+    """NOT_FOUND for a URL that is in no tweet: its reach is 0."""
     MultiGet: _grpc.UnaryUnaryMultiCallable[_tweet_reach_pb2.MultiGetRequest, _tweet_reach_pb2.MultiGetResponse]
     Scan: _grpc.UnaryStreamMultiCallable[_tweet_reach_pb2.ScanRequest, _tweet_reach_pb2.ScanResponse]
     """URLs in the order of their UTF-8 bytes, several in each message. Changes go on meanwhile: each message is as of its
@@ -52,7 +52,7 @@ class TweetReachesServicer(metaclass=_abc_1.ABCMeta):
         request: _tweet_reach_pb2.GetRequest,
         context: _grpc.ServicerContext,
     ) -> _tweet_reach_pb2.GetResponse:
-        """NOT_FOUND for a URL that nobody tweets: its reach is 0."""
+        """NOT_FOUND for a URL that is in no tweet: its reach is 0."""
 
     @_abc_1.abstractmethod
     def MultiGet(
