@@ -170,12 +170,12 @@ def _capabilities(folder: Path) -> dict[str, Any]:
 
 
 def _wait_for(http: httpx.Client) -> None:
-    end = time.monotonic() + 60
+    end = Deadline(60)
     while True:
         try:
             if http.get("/status").json()["value"]["ready"]:
                 return
         except httpx.HTTPError:
             pass
-        assert time.monotonic() < end, "the driver does not answer"
+        assert not end.passed(), "the driver does not answer"
         time.sleep(0.1)

@@ -78,6 +78,22 @@ def test_what_json_cannot_express_becomes_text(decoder: PageDecoder) -> None:
     json.dumps(shown, allow_nan=False)
 
 
+@pytest.mark.parametrize("beginning", [b"", b"x"])  # so that the cut falls between and into characters
+def test_of_a_large_value_the_whole_characters_of_its_beginning_are_shown(
+    decoder: PageDecoder, beginning: bytes
+) -> None:
+    shown = decoder.show(beginning + "é".encode() * 500_000)
+    assert shown["type"] == "text"
+    assert shown["value"] == (beginning.decode() + "é" * CHARACTERS_MAX)[:CHARACTERS_MAX]
+    assert shown["cut"] == 1_000_000 + len(beginning)
+
+
+def test_a_large_value_with_a_schema_is_not_decoded_and_says_so(decoder: PageDecoder) -> None:
+    shown = decoder.show(b"\xc3\x01" + bytes(100_000))
+    assert shown["type"] == "hex"
+    assert shown["problem"] == "not decoded: larger than 65536 bytes"
+
+
 def test_a_long_value_is_cut_and_says_how_long_it_was(decoder: PageDecoder) -> None:
     shown = decoder.show(b"x" * 10_000)
     assert len(shown["value"]) == CHARACTERS_MAX

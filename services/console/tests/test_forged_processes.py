@@ -24,7 +24,9 @@ LARGE = STATUS_BYTES_MAX + 1000
 def forge(servers: str, topic: str, at: int) -> None:
     """Write more processes than are shown, and before them in the order of keys two that are too large."""
     status = Avro(PROCESS_STATUS)
-    producer = Producer({"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 50})
+    producer = Producer(
+        {"enable.idempotence": True, "bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 50}
+    )
     value = status.encode(status_with(at=at, started_at=at))
     for number in range(FORGED):
         producer.produce(topic, value, f"forged/query/{number:05}".encode())

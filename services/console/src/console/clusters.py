@@ -10,14 +10,21 @@ from streamtable.errors import RetryLater
 from streamtable_admin.cluster import Cluster, connect
 from streamtable_admin.reading import ReadLimits
 
-LIMITS: Final = ReadLimits(stall=1.0, give_up=5.0, total=5.0, bytes_max=32 << 20)
+LIMITS: Final = ReadLimits(stall=1.0, give_up=5.0, total=5.0, bytes_max=4 << 20)
+SMALL_QUEUES: Final = {
+    "fetch.max.bytes": str(1 << 20),
+    "max.partition.fetch.bytes": str(1 << 20),
+    "queued.max.messages.kbytes": "1024",
+}
+"""Options of librdkafka. The console has a consumer for each table and each look: with the library's queues, of 8 MB each,
+they would take more than all else together. A record that is larger is fetched nevertheless."""
 CLIENT_NAME: Final = "streamtable-console"
-LOOKS_AT_ONCE: Final = 4
+LOOKS_AT_ONCE: Final = 3
 _WAIT_SECONDS: Final = 2.0
 
 
 class Clusters:
-    """Opens the cluster for one look at a time. Any thread; four looks at once.
+    """Opens the cluster for one look at a time. Any thread; three looks at once.
 
     Args:
         kafka: The cluster.
@@ -28,12 +35,17 @@ class Clusters:
         self._looks = BoundedSemaphore(LOOKS_AT_ONCE)
 
     @contextmanager
-    def connected(self) -> Iterator[Cluster]:
-        """Open the cluster for one look. Raises `RetryLater` when there are too many looks."""
+    def look(self) -> Iterator[None]:
+        """Admit one look at records. Raises `RetryLater` when there are too many."""
         if not self._looks.acquire(timeout=_WAIT_SECONDS):
             raise RetryLater("too many requests look at topics; ask again")
         try:
-            with connect(self._kafka, client_name=CLIENT_NAME) as cluster:
-                yield cluster
+            yield
         finally:
             self._looks.release()
+
+    @contextmanager
+    def connected(self) -> Iterator[Cluster]:
+        """Open the cluster for one look. Raises `RetryLater` when there are too many looks."""
+        with self.look(), connect(self._kafka, client_name=CLIENT_NAME) as cluster:
+            yield cluster

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final, TypeAlias
 
 from console.backlog import backlog
-from console.clusters import CLIENT_NAME, Clusters
+from console.clusters import CLIENT_NAME, SMALL_QUEUES, Clusters
 from console.collector import Collector
 from console.decode import PageDecoder, released_schemas
 from console.lags import Lags
@@ -52,7 +52,8 @@ def serve(runtime: ConsoleRuntime) -> int:
     sign_in = _sign_in(runtime)
     topic = runtime.edge.status_topic or STATUS_TOPIC
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
-    kafka = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS)
+    options = {**SMALL_QUEUES, **runtime.kafka.options}
+    kafka = replace(runtime.kafka, options=options, admin_timeout=_ANSWER_SECONDS)
     with StopSignals() as signals, ExitStack() as opened:
         cluster = opened.enter_context(connect(kafka, client_name=CLIENT_NAME))
         wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)

@@ -6,11 +6,16 @@ from typing import Any, Final
 
 from contracts.schema import RecordSchema
 from streamtable.types import Headers
-from streamtable_admin.decode import Decoder, Schemas, known_schemas
+from streamtable_admin.decode import Decoder, Schemas, guess, known_schemas
 from streamtable_admin.records import TopicRecord
 
 CHARACTERS_MAX: Final = 4000
 HEADERS_MAX: Final = 100
+DECODED_BYTES_MAX: Final = 64 << 10
+"""Bytes that are decoded. Decoded they take up to a hundred times their bytes, and a page shows hundreds of records."""
+_CUT_BYTES: Final = 4 * CHARACTERS_MAX
+_CHARACTER_BYTES: Final = 4
+_SINGLE_OBJECT: Final = b"\xc3\x01"  # with which Avro's single-object encoding begins
 _EXACT_MAX: Final = 1 << 53
 
 
@@ -33,8 +38,11 @@ class PageDecoder:
     def show(self, data: bytes | None) -> dict[str, Any]:
         """Return `type` (null, text, long, hex, or a schema's name), `value`, and `problem` if a schema did not fit.
 
-        A value of more than 4,000 characters is cut, and `cut` is the number of its bytes.
+        A value of more than 4,000 characters is cut, and `cut` is the number of its bytes. One of more than 64 KiB is not
+        decoded by a schema: the beginning of its bytes is shown.
         """
+        if data is not None and len(data) > DECODED_BYTES_MAX:
+            return self._beginning(data)
         decoded = self._decoder.value("", data)
         document = {
             **decoded.document(),
@@ -46,6 +54,13 @@ class PageDecoder:
         value = document["value"]
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return {**document, "value": text[:CHARACTERS_MAX], "cut": len(data)}
+
+    def _beginning(self, data: bytes) -> dict[str, Any]:
+        begun = guess(_whole_characters(data[:_CUT_BYTES]))
+        document = {**begun.document(), "value": begun.value[:CHARACTERS_MAX], "cut": len(data)}
+        if data.startswith(_SINGLE_OBJECT):
+            document["problem"] = f"not decoded: larger than {DECODED_BYTES_MAX} bytes"
+        return document
 
     def headers(self, headers: Headers) -> list[dict[str, Any]]:
         return [{"name": name, **self.show(value)} for name, value in headers[:HEADERS_MAX]]
@@ -61,6 +76,18 @@ class PageDecoder:
             "value": self.show(record.value),
             "headers": self.headers(record.headers),
         }
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Return the bytes without a character of UTF-8 that is cut off at their end."""
+    for dropped in range(_CHARACTER_BYTES):
+        whole = data[: len(data) - dropped]
+        try:
+            whole.decode()
+        except UnicodeDecodeError:
+            continue
+        return whole
+    return data
 
 
 def _exact(value: Any) -> Any:

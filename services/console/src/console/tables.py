@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -23,6 +24,7 @@ BATCH_SECONDS: Final = 0.5
 BATCH_ROWS: Final = 200
 _VIEWS: Final = "console-tables"
 _MEMORY_BYTES: Final = 8 << 20
+_WATCH_BYTES: Final = 4 << 20
 _WHOLE_SECONDS: Final = 4.0
 
 
@@ -65,11 +67,15 @@ class Tables:
             NotReady: the copy is being loaded.
         """
         view = self.whole(name)
-        found = list(islice(view.iterate(prefix or None, after), limit + 1))
+        found = view.iterate(prefix or None, after)
+        # One at a time: what is shown of a row is bounded, and the row is not.
+        with self._clusters.look():
+            rows = [self.row(key, value) for key, value in islice(found, limit)]
+            more = next(found, None) is not None
         position = view.position().values()
         return {
-            "rows": [self.row(key, value) for key, value in found[:limit]],
-            "next": found[limit - 1][0].hex() if len(found) > limit else None,
+            "rows": rows,
+            "next": rows[-1]["id"] if more else None,
             "age_seconds": max((each.age_seconds for each in position), default=0.0),
             "offset": sum(each.offset for each in position),
         }
@@ -120,6 +126,30 @@ class Tables:
             log.warning("a copy cannot be removed", reason=str(error))
 
 
+class ChangedRows:
+    """The rows that changed within a while: how many, and the newest, of bounded size."""
+
+    def __init__(self) -> None:
+        self._keys: set[bytes] = set()
+        self._newest: OrderedDict[bytes, bytes | None] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: bytes, value: bytes | None) -> None:
+        """Add a change; older ones make room for it."""
+        self._keys.add(key)
+        self._bytes += len(value or b"") - len(self._newest.pop(key, None) or b"")
+        self._newest[key] = value
+        while len(self._newest) > BATCH_ROWS or (self._bytes > _WATCH_BYTES and len(self._newest) > 1):
+            self._bytes -= len(self._newest.popitem(last=False)[1] or b"")
+
+    def newest(self, shown: Callable[[bytes, bytes | None], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the newest rows as they are shown, the oldest of them first."""
+        return [shown(key, value) for key, value in self._newest.items()]
+
+
 class RowChanges:
     """A context whose source gives the rows that have changed, by twos a second, the newest of each key.
 
@@ -137,7 +167,8 @@ class RowChanges:
         self._ended = False
 
     def __enter__(self) -> Self:
-        self._watch = self._tables.view(self._name).watch(prefix=self._prefix)
+        view = self._tables.view(self._name)
+        self._watch = view.watch(prefix=self._prefix, capacity_bytes=_WATCH_BYTES)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,13 +186,11 @@ class RowChanges:
             if self._watch.ended:
                 raise StopAsyncIteration
             return None
-        newest = list(rows.items())[-BATCH_ROWS:]
-        changed = [self._tables.row(key, value) for key, value in newest]
-        return ServerEvent("rows", {"rows": changed, "changed": len(rows)})
+        return ServerEvent("rows", {"rows": rows.newest(self._tables.row), "changed": len(rows)})
 
-    async def _changes(self, timeout: float) -> dict[bytes, bytes | None]:  # noqa: ASYNC109 - the same
+    async def _changes(self, timeout: float) -> ChangedRows:  # noqa: ASYNC109 - the same
         """Wait for a change, and collect those that follow it within `BATCH_SECONDS`."""
-        rows: dict[bytes, bytes | None] = {}
+        rows = ChangedRows()
         end = asyncio.get_running_loop().time() + timeout
         for count in range(50 * BATCH_ROWS):
             try:
@@ -171,7 +200,7 @@ class RowChanges:
                 break
             if change is None:
                 break
-            rows[change.key] = change.value
+            rows.add(change.key, change.value)
             if not count:
                 end = asyncio.get_running_loop().time() + BATCH_SECONDS
         return rows
