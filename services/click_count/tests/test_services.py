@@ -19,8 +19,9 @@ from click_count.main import app
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
+from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
-from servicekit_testing import Process
+from servicekit_testing import Process, retrying_client, with_ids
 from servicekit_testing.trace_collector import Collected, TraceCollector, collecting
 
 PARTITIONS = 4
@@ -52,7 +53,7 @@ class Cluster:
         return process
 
     def http(self, process: Process) -> httpx.Client:
-        client = httpx.Client(base_url=f"http://{process.address()}", timeout=20)
+        client = retrying_client(f"http://{process.address()}")
         return self._stack.enter_context(client)
 
     def clicks_in_kafka(self) -> int:
@@ -72,13 +73,10 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     for group in GROUPS:
         topics += [NewTopic(f"{group}-{kind}", PARTITIONS) for kind in ("dead-letters", "retry")]
         topics += [NewTopic(f"{group}-{kind}", PARTITIONS, config=compacted) for kind in ("table", "ids")]
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    create_topics(admin, topics)
     with ExitStack() as stack:
         yield Cluster(broker, tmp_path, stack)
-    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
-        deleted.result(30)
-    wait_until(lambda: "user-clicks" not in admin.list_topics(timeout=10).topics)
+    delete_topics(admin, [topic.topic for topic in topics])
     for removed in admin.delete_consumer_groups(list(GROUPS)).values():
         removed.exception(30)
 
@@ -109,13 +107,13 @@ def test_clicks_taken_by_the_emitter_are_counted_and_answered(cluster: Cluster) 
 
     for user, clicks in (("alice", 3), ("bob", 2), ("é 用户", 1)):
         body = [{"user_id": user, "url": "https://example.org/"}] * clicks
-        assert emitter.post("/clicks", json=body).status_code == 200
-    assert emitter.post("/clicks", json={"user_id": "alice", "url": "x"}).status_code == 201
+        assert emitter.post("/clicks", json=with_ids(body)).status_code == 200
+    assert emitter.post("/clicks", json=with_ids({"user_id": "alice", "url": "x"})).status_code == 201
     # A view takes in partition after partition: each user is waited for.
     counts = {"alice": 4, "bob": 2, "é 用户": 1}
     wait_until(lambda: {user: count_of(query, user) for user in counts} == counts)
 
-    sent = emitter.post("/clicks", json={"user_id": "dave", "url": "x"})
+    sent = emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
     asked = {"Streamtable-Token": sent.headers["streamtable-token"]}
     assert query.get("/clicks/dave", headers=asked).json()["count"] == 1
     counts["dave"] = 1
@@ -139,7 +137,7 @@ def test_clicks_taken_by_the_emitter_are_counted_and_answered(cluster: Cluster) 
         with query.stream("GET", "/clicks/alice/events") as events:
             lines = events.iter_lines()
             assert '"count": 4' in next(line for line in lines if line.startswith("data:"))
-            emitter.post("/clicks", json={"user_id": "alice", "url": "x"})
+            emitter.post("/clicks", json=with_ids({"user_id": "alice", "url": "x"}))
             assert next(changes).count == 5
             assert '"count": 5' in next(line for line in lines if line.startswith("data:"))
             # Open streams do not keep the services from stopping.
@@ -207,8 +205,9 @@ def test_every_click_that_was_answered_before_the_emitter_stopped_is_in_kafka(cl
     assert process.stop() == 0, process.output
     for thread in threads:
         thread.join()
-    assert set(codes) == {201}
-    assert codes.count(201) == cluster.clicks_in_kafka()
+    assert set(codes) <= {201, 503}
+    # On a machine that stands still for seconds some are answered with 503: these may be stored.
+    assert 0 <= cluster.clicks_in_kafka() - codes.count(201) <= codes.count(503)
 
 
 def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster: Cluster) -> None:
@@ -220,8 +219,9 @@ def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster:
         emitter, query = cluster.http(processes["emitter"]), cluster.http(processes["query"])
         for client in (emitter, query):
             wait_until(lambda client=client: ready(client))  # type: ignore[misc] # bound in the loop
-        sent = emitter.post("/clicks", json={"user_id": "alice", "url": "x"}, headers=traced)
+        sent = emitter.post("/clicks", json=with_ids({"user_id": "alice", "url": "x"}), headers=traced)
         token = {"Streamtable-Token": sent.headers["streamtable-token"]}
+        assert query.get("/clicks/alice", headers=token).json()["count"] == 1
         assert query.get("/clicks/alice", headers={**traced, **token}).json()["count"] == 1
         with grpc.insecure_channel(processes["view"].address()) as channel:
             stub: Any = ClickCountsStub(channel)

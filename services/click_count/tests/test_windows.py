@@ -1,13 +1,17 @@
 """Clicks by user and minute and by URL and hour: the flow, and the questions for windows over REST and gRPC."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import grpc
 import httpx
 import pytest
+from confluent_kafka import Producer
 
 from click_count.query import build_query
 from click_count.topics import USER_CLICKS
@@ -16,6 +20,9 @@ from click_count.windows import CLICK_MINUTES, HOUR_MS, MINUTE_MS, URL_HOURS, cl
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from contracts.records import UserClick
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.waiting import wait_until
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
 from servicekit.http.cursors import Cursors
@@ -24,8 +31,10 @@ from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList
 from servicekit_testing import MemoryTable
-from streamtable import Stream
+from streamtable import App, Kafka, Stream
 from streamtable.flow import Windowed
+from streamtable.partitioner import partition_for
+from streamtable.ports import TopicDescription
 from streamtable_testing import Tester
 
 NOON_MS = 1_700_000_040_000  # a full minute, near the Tester's clock
@@ -247,3 +256,130 @@ def test_a_server_without_windows_does_not_implement_the_calls_for_them() -> Non
         call = pb.ListHoursRequest(url=URL)
         found = code_of(lambda: ClickCountsStub(channel).ListHours(call, timeout=5))
     assert found == grpc.StatusCode.UNIMPLEMENTED
+
+
+class ClosedMinutes:
+    """The topic of closed minutes on a real broker, as a query service follows it."""
+
+    def __init__(self, broker: Broker, topics: Topics) -> None:
+        self._broker = broker
+        self.stream = replace(CLICK_MINUTES, name=topics.name("minutes"))
+        cluster = Kafka(broker.bootstrap_servers).cluster()
+        cluster.create_topics([TopicDescription(self.stream.name, 4, 1, {})])
+        wait_until(lambda: cluster.topics([self.stream.name]))
+        cluster.close()
+        self._producer = Producer(
+            {"enable.idempotence": True, "bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1}
+        )
+
+    def close(self, user: str, minute: int, count: int) -> None:
+        """Write what the flow writes when a minute has closed."""
+        key, value = self.stream.key.encode(window(user, minute)), self.stream.value.encode(count)
+        self._producer.produce(self.stream.name, value, key, partition_for(user.encode(), 4))
+        assert self._producer.flush(60) == 0
+
+    @contextmanager
+    def served(self, folder: Path, heartbeat_seconds: float = 15.0) -> Iterator[httpx.Client]:
+        with ExitStack() as stack:
+            app = stack.enter_context(App(self._broker.bootstrap_servers, folder))
+            tail = app.tail(self.stream)
+            wait_until(lambda: tail.ready)
+            counts: MemoryTable[int] = MemoryTable()
+            top, events = (
+                TopList(counts, int),
+                EventStreams(Streams(), per_peer=2, heartbeat_seconds=heartbeat_seconds),
+            )
+            stack.callback(events.close)
+            api = build_query(
+                counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"", closed={"minutes": tail}
+            )  # fmt: skip
+            server = HttpServer(api, "127.0.0.1", 0, streams=events.streams)
+            yield stack.enter_context(httpx.Client(base_url=server.start(), timeout=60))
+            server.stop()
+
+
+@pytest.fixture
+def closed_minutes(broker: Broker, topics: Topics) -> ClosedMinutes:
+    return ClosedMinutes(broker, topics)
+
+
+def events_of(lines: Iterator[str]) -> Iterator[tuple[str, str, Any]]:
+    """Yield name, id and data of each event, and of each place without one."""
+    name, last, data = "", "", None
+    for line in lines:
+        field, _, text = line.partition(": ")
+        if field == "event":
+            name = text
+        elif field == "id":
+            last = text
+        elif field == "data":
+            data = json.loads(text)
+        elif not line and last:
+            yield name, last, data
+            name, last, data = "", "", None
+
+
+def test_a_client_that_is_cut_off_gets_each_minute_once_though_the_service_was_started_again(
+    closed_minutes: ClosedMinutes, tmp_path: Path
+) -> None:
+    home = partition_for(b"alice", 4)
+
+    def minute(number: int, count: int) -> Mapping[str, Any]:
+        bounds = {"start_ms": NOON_MS + number * MINUTE_MS, "end_ms": NOON_MS + (number + 1) * MINUTE_MS}
+        return {"user_id": "alice", "count": count, **bounds, "partition": home, "offset": number}
+
+    closed_minutes.close("alice", 0, 7)
+    path, found = "/clicks/alice/minutes/closed", []
+    with closed_minutes.served(tmp_path) as client:
+        with client.stream("GET", path) as response:
+            events = events_of(response.iter_lines())
+            assert next(events) == ("", f"{home}-1", None)  # the place alone
+        closed_minutes.close("alice", 1, 3)
+        with client.stream("GET", path, headers={"Last-Event-ID": f"{home}-1"}) as response:
+            events = events_of(response.iter_lines())
+            next(events)
+            found.append(next(events))
+            closed_minutes.close("bob", 2, 1)
+            closed_minutes.close("alice", 2, 5)
+            found.append(next(events))
+    closed_minutes.close("alice", 3, 1)
+    again = {"Last-Event-ID": found[-1][1]}
+    with closed_minutes.served(tmp_path) as client, client.stream("GET", path, headers=again) as response:
+        events = events_of(response.iter_lines())
+        next(events)
+        found.append(next(events))
+    assert [(name, data["start_ms"], data["count"]) for name, _, data in found] == [
+        ("closed", NOON_MS + number * MINUTE_MS, count) for number, count in ((1, 3), (2, 5), (3, 1))
+    ]
+    assert found[0] == ("closed", f"{home}-2", minute(1, 3))
+
+
+def test_a_heartbeat_says_how_far_a_client_has_come_though_nothing_was_for_it(
+    closed_minutes: ClosedMinutes, tmp_path: Path
+) -> None:
+    home = partition_for(b"alice", 4)
+    other = next(user for user in map(str, range(99)) if partition_for(user.encode(), 4) == home)
+    path = "/clicks/alice/minutes/closed"
+    with (
+        closed_minutes.served(tmp_path, heartbeat_seconds=0.05) as client,
+        client.stream("GET", path) as response,
+    ):
+        events = events_of(response.iter_lines())
+        assert next(events)[1] == f"{home}-0"
+        closed_minutes.close(other, 0, 1)
+        assert next(event for event in events if event[1] != f"{home}-0") == ("", f"{home}-1", None)
+
+
+def test_streams_of_closed_minutes_are_bounded_as_the_others_and_refuse_places_that_are_none(
+    closed_minutes: ClosedMinutes, tmp_path: Path
+) -> None:
+    path, elsewhere = "/clicks/alice/minutes/closed", f"{(partition_for(b'alice', 4) + 1) % 4}-0"
+    with closed_minutes.served(tmp_path) as client:
+        for given in ("", "x", "1", "-1-1", "1-9223372036854775808", "01-1", elsewhere):
+            refused = client.get(path, headers={"Last-Event-ID": given})
+            assert refused.status_code == 422, given
+            assert refused.json()["errors"][0]["where"] == "header.last-event-id"
+        with client.stream("GET", path), client.stream("GET", "/events"):
+            assert client.get(path).status_code == 429
+        assert client.get("/urls/hours/closed", params={"url": URL}).status_code == 404
+        assert client.get("/urls/hours/closed").status_code == 422

@@ -19,11 +19,12 @@ from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
 from contracts.records import REACH
 from localkafka.broker import Broker
+from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
-from servicekit_testing import Process
+from servicekit_testing import Process, retrying_client, with_ids
 from servicekit_testing.trace_collector import TraceCollector, collecting
 from streamtable import Avro, Kafka
 from streamtable.types import TopicPartition as Place
@@ -111,7 +112,7 @@ class Cluster:
         return found
 
     def http(self, process: Process) -> httpx.Client:
-        client = httpx.Client(base_url=f"http://{process.address()}", timeout=20)
+        client = retrying_client(f"http://{process.address()}")
         return self._stack.enter_context(client)
 
 
@@ -122,13 +123,10 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     topics = [NewTopic(name, PARTITIONS) for name in (*TOPICS, *own)]
     tables = ["tweet-reach-table", *(f"{group}-table" for group in GROUPS)]
     topics += [NewTopic(name, PARTITIONS, config={"cleanup.policy": "compact"}) for name in tables]
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    create_topics(admin, topics)
     with ExitStack() as stack:
         yield Cluster(broker, tmp_path, stack)
-    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
-        deleted.result(30)
-    wait_until(lambda: "tweets" not in admin.list_topics(timeout=10).topics)
+    delete_topics(admin, [topic.topic for topic in topics])
     for removed in admin.delete_consumer_groups(GROUPS).values():
         removed.exception(30)
 
@@ -163,9 +161,9 @@ def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the
         wait_until(lambda client=client: ready(client))  # type: ignore[misc] # bound in the loop
     tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
     follows = [{"author": who, "follower": name} for who, names in FOLLOWED_BY.items() for name in names]
-    sent = emitter.post("/tweets", json=tweets)
+    sent = emitter.post("/tweets", json=with_ids(tweets))
     assert sent.status_code == 200
-    assert emitter.post("/follows", json=follows).status_code == 200
+    assert emitter.post("/follows", json=with_ids(follows)).status_code == 200
     wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == REACHES)
 
     top = query.get("/reach/top", params={"limit": 2}).json()["items"]
@@ -199,7 +197,7 @@ def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the
     assert [stage.stop() for stage in stages] == [0, 0], [stage.output for stage in stages]
     cluster.forget_inputs()
     cluster.start_stages()
-    emitter.post("/follows", json={"author": "adam", "follower": "zoe"}).raise_for_status()
+    emitter.post("/follows", json=with_ids({"author": "adam", "follower": "zoe"})).raise_for_status()
     expected = {**REACHES, "foo.com/blog/1": 13, "engineering.twitter.com/blog/5": 15}
     wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == expected)
     published = Counter(cluster.reaches()) - before
@@ -238,8 +236,8 @@ def test_processors_with_a_central_store_come_to_the_known_answers(cluster: Clus
         wait_until(lambda: ready(query) and ready(emitter))
         tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
         follows = [{"author": who, "follower": name} for who, names in FOLLOWED_BY.items() for name in names]
-        emitter.post("/tweets", json=tweets).raise_for_status()
-        emitter.post("/follows", json=follows).raise_for_status()
+        emitter.post("/tweets", json=with_ids(tweets)).raise_for_status()
+        emitter.post("/follows", json=with_ids(follows)).raise_for_status()
         wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == REACHES)
         assert processors.stop() == 0, processors.output
 
@@ -256,8 +254,8 @@ def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_wh
         wait_until(lambda: ready(query) and ready(emitter))
         tweets = [{"author": f"author-{n}", "url": "foo.com"} for n in range(20)]
         follows = [{"author": f"author-{n}", "follower": f"follower-{n}"} for n in range(20)]
-        sent = emitter.post("/tweets", json=tweets).raise_for_status().json()["accepted"]
-        emitter.post("/follows", json=follows).raise_for_status()
+        sent = emitter.post("/tweets", json=with_ids(tweets)).raise_for_status().json()["accepted"]
+        emitter.post("/follows", json=with_ids(follows)).raise_for_status()
         assert load.ended() == 0, load.output
         assert "acknowledged 3000" in load.output[-1]
         wait_until(lambda: reach_of(query, "foo.com") == 20)
@@ -265,7 +263,7 @@ def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_wh
             lambda: any(item["reach"] == 50 for item in query.get("/reach/top").json().get("items", []))
         )
         assert first.stop() == 0, first.output
-        emitter.post("/follows", json={**follows[3], "follows": False}).raise_for_status()
+        emitter.post("/follows", json=with_ids({**follows[3], "follows": False})).raise_for_status()
         emitter.delete(f"/users/author-5/tweets/{sent[5]['id']}").raise_for_status()
         stages = cluster.start_stages(STREAMTABLE_STORE=server.url)
         wait_until(lambda: reach_of(query, "foo.com") == 18)
@@ -288,9 +286,9 @@ def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Clu
         )
         wait_until(lambda: ready(query) and ready(emitter))
         tweet = {"author": "ann", "url": "https://example.org/streams", "text": "read this"}
-        accepted = emitter.post("/tweets", json=[tweet, {"author": "bob", "url": "foo.com"}]).json()[
-            "accepted"
-        ]
+        accepted = emitter.post(
+            "/tweets", json=with_ids([tweet, {"author": "bob", "url": "foo.com"}])
+        ).json()["accepted"]
 
         def found(words: str) -> list[str] | None:
             answer = query.get("/tweets", params={"words": words})

@@ -12,7 +12,7 @@ from click_count.load import clicks
 from click_count.query import QUERY
 from click_count.settings import ClickSettings
 from click_count.view import CONTRACT
-from click_count.windows import NAME, click_windows
+from click_count.windows import CLOSED, NAME, click_windows
 from servicekit.process import options
 from servicekit.process.runtime import Program, Runtime
 from servicekit.process.serving import serve_flow
@@ -36,6 +36,7 @@ SERVICE: Final = TableService(
     view=CONTRACT,
     query=QUERY,
     windows=lambda settings: {} if settings.windows is None else click_windows(settings.windows).tables,
+    closed=lambda settings: {} if settings.windows is None else CLOSED,
     number=int,
 )
 

@@ -4,12 +4,27 @@ from typing import Final
 
 from click_count.models import TopUsers, UrlHours, UserCount, UserCountAnswer, UserCountPage, UserMinutes
 from click_count.windows import HOURS_TABLE, MINUTES_TABLE
-from servicekit.http.table_api import GetRow, ListRows, ListWindows, TableApi, TopRows, WatchRow, WatchRows
+from servicekit.http.table_api import (
+    GetRow,
+    ListRows,
+    ListWindows,
+    TableApi,
+    TopRows,
+    WatchRow,
+    WatchRows,
+    WatchWindows,
+)
 from servicekit.http.urls import URL
 
+CLOSED_TEXT: Final = (
+    'Server-sent events `closed`, one for each window, with data like `{{{}, "count": 3, "start_ms": 1700000040000, '
+    '"end_ms": 1700000100000, "partition": 2, "offset": 41}}`. Send the id that came last as `Last-Event-ID`, as browsers do, '
+    "and none is left out, however long the connection was away. `missed` comes where windows were deleted from Kafka "
+    "meanwhile, `unreadable` in place of one that cannot be decoded; both name partition and offset."
+)
 QUERY: Final[TableApi[int]] = TableApi(
     title="click-count query",
-    version="1.3.0",
+    version="1.4.0",
     text="How many clicks each user made, from this replica's own copy of the table. Every answer says how old it may "
     "be; until the copy is complete the service answers 503.",
     members=lambda count: {"count": count},
@@ -61,6 +76,23 @@ QUERY: Final[TableApi[int]] = TableApi(
             UrlHours,
             members=lambda count: {"count": count},
             table=HOURS_TABLE,
+            key=URL,
+        ),
+        WatchWindows(
+            "/clicks/{user}/minutes/closed",
+            "watch_minutes",
+            "The minutes of one user when they have closed: each with the count that it keeps.",
+            CLOSED_TEXT.format('"user_id": "alice"'),
+            members=lambda count: {"count": count},
+            closed=MINUTES_TABLE,
+        ),
+        WatchWindows(
+            "/urls/hours/closed",
+            "watch_hours",
+            "The hours of one URL when they have closed: each with the count that it keeps.",
+            CLOSED_TEXT.format('"url": "https://example.org/"'),
+            members=lambda count: {"count": count},
+            closed=HOURS_TABLE,
             key=URL,
         ),
         WatchRow("/clicks/{user}/events", "watch_user", "The user's count now and each time it changes."),

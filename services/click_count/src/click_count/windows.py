@@ -50,6 +50,13 @@ class ClickWindows:
         return {MINUTES_TABLE: self.minutes, HOURS_TABLE: self.hours}
 
 
+CLOSED: Final[Mapping[str, Stream[Windowed[str], int]]] = {
+    MINUTES_TABLE: CLICK_MINUTES,
+    HOURS_TABLE: URL_HOURS,
+}
+"""The topics of closed windows by the same names."""
+
+
 def click_windows(name: str = NAME) -> ClickWindows:
     """Return the flow of this name. Repeated clicks count once."""
     flow = Flow(name, on_error=OnError.DEAD_LETTER)

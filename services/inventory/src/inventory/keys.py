@@ -75,7 +75,10 @@ ITEM: Final = KeyParameter(
     Annotated[
         str,
         AfterValidator(item_prefix),
-        Query(description="only items that begin so", json_schema_extra={**_PREFIX_SCHEMA}),
+        Query(
+            description="only items that begin so, as with lamp or lamp@",
+            json_schema_extra={**_PREFIX_SCHEMA},
+        ),
     ],
 )
 _NAME_OF_PATH: Any = Annotated[str, Path(json_schema_extra={**_NAME_SCHEMA}, examples=["lamp"])]

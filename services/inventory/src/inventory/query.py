@@ -1,7 +1,7 @@
 """The query service: stocks, prices, totals and sales by hour over REST, from local copies of their tables."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -16,10 +16,8 @@ from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import (
     GetRow,
-    KeyParameter,
     ListRows,
     ListWindows,
-    Served,
     TableApi,
     TableRoute,
     WatchRow,
@@ -41,25 +39,6 @@ class Tables:
     stock: UserTable[Stock]
     prices: UserTable[Price]
     categories: UserTable[CategoryStock]
-
-
-@dataclass(frozen=True)
-class Of:
-    """A route about another table, with other keys, than that of the API.
-
-    Attributes:
-        route: The route.
-        key: How requests name a row.
-        table: The table.
-    """
-
-    route: TableRoute
-    key: KeyParameter
-    table: UserTable[Any]
-
-    def add(self, app: FastAPI, served: Served[Any]) -> None:
-        """Add the operation to an application."""
-        self.route.add(app, replace(served, key=self.key, table=self.table))
 
 
 def build_query(
@@ -118,31 +97,24 @@ def _routes(tables: Tables) -> tuple[TableRoute, ...]:
             models.StockPage,
             models.ItemStock,
         ),
-        Of(
-            GetRow(
-                "/prices/{item}",
-                "get_price",
-                "The price of a product in a warehouse that has adjusted it.",
-                "prices",
-                models.PriceAnswer,
-                missing="the warehouse has not adjusted the price of this product, or the product is unknown",
-                waits=False,
-            ),
-            ITEM,
-            tables.prices,
+        GetRow(
+            "/prices/{item}",
+            "get_price",
+            "The price of a product in a warehouse that has adjusted it.",
+            "prices",
+            models.PriceAnswer,
+            missing="the warehouse has not adjusted the price of this product, or the product is unknown",
+            table=tables.prices,
         ),
-        Of(
-            GetRow(
-                "/categories/{category}",
-                "get_category",
-                "The stock of all products of a category.",
-                "categories",
-                models.CategoryAnswer,
-                missing="no product of this category has been stocked",
-                waits=False,
-            ),
-            CATEGORY,
-            tables.categories,
+        GetRow(
+            "/categories/{category}",
+            "get_category",
+            "The stock of all products of a category.",
+            "categories",
+            models.CategoryAnswer,
+            missing="no product of this category has been stocked",
+            table=tables.categories,
+            key=CATEGORY,
         ),
         ListWindows(
             "/products/{product}/hours",

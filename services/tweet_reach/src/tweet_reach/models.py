@@ -37,7 +37,7 @@ class NewTweet(Strict):
 
 
 class NewFollow(Strict):
-    """Somebody follows an author, or does so no longer."""
+    """A user follows an author, or stops following."""
 
     author: UserId
     follower: UserId
@@ -66,9 +66,9 @@ class Author(BaseModel):
 
 
 class Numbers(BaseModel):
-    """The reach of a URL; zeros for one that nobody tweets."""
+    """The reach of a URL; zeros for one that is in no tweet."""
 
-    reach: Annotated[int, Field(description="distinct users who follow somebody who tweeted it")]
+    reach: Annotated[int, Field(description="distinct users who follow an author who tweeted it")]
     estimate: Annotated[float, Field(description="the same as a sketch of 4 KB has it")]
     tweets: int
     authors: Annotated[int, Field(description="who tweeted it")]

@@ -58,7 +58,7 @@ def build_query(
             GetRow(
                 "/reach",
                 "get_reach",
-                "The reach of a URL; zeros if nobody tweets it. `If-None-Match` saves sending what has not changed.",
+                "The reach of a URL; zeros if it is in no tweet. `If-None-Match` saves sending what has not changed.",
                 "reach",
                 ReachAnswer,
                 waits=False,

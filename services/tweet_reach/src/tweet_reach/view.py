@@ -24,7 +24,7 @@ CONTRACT: Final = TableContract(
     service=pb.DESCRIPTOR.services_by_name["TweetReaches"],
     field="reach",
     value=_reach,
-    missing="nobody tweets this URL",
+    missing="this URL is in no tweet",
     keys=URLS,
     details=lambda row: {"sketch": row["sketch"]},
 )
