@@ -33,8 +33,10 @@ LAKE: Final = Contents(
         )
     ),
     results={
-        "clicks_per_day": Result((CLICKS,), clicks.per_day, ("user_id", "day")),
-        "status_history": Result((UPDATES,), statuses.history, ("user_id", "at", "id", "status")),
+        "clicks_per_day": Result((CLICKS,), clicks.per_day, ("user_id", "day"), clicks.add_per_day),
+        "status_history": Result(
+            (UPDATES,), statuses.history, ("user_id", "at", "id", "status"), statuses.add_history
+        ),
         REACH: Result((TWEETS, FOLLOWS), _reach),
     },
 )

@@ -12,7 +12,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ USAGE: Final = f"""usage: streamtable-spark JOB ...
 JOB is one of {", ".join(JOBS)}; `streamtable-spark JOB --help` tells its arguments.
 `every` runs it again and again: SECONDS from start to start, or at once where a run took longer."""
 STOP_S: Final = 30.0
+_LOOK_S: Final = 0.1
 
 
 def main() -> None:
@@ -59,13 +59,15 @@ def main() -> None:
 
 
 def _every(text: str, job: str, rest: Sequence[str]) -> int:
-    stopping = threading.Event()
+    # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
+    received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda number, _: received.append(number))
     try:
         seconds = seconds_of(text)
         with served(os.environ):
-            repeat([sys.executable, "-m", _module(job), *rest], seconds, stopping, time.monotonic)
+            command = [sys.executable, "-m", _module(job), *rest]
+            repeat(command, seconds, lambda: bool(received), time.monotonic)
     except SparkJobError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
         return error.status
@@ -80,29 +82,30 @@ def seconds_of(text: str) -> float:
 
 
 def repeat(
-    command: Sequence[str], seconds: float, stopping: threading.Event, clock: Callable[[], float]
+    command: Sequence[str], seconds: float, stopping: Callable[[], bool], clock: Callable[[], float]
 ) -> None:
-    """Run a command repeatedly until `stopping` is set; it is then interrupted, and killed if that does not end it.
+    """Run a command repeatedly until `stopping` is true; it is then interrupted, and killed if that does not end it.
 
     Args:
         command: The command to run; its exit status is ignored.
         seconds: The interval from start to start.
-        stopping: Set to stop.
+        stopping: Asked ten times a second.
         clock: A monotonic clock in seconds.
     """
-    while not stopping.is_set():
+    while not stopping():
         began = clock()
         # Signals of a terminal go to this process alone, which passes them on.
         with subprocess.Popen(command, start_new_session=True) as run:  # noqa: S603 - a job of ours
-            while run.poll() is None and not stopping.wait(0.1):
-                pass
+            while run.poll() is None and not stopping():
+                time.sleep(_LOOK_S)
             if run.poll() is None:
                 run.send_signal(signal.SIGINT)
                 try:
                     run.wait(STOP_S)
                 except subprocess.TimeoutExpired:
                     run.kill()
-        stopping.wait(max(0.0, seconds - (clock() - began)))
+        while not stopping() and (left := began + seconds - clock()) > 0:
+            time.sleep(min(left, _LOOK_S))
 
 
 @contextmanager

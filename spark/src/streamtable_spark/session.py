@@ -34,6 +34,8 @@ PACKAGES: Final = {
     "io.delta.sql.DeltaSparkSessionExtension": "io.delta:delta-spark_4.1_2.13:4.3.1",
 }
 """The Maven package that brings each class without which the jobs do not work, in the versions of `pom.xml`."""
+UNLIKE: Final = ("offset", "value", "id_hash.high", "id_hash.low")
+"""Columns that hardly hold a value twice: Parquet would begin a dictionary of them in each file, and give it up."""
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 LOG_LEVEL: Final = "spark.log.level"
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
@@ -47,7 +49,6 @@ class Local:
         cores: The number of threads that run tasks.
         memory: The heap of the JVM: a number with m or g.
         partitions: The number of shuffle partitions; more than cores only costs time at this size.
-        progress: Whether to show a bar on standard error while stages run.
         scratch: The folder for spilled data and for tables without a path; None for the temporary folder.
         brief: Whether the session lives for minutes only, as in tests: the JVM then uses only its first compiler (C1), which
             saves much CPU time, see `BRIEF`.
@@ -56,7 +57,6 @@ class Local:
     cores: int = 2
     memory: str = "1g"
     partitions: int = 4
-    progress: bool = False
     scratch: Path | None = None
     brief: bool = False
 
@@ -90,6 +90,8 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
         os.environ.setdefault("SPARK_CONF_DIR", str(PACKAGE))
         # Else its workers run whatever python3 comes first on the path, without what is installed here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Else each thread of Java, its compilers' first of all, keeps memory of its own that it has freed.
+        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
         for key, value in _place(local or Local(), jars_folder(os.environ)).items():
             builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -182,6 +184,11 @@ def _meaning() -> dict[str, str]:
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
+        # Else a task sorts its rows by the columns of a partition before it writes them, though nearly all have one day.
+        "spark.sql.maxConcurrentOutputFileWriters": "4",
+        # A number of 8 bytes; Spark's usual form is one of 12 that older tools needed, and costs a tenth of writing bronze.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in UNLIKE},
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
@@ -203,7 +210,7 @@ def _place(local: Local, jars: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(local.progress).lower(),
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(local.partitions),
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.jars": ",".join(str(jars / name) for name in jar_names((PACKAGE / "jars.sha256").read_text())),

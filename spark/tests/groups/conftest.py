@@ -24,6 +24,7 @@ from spark.tests.groups.jobs import Jobs
 
 from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
+from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
 from streamtable import Avro
@@ -58,24 +59,16 @@ class Stage:
     def create(self, *names: str, compacted: bool = False, **more: str) -> None:
         config = {"cleanup.policy": "compact"} if compacted else {}
         config |= {name.replace("_", "."): value for name, value in more.items()}
-        for made in self._admin.create_topics(
-            [NewTopic(name, PARTITIONS, config=config) for name in names]
-        ).values():
-            made.result(30)
-        self.wait(lambda: set(names) <= set(self._admin.list_topics(timeout=30).topics))
+        create_topics(self._admin, [NewTopic(name, PARTITIONS, config=config) for name in names])
         self._stack.callback(self._delete, names)
 
     def _delete(self, names: tuple[str, ...]) -> None:
-        for gone in self._admin.delete_topics(list(names)).values():
-            gone.result(30)
-        self.wait(lambda: not set(names) & set(self._admin.list_topics(timeout=30).topics))
+        delete_topics(self._admin, names)
 
     def recreate(self, name: str) -> None:
         """Delete a topic and create it again, empty."""
         self._delete((name,))
-        for made in self._admin.create_topics([NewTopic(name, PARTITIONS)]).values():
-            made.result(30)
-        self.wait(lambda: name in self._admin.list_topics(timeout=30).topics)
+        create_topics(self._admin, [NewTopic(name, PARTITIONS)])
 
     def group(self, name: str, **table: str) -> str:
         self.create(f"{name}-table", compacted=True, **table)
@@ -194,6 +187,7 @@ class Stage:
     def producer(self, config: Mapping[str, Any]) -> Producer:
         return Producer(
             {
+                "enable.idempotence": True,
                 "bootstrap.servers": self.servers,
                 "partitioner": "murmur2_random",
                 "queue.buffering.max.messages": 1_000_000,

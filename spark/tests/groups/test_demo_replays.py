@@ -12,7 +12,7 @@ from click_count.topics import USER_CLICKS
 from contracts.records import Block, PriceAdjustment, StockMovement, Translation
 from inventory.flow import ADJUSTMENTS, FLOW, MOVEMENTS, PRODUCTS, REORDERS
 from inventory.load import events
-from messaging.groups import BLOCKS, GROUPS, MESSAGES, TRANSLATIONS
+from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
 from streamtable import Avro, Count, Group, Input, Persist, Stream
@@ -106,14 +106,17 @@ def test_the_tables_of_messaging_are_what_their_handlers_make_of_history() -> No
         tester.run(*GROUPS.values())
         for number, word in enumerate(("rain", "hello", "rain")):
             tester.emit(TRANSLATIONS, word, Translation(replacement=f"{number}"))
-        for sender, message in islice(messages(load, 3, lambda: int(tester.clock.now() * 1000)), 120):
+        for sender, message in islice(messages(load, 1, lambda: int(tester.clock.now() * 1000)), 120):
             tester.advance(0.01)
             tester.emit(MESSAGES, sender, message)
         for sender in ("a", "b", "a"):
             tester.emit(BLOCKS, sender, Block(by=sender, blocked=True))
         kept = [group for group in GROUPS.values() if group.persist is not None]
-        assert [group.name for group in kept] == ["collector", "blocker", "translator", "detector"]
+        assert [group.name for group in kept] == ["collector", "blocker", "translator"]
         assert_replays(tester, MESSAGING, kept)
+        for group in DETECTOR.groups:
+            if group.states:
+                assert_replays_states(tester, MESSAGING, group)
 
 
 def test_the_rows_of_both_stages_of_tweet_reach_are_what_their_batches_make_of_history() -> None:
@@ -179,9 +182,10 @@ def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to
 
 
 def test_a_group_is_found_in_a_graph_by_its_name_with_or_without_a_version() -> None:
-    assert program_of(MESSAGING, "detector-v2").group == "detector"
-    assert program_of(MESSAGING, "detector").tables == ("table", "ids")
-    assert program_of(MESSAGING, "detector").compared == ("table",)
+    assert program_of(MESSAGING, "collector-v2").group == "collector"
+    assert program_of(MESSAGING, "detector-by-user").compared == ("sessions",)
+    assert "ids" in program_of(INVENTORY, "inventory").tables
+    assert "ids" not in program_of(INVENTORY, "inventory").compared
     with pytest.raises(Exception, match="has no group 'nobody'"):
         program_of(MESSAGING, "nobody")
     with pytest.raises(Exception, match="keeps no table"):

@@ -24,7 +24,7 @@ def social(stage: Stage) -> Iterator[list[str]]:
     """Topics of tweets and follows whose reaches are known, as the jobs' `--topics` arguments."""
     topics = {name: f"{stage.clicks}-{name}" for name in (TWEETS, FOLLOWS)}
     stage.create(*topics.values())
-    producer = Producer({"bootstrap.servers": stage.servers, "log_level": 0})
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": stage.servers, "log_level": 0})
     tweets, follows = Avro(TWEET), Avro(FOLLOW)
     for url, authors in TWEETED_BY.items():
         for author in authors:

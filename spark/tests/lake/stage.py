@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import USER_CLICK, USER_STATUS_UPDATE, UserClick, UserStatusUpdate
+from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from streamtable import Avro
 from streamtable.errors import DeserializationError
@@ -53,13 +54,10 @@ class Stage:
         return [f"user-clicks={self.clicks}", f"user-status-updates={self.updates}"]
 
     def create(self, *names: str) -> None:
-        for made in self.admin.create_topics([NewTopic(name, PARTITIONS) for name in names]).values():
-            made.result(60)
-        self.wait(lambda: set(names) <= set(self.admin.list_topics(timeout=60).topics))
+        create_topics(self.admin, [NewTopic(name, PARTITIONS) for name in names])
 
     def delete(self, *names: str) -> None:
-        for gone in self.admin.delete_topics(list(names)).values():
-            gone.result(60)
+        delete_topics(self.admin, names)
 
     def wait(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         wait_until(condition, seconds, every=0.05)

@@ -87,7 +87,7 @@ def shop(stage: Stage) -> Iterator[dict[str, str]]:
     """Orders of two versions with one that comes again, payments as JSON with keys of all kinds, and poison in both."""
     names = {name: f"{stage.clicks}-{name}" for name in ("orders", "payments")}
     stage.create(*names.values())
-    producer = Producer({"bootstrap.servers": stage.servers, "log_level": 0})
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": stage.servers, "log_level": 0})
     v1, v2 = Avro(ORDER_V1), Avro(ORDER_V2)
     orders = [
         (b"a", v1.encode({"number": "1", "cents": 5})),

@@ -17,6 +17,7 @@ from streamtable_spark.transforms.avro import (
     decode,
     encode,
     fingerprint_prefix,
+    peek,
     plain,
     released,
     single_object,
@@ -152,6 +153,8 @@ def test_three_versions_of_a_record_are_read_as_the_newest(spark: SparkSession) 
         expected.toDF("k", "visit", "n", "from", "tags"),
     )
     assert [row["reason"] for row in found.collect()] == [None] * 3
+    peeked = frame.select("n", peek(fn.col("value"), framing, "visit").alias("visit"))
+    assert {row["n"]: row["visit"] for row in peeked.collect()} == {0: "a", 1: "b", 2: "c"}
 
 
 def test_what_cannot_be_read_gets_a_reason_and_harms_nothing_beside_it(spark: SparkSession) -> None:

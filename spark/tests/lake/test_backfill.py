@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.job_args import ended
-from streamtable_spark.jobs.lake import Lake, Origin
+from streamtable_spark.jobs.lake import Lake, Origin, delta_tables
 
 DEMO = ["--graph", "streamtable_spark.demo:LAKE"]
 
@@ -31,7 +31,7 @@ def test_wrong_days_are_refused_before_anything_starts(
 
 def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no lake"):
-        backfill.delta_tables(Lake(spark, str(tmp_path / "nothing")))
+        delta_tables(Lake(spark, str(tmp_path / "nothing")))
 
 
 def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_failed(

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from spark.tests.lake.runs import Runs
 from spark.tests.lake.stage import PARTITIONS, Stage
 
+from localkafka.topics import create_topics
 from streamtable import Avro
 from streamtable_spark.demo import CLICKS
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
@@ -69,8 +70,10 @@ class Clicks:
         self.stage, self.name = stage, name
         self.sent: dict[str, dict[str, Any]] = {}
         new = NewTopic(name, PARTITIONS, config=COMPACTED)
-        stage.admin.create_topics([new])[name].result(60)
-        self._producer = Producer({"bootstrap.servers": stage.servers, "log_level": 0})
+        create_topics(stage.admin, [new])
+        self._producer = Producer(
+            {"enable.idempotence": True, "bootstrap.servers": stage.servers, "log_level": 0}
+        )
 
     def topic(self, *versions: str) -> Topic:
         """As a job knows it that was released with these versions."""

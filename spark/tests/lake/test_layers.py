@@ -23,7 +23,7 @@ def click(number: int) -> bytes:
 
 def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     event_id = fn.col("event.id")
-    return layers.silver(decoded, layers.repeated(layers.ids(decoded, event_id), event_id, earlier))
+    return layers.silver(decoded, layers.repeated(layers.ids(decoded, event_id), earlier), event_id)
 
 
 def records(spark: SparkSession, *rows: tuple[bytes | None, bytes | None]) -> DataFrame:
@@ -91,6 +91,21 @@ def test_an_event_that_comes_again_is_marked_in_its_batch_and_across_batches(spa
     )
     assert {row["offset"]: row["repeat"] for row in second.collect()} == {0: True, 1: False}
     first.unpersist()
+
+
+def test_only_records_whose_ids_come_again_are_looked_at_for_repetitions(spark: SparkSession) -> None:
+    codec = AvroCodec.released(USER_CLICK)
+    peeked = codec.peek("value", "id")
+    first = layers.bronze(records(spark, (b"u", click(1)), (b"u", click(2)), (b"u", click(1))), 0)
+    before = silver(layers.read(first, codec)).persist()
+    second = layers.bronze(
+        records(spark, (b"u", click(2)), (b"u", click(3)), (b"u", b"junk"), (b"u", None), (b"u", b"junk")), 1
+    )
+    for raw, earlier, again in ((first, None, {0, 2}), (second, None, set()), (second, before, {0})):
+        suspects = layers.suspects(raw, peeked, earlier)
+        found = layers.of_suspects(raw, peeked, suspects).collect()
+        assert {row["offset"] for row in found} == again
+    before.unpersist()
 
 
 def test_times_that_no_calendar_has_have_no_day(spark: SparkSession) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from spark.tests.lake.processes import dies, kill, started
-from spark.tests.lake.runs import Crashed, crash_at
 
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs import maintain
-from streamtable_spark.jobs.formats import Reached, undisturbed
+from streamtable_spark.jobs.formats import undisturbed
 from streamtable_spark.jobs.job_args import ended
-from streamtable_spark.jobs.lake import BRONZE, Lake, Origin
+from streamtable_spark.jobs.lake import BRONZE, Lake, Origin, check_renames
 from streamtable_spark.jobs.progress import Progress
 
 BATCHES, ROWS = 4, 3
 DAY_S = 86_400
-Copy = Callable[[str], "Small"]
 
 
 class Small:
@@ -55,12 +52,9 @@ class Small:
     def ids(self) -> list[int]:
         return sorted(row["id"] for row in self.tables.read(BRONZE).select("id").collect())
 
-    def maintain(
-        self, now: float | None = None, reached: Reached = lambda _: None, **settings: Any
-    ) -> dict[str, dict[str, Any]]:
+    def maintain(self, **settings: Any) -> dict[str, dict[str, Any]]:
         progress = Progress(maintain.STAGES, io.StringIO(), time.monotonic)
-        requested = maintain.Settings(**settings)
-        return maintain.maintain(self.lake, requested, progress, lambda: now or time.time(), reached)
+        return maintain.maintain(self.lake, maintain.Settings(**settings), progress)
 
     def files(self) -> set[str]:
         """All that lies in the table's folder, but Hadoop's checksums."""
@@ -86,19 +80,9 @@ def delta_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     return template(spark, tmp_path_factory.mktemp("small") / "delta", "delta")
 
 
-@pytest.fixture(scope="module")
-def parquet_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return template(spark, tmp_path_factory.mktemp("small") / "parquet", "parquet")
-
-
 @pytest.fixture
 def delta(spark: SparkSession, delta_template: Path, tmp_path: Path) -> Small:
     return Small(spark, shutil.copytree(delta_template, tmp_path / "lake"))
-
-
-@pytest.fixture
-def parquet(spark: SparkSession, parquet_template: Path, tmp_path: Path) -> Copy:
-    return lambda name: Small(spark, shutil.copytree(parquet_template, tmp_path / name))
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +142,15 @@ def test_wrong_arguments_are_refused_before_anything_starts(
     assert said in capsys.readouterr().err
 
 
-def test_plain_tables_of_an_object_store_are_not_compacted() -> None:
-    with pytest.raises(ConfigurationError, match="Delta tables"):
-        maintain.check_renames("s3a://bucket/lake")
+def test_plain_tables_are_refused_by_compaction_and_in_an_object_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    plain = Small(spark, tmp_path / "lake")
+    plain.lake.declare(Origin("one", "parquet", {}))
+    with pytest.raises(ConfigurationError, match="plain parquet tables"):
+        plain.maintain()
+    with pytest.raises(ConfigurationError, match="--format delta"):
+        check_renames("s3a://bucket/lake")
 
 
 def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -214,91 +204,6 @@ def test_versions_are_kept_for_the_days_that_were_asked_for_and_not_longer(
     assert kept["delta.logRetentionDuration"] == "interval 9 days"
 
 
-@pytest.mark.parametrize("step", maintain.STEPS[:-1])
-def test_after_a_crash_at_any_step_every_row_of_a_plain_table_is_there_once(parquet: Copy, step: str) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-    with pytest.raises(Crashed):
-        lake.maintain(reached=crash_at(step))
-    assert lake.ids() == rows, "for the jobs"
-    lake.maintain()
-    assert lake.ids() == rows
-    anybody = lake.spark.read.parquet(str(lake.folder / BRONZE)).select("id").collect()
-    assert sorted(row["id"] for row in anybody) == rows, "for any reader, once it is run again"
-    assert [name.split("/")[0] for name in lake.files() if name.endswith(".parquet") and name[0] != "_"] == [
-        f"batch={BATCHES - 1}"
-    ]
-
-
-def test_a_plain_table_whose_old_folders_are_half_deleted_is_there_as_a_whole(parquet: Copy) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-    with pytest.raises(Crashed):
-        lake.maintain(reached=crash_at("sources deleted"))
-    (lake.folder / BRONZE / "batch=0/_SUCCESS").unlink()
-    assert lake.tables.exists(BRONZE)
-    assert lake.ids() == rows
-    assert not (lake.folder / BRONZE / "batch=0").exists()
-
-
-def test_of_two_runs_that_merge_the_same_files_the_second_one_gives_way(parquet: Copy) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-
-    def other(step: str) -> None:
-        if step == "merged":
-            assert lake.maintain() == {BRONZE: {"compacted": BATCHES, "into": 1}}
-
-    with pytest.raises(RetryLater, match="another run writes files"):
-        lake.maintain(reached=other)
-    assert lake.ids() == rows
-    assert lake.maintain() == {}
-
-
-def test_a_plain_table_can_be_repeated_and_goes_on_after_compaction(parquet: Copy) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-    lake.append(BATCHES)
-    added = [*range(BATCHES * ROWS, BATCHES * ROWS + ROWS)]
-    done = lake.maintain()
-    assert done == {BRONZE: {"compacted": BATCHES, "into": 1}}, "not the batch that is not finished yet"
-    for _ in range(2):
-        lake.append(BATCHES)
-        assert lake.ids() == rows + added
-    lake.finish(BATCHES)
-    assert lake.maintain(dry_run=True)[BRONZE]["compact"][-1].startswith(f"batch={BATCHES}/")
-    assert lake.maintain() == {BRONZE: {"compacted": 2, "into": 1}}
-    assert lake.ids() == rows + added
-
-
-def test_the_notes_of_a_compaction_expire_and_nothing_else_does(parquet: Copy) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-    with pytest.raises(Crashed):
-        lake.maintain(reached=crash_at("merged"))
-    lake.maintain()
-    assert lake.maintain(keep_days=2, now=time.time() + DAY_S) == {}
-    assert lake.maintain(keep_days=2, now=time.time() + 3 * DAY_S) == {BRONZE: {"expired": 2}}
-    assert not list((lake.folder / BRONZE / "_swaps").glob("[!.]*"))
-    assert lake.ids() == rows
-
-
-def test_a_job_that_finds_its_files_taken_away_reads_the_table_again(parquet: Copy) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-    tries: list[int] = []
-
-    def read() -> list[int]:
-        frame = lake.tables.read(BRONZE).select("id")
-        if not tries:
-            lake.maintain()
-        tries.append(1)
-        return sorted(row["id"] for row in frame.collect())
-
-    assert undisturbed(read) == rows
-    assert len(tries) == 2
-
-
 def test_what_others_disturb_is_tried_again_some_times_and_other_failures_are_not() -> None:
     waited: list[float] = []
     left = 4
@@ -326,22 +231,6 @@ def test_what_others_disturb_is_tried_again_some_times_and_other_failures_are_no
 
 def job(lake: Small) -> tuple[str, ...]:
     return ("--lake", str(lake.folder), "--cores", "1")
-
-
-@pytest.mark.faults_long  # five starts of Spark
-@pytest.mark.timeout(1200)
-def test_a_plain_table_survives_a_power_cut_after_every_step_of_its_compaction(parquet: Copy) -> None:
-    lake = parquet("lake")
-    rows = lake.ids()
-    for number, step in enumerate(maintain.STEPS[:-1], BATCHES):
-        dies("maintain", f"{step}:1", *job(lake))
-        rows += range(number * ROWS, number * ROWS + ROWS)
-        lake.append(number)
-        lake.finish(number)
-        assert lake.ids() == rows, step
-    lake.maintain()
-    anybody = lake.spark.read.parquet(str(lake.folder / BRONZE)).select("id").collect()
-    assert sorted(row["id"] for row in anybody) == rows
 
 
 @pytest.mark.faults_long  # three starts of Spark

@@ -25,12 +25,12 @@ from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
 from localkafka.certificates import Authority
 from localkafka.security import Security
+from localkafka.topics import create_topics
 from streamtable import Avro
 from streamtable_admin.acls import required_acls
 from streamtable_admin.declared import load
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs import etl, rebuild, reconcile
-from streamtable_spark.jobs.checkpoint import topic_ids
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import ended
@@ -63,8 +63,7 @@ def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
         broker.start()
         as_admin: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, **broker.client()}
         admin = AdminClient(as_admin)
-        for made in admin.create_topics([NewTopic(name, 2) for name in (TOPIC, "forbidden")]).values():
-            made.result(30)
+        create_topics(admin, [NewTopic(name, 2) for name in (TOPIC, "forbidden")])
         for kind, name in (
             (ResourceType.TOPIC, TOPIC),
             (ResourceType.TRANSACTIONAL_ID, f"streamtable-rebuild-{TOPIC}-0"),
@@ -100,7 +99,7 @@ def test_a_job_reads_and_writes_as_the_user_that_the_services_settings_name(
     with Cluster(kafka) as cluster:
         assert cluster.partitions([TOPIC]) == {TOPIC: 2}
         assert cluster.ends({TOPIC: 2}) == {TOPIC: {0: 5, 1: 0}}
-    assert topic_ids(kafka, [TOPIC]).keys() == {TOPIC}
+        assert cluster.topic_ids([TOPIC]).keys() == {TOPIC}
     rows = read(spark, kafka, {TOPIC: {0: Span(1, 4)}}).selectExpr("string(value)").collect()
     assert sorted(row[0] for row in rows) == ["value 1", "value 2", "value 3"]
     (written,) = ChangelogWriter(kafka, TOPIC).write([{"partition": 0, "key": b"k", "value": b"v"}])

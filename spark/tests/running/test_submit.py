@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
-from localkafka.waiting import wait_until
+from localkafka.topics import create_topics, delete_topics
 from streamtable import Avro
 from streamtable_spark.archive import pack
 from streamtable_spark.session import PACKAGES, jars_folder
@@ -76,17 +76,16 @@ def clicks(broker: Broker) -> Iterator[int]:
     topics = [
         NewTopic(name, 3, config=compacted if name.endswith(("-table", "-ids")) else {}) for name in TOPICS
     ]
-    for made in admin.create_topics(topics).values():
-        made.result(60)
-    wait_until(lambda: set(TOPICS) <= set(admin.list_topics(timeout=60).topics), 60)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    create_topics(admin, topics)
+    producer = Producer(
+        {"enable.idempotence": True, "bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+    )
     for number in range(30):
         click = UserClick(id=f"{number}", user_id=f"user-{number % 3}", url="/", at=number)
         producer.produce("user-clicks", Avro(USER_CLICK).encode(click), click["user_id"])
     assert producer.flush(60) == 0
     yield 30
-    for gone in admin.delete_topics(list(TOPICS)).values():
-        gone.result(60)
+    delete_topics(admin, TOPICS)
 
 
 @pytest.mark.broker

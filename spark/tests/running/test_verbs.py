@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.records import JOB_RUN, USER_CLICK, UserClick
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
+from localkafka.topics import create_topics
 from servicekit_testing import Process
 from streamtable import Avro, Emitter, Kafka, Stream, String
 
@@ -72,8 +73,7 @@ def test_an_audit_of_a_running_group_is_one_verb(own_broker: OwnBroker, tmp_path
     topics = [NewTopic(name, 2) for name in ("user-clicks", "click-count-retry", "click-count-dead-letters")]
     topics += [NewTopic(f"click-count-{table}", 2, config=COMPACTED) for table in ("table", "ids")]
     topics.append(NewTopic("streamtable-runs", 1, config={"cleanup.policy": "compact"}))
-    for made in admin.create_topics(topics).values():
-        made.result(30)
+    create_topics(admin, topics)
     with Emitter(CLICKS, Kafka(servers)) as emitter:
         for number in range(20):
             user = f"user-{number % 3}"

@@ -14,40 +14,21 @@ from functools import partial
 
 from pyspark.sql import functions as fn
 
-from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.checkpoint import last_finished
 from streamtable_spark.jobs.date_range import DateRange, day
-from streamtable_spark.jobs.etl import REPEATS_DAYS
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
-from streamtable_spark.jobs.job_args import ended, kafka_argument
-from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, delta_tables, lake_folder
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
-from streamtable_spark.session import Local, connect
+from streamtable_spark.session import connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("decode", "compute results")
-
-
-def delta_tables(lake: Lake) -> DeltaTables:
-    """The tables of a lake that is there.
-
-    Raises:
-        ConfigurationError: There is no lake, or it has no Delta tables.
-    """
-    origin = lake.origin()
-    if origin is None:
-        raise ConfigurationError(f"there is no lake at {lake.folder}: `etl` makes one")
-    tables = lake.tables(origin)
-    if not isinstance(tables, DeltaTables):
-        raise ConfigurationError(
-            f"{lake.folder} has plain {origin.format} tables, which cannot be changed in place: make a new lake with `etl`"
-        )
-    return tables
 
 
 def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress) -> dict[str, int]:
@@ -86,12 +67,14 @@ def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> di
     try:
         earlier = None
         if event_id is not None and tables.exists(name):
-            before = (fn.col("day") < days.start) & (fn.col("day") >= days.start - timedelta(REPEATS_DAYS))
+            before = (fn.col("day") < days.start) & (
+                fn.col("day") >= days.start - timedelta(topic.horizon_days)
+            )
             earlier = tables.read(name).where(before)
         repeated = None
         if event_id is not None:
-            repeated = layers.repeated(layers.ids(decoded, event_id), event_id, earlier)
-        tables.replace(name, layers.silver(decoded, repeated, text_keys=topic.text_keys), where)
+            repeated = layers.repeated(layers.ids(decoded, event_id), earlier)
+        tables.replace(name, layers.silver(decoded, repeated, event_id, text_keys=topic.text_keys), where)
         wrong = layers.quarantine(decoded)
         if tables.exists(QUARANTINE):
             tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {where}")
@@ -112,12 +95,11 @@ def work(argv: Sequence[str]) -> int:
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
     topic_arguments(parser)
-    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    place_arguments(parser)
     found = parser.parse_args(argv)
     folder, contents = lake_folder(found.lake), contents_of(found)
     days = DateRange(day(found.start, "--from"), day(found.end, "--to"))
-    spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
+    spark = connect("backfill", local_of(found))
     with writer_lock(folder), reported_run(found, "backfill", STAGES, lake=folder) as progress:
         counts = backfill(Lake(spark, folder), contents, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers

@@ -6,33 +6,13 @@ past the old offset since.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-
-from streamtable_spark.errors import InputLost, OtherLake, RetryLater
+from streamtable_spark.errors import InputLost, OtherLake
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.kafka import Kafka
-from streamtable_spark.jobs.positions import Offsets
+from streamtable_spark.jobs.positions import Offsets, Place
 
 Read = dict[str, Offsets]
 """The next offset of each partition, by topic and partition."""
-
-
-@dataclass(frozen=True)
-class Missing:
-    """Records of one partition that were not read and are not there any more."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}[{self.partition}] offsets {self.start} to {self.end - 1} ({self.end - self.start})"
-        )
 
 
 def last_finished(files: Files, checkpoint: str) -> int:
@@ -66,17 +46,6 @@ def read_so_far(files: Files, checkpoint: str) -> Read | None:
         raise OtherLake(_damaged(path, f"it holds {text[:40]!r}")) from error
 
 
-def missing(read: Read, starts: Mapping[str, Offsets]) -> list[Missing]:
-    """What was deleted before it was read."""
-    return [
-        Missing(topic, number, offset, starts[topic][number])
-        for topic, parts in sorted(read.items())
-        if topic in starts
-        for number, offset in sorted(parts.items())
-        if starts[topic].get(number, offset) > offset
-    ]
-
-
 def check_kept(
     read: Read, starts: Mapping[str, Offsets], ends: Mapping[str, Offsets], *, allow: bool
 ) -> None:
@@ -91,6 +60,7 @@ def check_kept(
     Raises:
         InputLost: Unread records are gone, or a topic ends before what was read.
     """
+    gone: dict[Place, int] = {}
     for topic, parts in sorted(read.items()):
         for number, offset in sorted(parts.items()):
             end = ends.get(topic, {}).get(number, offset)
@@ -99,27 +69,18 @@ def check_kept(
                     f"{topic}[{number}] ends at offset {end}, and {offset} records of it were read: it is not the "
                     "topic any more that this lake was made from. Make a new lake for the new topic"
                 )
-    gone = missing(read, starts)
+            if (lost := starts.get(topic, {}).get(number, offset) - offset) > 0:
+                gone[Place(topic, number)] = lost
     if gone and not allow:
+        said = [
+            f"{place} offsets {(at := read[place.topic][place.partition])} to {at + lost - 1} ({lost})"
+            for place, lost in gone.items()
+        ]
         raise InputLost(
-            f"{sum(each.end - each.start for each in gone)} offsets were deleted before they were read: "
-            f"{'; '.join(map(str, gone[:3]))}{'; and more' if len(gone) > len(gone[:3]) else ''}. Retention is too "
+            f"{sum(gone.values())} offsets were deleted before they were read: "
+            f"{'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
             "short for how rarely this job runs. --allow-missing goes on with what is left"
         )
-
-
-def topic_ids(bootstrap_servers: str, topics: list[str], timeout_s: float = 30.0) -> dict[str, str]:
-    """The id that the cluster has given each topic when it was made. All of them exist.
-
-    Raises:
-        RetryLater: Kafka does not answer.
-    """
-    admin = AdminClient(Kafka(bootstrap_servers).client())
-    asked = admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
-    try:
-        return {name: str(future.result(timeout_s + 1).topic_id) for name, future in asked.items()}
-    except (KafkaException, TimeoutError) as error:
-        raise RetryLater(f"no answer from Kafka at {bootstrap_servers} ({error}): run this again") from error
 
 
 def _damaged(path: str, how: str) -> str:

@@ -1,6 +1,5 @@
 """What the jobs ask of Kafka beside records, and do to it: topics, offsets, groups."""
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -372,10 +371,3 @@ def _code(exception: KafkaException) -> int:
     error: KafkaError = exception.args[0]
     code: int = error.code()
     return code
-
-
-def offsets_json(offsets: Mapping[str, Offsets]) -> str:
-    """Offsets as Spark's Kafka source takes them."""
-    return json.dumps(
-        {topic: {str(number): offset for number, offset in parts.items()} for topic, parts in offsets.items()}
-    )

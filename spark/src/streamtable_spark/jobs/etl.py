@@ -10,10 +10,11 @@ import argparse
 import json
 import sys
 import uuid
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from functools import reduce
 
 from pyspark.errors import StreamingQueryException
@@ -22,31 +23,24 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake, SparkJobError
 from streamtable_spark.jobs import gold
-from streamtable_spark.jobs.checkpoint import (
-    Read,
-    check_kept,
-    last_finished,
-    read_so_far,
-    topic_ids,
-)
+from streamtable_spark.jobs.checkpoint import Read, check_kept, last_finished, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, last_batch, undisturbed
-from streamtable_spark.jobs.job_args import ended, kafka_argument
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
 from streamtable_spark.jobs.kafka import Kafka
-from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, lake_folder
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_renames, lake_folder
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
-from streamtable_spark.session import Local, connect
+from streamtable_spark.session import connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("check Kafka and the lake", "read topics", "compute results")
 STEPS = ("planned", "bronze written", "silver written", "batch written", "batches read", "results written")
 """The steps after which a run calls `reached`, for tests; the first four occur once in each batch."""
-REPEATS_DAYS = 7
 PARTITIONS_MAX = 1_000_000
 """More than any table has."""
 DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
@@ -63,7 +57,6 @@ class Settings:
         format: The table format of a new lake: delta or parquet.
         records_max: The most offsets that one batch reads.
         allow_missing: Continue even if retention has deleted records that were not read.
-        isolation: The isolation level; read_committed leaves out aborted and open transactions.
     """
 
     bootstrap_servers: str
@@ -72,11 +65,12 @@ class Settings:
     format: str = "delta"
     records_max: int = 2_000_000
     allow_missing: bool = False
-    isolation: str = "read_committed"
 
     def __post_init__(self) -> None:
         if self.records_max < 1:
             raise ConfigurationError(f"--batch {self.records_max}: at least 1 record")
+        if self.format == "parquet":
+            check_renames(self.lake)
 
 
 class Etl:
@@ -134,7 +128,7 @@ class Etl:
         with Cluster(settings.bootstrap_servers) as cluster:
             partitions = cluster.partitions(names)
             starts, ends = cluster.starts(partitions), cluster.ends(partitions)
-        ids = topic_ids(settings.bootstrap_servers, names)
+            ids = cluster.topic_ids(names)
         known = self._lake.origin()
         if known is None:
             known = Origin(name, settings.format, ids)
@@ -167,7 +161,7 @@ class Etl:
                     f"{checkpoint} is gone, and the tables hold records: they would come a second time. "
                     "Restore it, or make a new lake in another folder"
                 )
-            finished, written = last_finished(files, checkpoint), last_batch(tables.read(BRONZE))
+            finished, written = last_finished(files, checkpoint), tables.last_batch(BRONZE)
             if written > finished + 1:
                 raise OtherLake(
                     f"{checkpoint} is older than the tables: it ends with batch {finished}, and they hold batch {written}. "
@@ -179,8 +173,7 @@ class Etl:
         settings = self._settings
         source = (
             self._spark.readStream.format("kafka")
-            .options(**Kafka(settings.bootstrap_servers).spark())
-            .option("kafka.isolation.level", settings.isolation)
+            .options(**Kafka(settings.bootstrap_servers).spark_source())
             .option("subscribe", ",".join(topic.kafka for topic in settings.contents.topics))
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", str(not settings.allow_missing).lower())
@@ -226,14 +219,17 @@ class Etl:
         # Spark writes the number into the program that it generates. A program ends at `coalesce`, which here merges nothing:
         # so the longer one behind it, which decodes, is that of the batch before, and Java has compiled it already.
         raw = tables.read(BRONZE).where(fn.col("batch") == batch).coalesce(PARTITIONS_MAX)
-        have = {row["topic"]: row for row in _by_topic(raw).collect()}
+        have: dict[str, dict[date, int]] = defaultdict(dict)
+        for row in raw.groupBy("topic", "day").count().collect():
+            have[row["topic"]][row["day"]] = row["count"]
         for topic in self._settings.contents.topics:
             if topic.kafka not in have:
                 continue
-            came, first_day = have[topic.kafka]["records"], have[topic.kafka]["day"]
-            of_topic = raw.where(fn.col("topic") == topic.kafka)
+            came = sum(have[topic.kafka].values())
+            # A batch of one topic is taken as it is, without a condition that would be looked at for each record.
+            of_topic = raw if len(have) == 1 else raw.where(fn.col("topic") == topic.kafka)
             rows = layers.read(of_topic, topic.codec, text_keys=topic.text_keys)
-            right = self._to_silver(tables, topic, rows, batch, first_day)
+            right = self._to_silver(tables, topic, of_topic, batch, have[topic.kafka].keys())
             if right < came:
                 wrong.append(layers.quarantine(rows))
             counts[topic.name] += right
@@ -255,33 +251,57 @@ class Etl:
         return self._records() / offsets if offsets else 1.0
 
     def _to_silver(
-        self, tables: DeltaTables | ParquetTables, topic: Topic, rows: DataFrame, batch: int, first_day: date
+        self,
+        tables: DeltaTables | ParquetTables,
+        topic: Topic,
+        raw: DataFrame,
+        batch: int,
+        days: Iterable[date],
     ) -> int:
-        """Returns how many of the rows could be read."""
+        """Returns how many of the records could be read, and are in silver."""
         name, event_id = f"silver/{topic.name}", topic.event_id
-        if event_id is None:
-            right = rows.where("reason IS NULL").count()
-            if right:
-                tables.append(name, layers.silver(rows, None, text_keys=topic.text_keys), batch)
-            return right
+        with ExitStack() as kept:
+            repeated = None
+            if event_id is not None:
+                repeated = self._repeated(tables, topic, raw, batch, days, kept)
+            rows = layers.read(raw, topic.codec, text_keys=topic.text_keys)
+            tables.append(name, layers.silver(rows, repeated, event_id, text_keys=topic.text_keys), batch)
+        # What was written says it at less cost than to decode everything once more before.
+        return tables.read(name).where(fn.col("batch") == batch).count()
+
+    def _repeated(
+        self,
+        tables: DeltaTables | ParquetTables,
+        topic: Topic,
+        raw: DataFrame,
+        batch: int,
+        days: Iterable[date],
+        kept: ExitStack,
+    ) -> DataFrame | None:
+        """The positions of events that repeat an earlier one; None if there are none. Frames stay persisted until `kept` ends."""
+        name, event_id = f"silver/{topic.name}", topic.event_id
+        assert event_id is not None, "asked for a topic whose events have ids"
         earlier = None
         if tables.exists(name):
-            since = first_day - timedelta(REPEATS_DAYS)
-            earlier = tables.read(name).where((fn.col("batch") < batch) & (fn.col("day") >= since))
-        ids = layers.ids(rows, event_id).persist()
-        try:
-            right = ids.count()
-            if right:
-                repeated = layers.repeated(ids, event_id, earlier)
-                tables.append(name, layers.silver(rows, repeated, text_keys=topic.text_keys), batch)
-        finally:
-            ids.unpersist()
-        return right
+            earlier = tables.before(name, batch).where(fn.col("day").isin(around(days, topic.horizon_days)))
+
+        def held(frame: DataFrame) -> DataFrame:
+            kept.callback(frame.persist().unpersist)
+            return frame
+
+        suspects = held(layers.suspects(raw, topic.peeked_id, earlier))
+        if not suspects.count():
+            return None
+        few = layers.of_suspects(raw, topic.peeked_id, suspects)
+        ids = layers.ids(layers.read(few, topic.codec, text_keys=topic.text_keys), event_id)
+        found = held(layers.repeated(ids, earlier))
+        return found if found.count() else None
 
 
-def _by_topic(raw: DataFrame) -> DataFrame:
-    """Of each topic: `topic`, `records`, `day`, that of the oldest."""
-    return raw.groupBy("topic").agg(fn.count("*").alias("records"), fn.min("day").alias("day"))
+def around(days: Iterable[date], horizon: int) -> list[date]:
+    """Return the days that are at most so many days away from one of these; nothing but these is read of a table."""
+    near = {day.toordinal() + shift for day in days for shift in range(-horizon, horizon + 1)}
+    return [date.fromordinal(each) for each in sorted(near) if 1 <= each <= date.max.toordinal()]
 
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
@@ -302,8 +322,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         action="store_true",
         help="continue even if records were deleted before they were read",
     )
-    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    place_arguments(parser)
     found = parser.parse_args(argv)
     settings = Settings(
         bootstrap_servers=found.bootstrap_servers,
@@ -313,9 +332,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         records_max=found.batch,
         allow_missing=found.allow_missing,
     )
-    local = Local(cores=found.cores, memory=found.memory, progress=False)
     with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
-        counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
+        counts = Etl(connect("etl", local_of(found)), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 

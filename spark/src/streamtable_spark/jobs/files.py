@@ -1,5 +1,8 @@
 """Files and folders, wherever Spark's tables may lie: on a disk, HDFS, or an object store."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -39,11 +42,6 @@ class Files:
                 else:
                     found[name] = int(status.getLen())
         return found
-
-    def changed_at(self, path: str) -> float:
-        """When a file or folder was last written, in seconds since 1970."""
-        at, system = self._at(path)
-        return float(system.getFileStatus(at).getModificationTime()) / 1000
 
     def read(self, path: str) -> str:
         at, system = self._at(path)
@@ -91,3 +89,41 @@ class Files:
     def _at(self, path: str) -> tuple[Any, Any]:
         at = self._java.org.apache.hadoop.fs.Path(path)
         return at, at.getFileSystem(self._settings)
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """A path that only Spark reaches, with as much of `pathlib.Path` as manifests and reports need.
+
+    Attributes:
+        url: The URL, of one of Hadoop's file systems.
+        session: Returns the session, which is made when a file is read or written first.
+    """
+
+    url: str
+    session: Callable[[], SparkSession]
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> "RemotePath":
+        return RemotePath(f"{self.url}/{name}", self.session)
+
+    def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
+        """Do nothing: folders come with their files."""
+
+    def read_text(self) -> str:
+        """Read a file. Raises `FileNotFoundError`."""
+        files = Files(self.session())
+        if not files.exists(self.url):
+            raise FileNotFoundError(self.url)
+        return files.read(self.url)
+
+    def write_text(self, text: str) -> None:
+        """Create or replace a file, as a whole."""
+        Files(self.session()).write(self.url, text)
+
+
+def path_of(text: str, session: Callable[[], SparkSession]) -> Path | RemotePath:
+    """Return the path that an argument names: of this machine, or a URL such as s3a://bucket/file."""
+    return RemotePath(text.rstrip("/"), session) if "://" in text else Path(text)

@@ -4,12 +4,10 @@ Delta notes in each commit which batch it was, in one step with the data; Parque
 which a repetition replaces as a whole.
 """
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
@@ -25,6 +23,8 @@ T = TypeVar("T")
 Reached = Callable[[str], None]
 """Called with the name of each step that is done, for tests."""
 
+BOUNDED: Final = ("topic", "partition", "offset", "timestamp", "batch")
+"""The columns of which Delta notes the bounds in each file. Reads look for these; of all columns it costs as much as decoding."""
 OPTIMIZE: Final = "spark.databricks.delta.optimize"
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
@@ -38,28 +38,10 @@ DISTURBED: Final = (
 )
 
 
-class Tables(Protocol):
-    """The tables of a lake in one format; a table's name is its folder's below the lake's."""
-
-    def exists(self, name: str) -> bool: ...
-
-    def read(self, name: str) -> DataFrame: ...
-
-    def append(self, name: str, rows: DataFrame, batch: int) -> None:
-        """Add the rows of a batch, unless they are there already. They have the columns `day` and `batch`."""
-        ...
-
-    def overwrite(self, name: str, rows: DataFrame) -> None:
-        """Replace a table as a whole."""
-        ...
-
-    def sizes(self, name: str) -> dict[str, int]:
-        """The bytes of each file that holds rows of the table as it is now, by its path in the table's folder."""
-        ...
-
-
 class DeltaTables:
     """Delta tables: a read sees one version, also while another job writes; earlier versions can be read too.
+
+    A table's name is its folder's below the lake's.
 
     Args:
         spark: The Spark session.
@@ -80,11 +62,26 @@ class DeltaTables:
     def read(self, name: str) -> DataFrame:
         return self._spark.read.format("delta").load(self.path(name))
 
+    def before(self, name: str, batch: int) -> DataFrame:  # noqa: ARG002 - see below
+        """Return the rows of earlier batches, when `batch` is the next one to be added."""
+        # A batch that is there already is not added again, whatever its rows say: so no condition on the batch is needed, which
+        # would make another program of each read.
+        return self.read(name)
+
+    def last_batch(self, name: str) -> int:
+        """Return the greatest number of a batch in a table; -1: it is empty."""
+        # Delta answers that from the bounds in its log, without a look at any row.
+        return _last(self.read(name))
+
     def append(self, name: str, rows: DataFrame, batch: int) -> None:
+        """Add the rows of a batch, unless they are there already. They have the columns `day` and `batch`."""
         (
             rows.write.format("delta")
             .mode("append")
             .partitionBy("day")
+            .option(
+                "delta.dataSkippingStatsColumns", ",".join(each for each in BOUNDED if each in rows.columns)
+            )
             .option("mergeSchema", "true")
             .option("txnAppId", self._writer)
             .option("txnVersion", batch)
@@ -114,6 +111,7 @@ class DeltaTables:
         ).collect()
 
     def sizes(self, name: str) -> dict[str, int]:
+        """The bytes of each file that holds rows of the table as it is now, by its path in the table's folder."""
         there = self._files.sizes(self.path(name))
         files = [unquote(uri).rpartition(f"{self.path(name)}/")[2] for uri in self.read(name).inputFiles()]
         return {file: there[file] for file in files if file in there}
@@ -165,32 +163,10 @@ class DeltaTables:
             self._spark.conf.unset(setting)
 
 
-@dataclass(frozen=True)
-class Swap:
-    """Files of finished batches, and the one file that was written in their place. Written down in `swap.json`.
-
-    Attributes:
-        sources: The files that the merged file replaces, by their paths in the table's folder.
-        merged: The unique name of the merged file.
-        batch: The batch whose folder the merged file goes to: the last one of the sources.
-    """
-
-    sources: tuple[str, ...]
-    merged: str
-    batch: int
-
-
 class ParquetTables:
-    """Plain Parquet: any tool reads it, without what Delta gives: whole versions, earlier ones, changes in place.
+    """Plain Parquet: any tool reads it, without what Delta gives: whole versions, earlier ones, changes in place, compaction.
 
-    A table has a folder for each batch, `batch=7`. Files of several are merged by a swap:
-
-        _swaps/_<id>/         a merged file while it is written
-        _swaps/<id>/          the same, whole, with `swap.json`: from now on it replaces its sources, whatever happens
-        _swaps/<id>.done      the merged file is in its place, and the sources are gone
-
-    Each reader of the table completes the swaps that it finds. Each step can be done again, by several at once: a swap names
-    files, and no file ever gets the name of another. The notes of it stay, so that concurrent readers notice it.
+    A table has a folder for each batch, `batch=7`, which a repetition of the batch overwrites.
     """
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
@@ -201,17 +177,21 @@ class ParquetTables:
         return f"{self._folder}/{name}"
 
     def exists(self, name: str) -> bool:
-        # Of the batches the last may be half written, and the first ones half deleted by a swap.
-        batches = [batch_of(each) for each in self._files.names(self.path(name)) if each.startswith("batch=")]
-        folders = [f"{self.path(name)}/batch={batch}" for batch in sorted(batches, reverse=True)]
+        # Of the batches the last may be half written.
+        batches = [each for each in self._files.names(self.path(name)) if each.startswith("batch=")]
+        folders = [f"{self.path(name)}/{batch}" for batch in sorted(batches, key=batch_of)]
         return any(self._files.exists(f"{folder}/_SUCCESS") for folder in folders or [self.path(name)])
 
     def read(self, name: str) -> DataFrame:
-        while True:
-            before = self._ended(name)
-            frame = self._spark.read.option("mergeSchema", "true").parquet(self.path(name))
-            if set(self._swaps(name)) == before:
-                return frame
+        return self._spark.read.option("mergeSchema", "true").parquet(self.path(name))
+
+    def before(self, name: str, batch: int) -> DataFrame:
+        return self.read(name).where(fn.col("batch") < batch)
+
+    def last_batch(self, name: str) -> int:
+        names = self._files.names(self.path(name))
+        batches = [batch_of(each) for each in names if each.startswith("batch=")]
+        return max(batches) if batches else _last(self.read(name))
 
     def append(self, name: str, rows: DataFrame, batch: int) -> None:
         rows.drop("batch").write.mode("overwrite").parquet(f"{self.path(name)}/batch={batch}")
@@ -222,100 +202,13 @@ class ParquetTables:
         self._files.delete(self.path(name))
         self._files.move(f"{above}/_{last}", self.path(name))
 
-    def sizes(self, name: str) -> dict[str, int]:
-        found = self._files.sizes(self.path(name))
-        return {
-            file: size
-            for file, size in found.items()
-            if file.endswith(".parquet") and not any(part.startswith("_") for part in file.split("/"))
-        }
-
-    def merge(self, name: str, sources: Sequence[str], swap: str, reached: Reached) -> None:
-        """Write files of finished batches together.
-
-        Args:
-            name: The name of the table.
-            sources: The files to merge; see `sizes`.
-            swap: The unique id of the swap.
-            reached: Called after each step; see `Reached`.
-
-        Raises:
-            RetryLater: Another run has merged files of this table meanwhile.
-        """
-        folder, before = f"{self.path(name)}/_swaps", self._ended(name)
-        batches = sorted({batch_of(source) for source in sources})
-        rows = self._spark.read.option("mergeSchema", "true").parquet(
-            *[f"{self.path(name)}/{source}" for source in sources]
-        )
-        rows.coalesce(1).write.parquet(f"{folder}/_{swap}")
-        (merged,) = [each for each in self._files.names(f"{folder}/_{swap}") if each.endswith(".parquet")]
-        text = json.dumps(asdict(Swap(tuple(sources), merged, batches[-1])))
-        self._files.write(f"{folder}/_{swap}/swap.json", text)
-        reached("merged")
-        if (
-            self._swaps(name).keys() - before
-        ):  # it may have replaced the same files: their rows would be there twice
-            self._files.delete(f"{folder}/_{swap}")
-            raise RetryLater(f"another run writes files of {self.path(name)} together: run this again")
-        self._files.move(f"{folder}/_{swap}", f"{folder}/{swap}")
-        reached("decided")
-        self._end(name, swap, reached)
-
-    def expired(self, name: str, before: float) -> list[str]:
-        """Notes of swaps that ended before a time (seconds since 1970), and what was left by runs that were killed."""
-        folder = f"{self.path(name)}/_swaps"
-        old = [
-            each
-            for each in self._files.names(folder)
-            if (each.startswith("_") or "." in each) and self._files.changed_at(f"{folder}/{each}") < before
-        ]
-        return [f"_swaps/{each}" for each in old]
-
-    def expire(self, name: str, before: float) -> None:
-        """Delete them."""
-        for each in self.expired(name, before):
-            # The notes before the mark: what was killed between them leaves a mark without notes, and not the opposite.
-            self._files.delete(f"{self.path(name)}/{each.removesuffix('.done')}")
-            self._files.delete(f"{self.path(name)}/{each}")
-
-    def _swaps(self, name: str) -> Mapping[str, bool]:
-        """The swaps that were decided, and whether they are done."""
-        names = self._files.names(f"{self.path(name)}/_swaps")
-        return {
-            each: f"{each}.done" in names for each in names if not each.startswith("_") and "." not in each
-        }
-
-    def _ended(self, name: str) -> set[str]:
-        """End the swaps that were decided. Returns their ids."""
-        swaps = self._swaps(name)
-        for swap, done in swaps.items():
-            if not done:
-                self._end(name, swap)
-        return set(swaps)
-
-    def _end(self, name: str, swap: str, reached: Reached = lambda _: None) -> None:
-        table, notes = self.path(name), f"{self.path(name)}/_swaps/{swap}"
-        found = json.loads(self._files.read(f"{notes}/swap.json"))
-        if self._files.exists(f"{notes}/{found['merged']}"):
-            self._files.move(
-                f"{notes}/{found['merged']}", f"{table}/batch={found['batch']}/{found['merged']}"
-            )
-        reached("in its place")
-        for source in found["sources"]:
-            self._files.delete(f"{table}/{source}")
-        reached("sources deleted")
-        for batch in {batch_of(source) for source in found["sources"]} - {found["batch"]}:
-            self._files.delete(f"{table}/batch={batch}")
-        self._files.write(f"{notes}.done", "")
-
 
 def batch_of(path: str) -> int:
     """The batch whose folder a path begins with."""
     return int(path.partition("/")[0].removeprefix("batch="))
 
 
-def last_batch(table: DataFrame) -> int:
-    """The greatest number of a batch in a table; -1: it is empty."""
+def _last(table: DataFrame) -> int:
     row = table.agg(fn.max("batch").alias("batch")).first()
     return -1 if row is None or row["batch"] is None else int(row["batch"])
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import functions as fn
 
-from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, last_batch
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
 from streamtable_spark.jobs.topics import Result
 
 
@@ -29,18 +29,22 @@ def _refresh(tables: DeltaTables | ParquetTables, name: str, result: Result, *, 
     sources = [f"silver/{topic}" for topic in result.topics]
     if not all(map(tables.exists, sources)):
         return False
-    silver = [tables.read(source) for source in sources]
-    upto = max(map(last_batch, silver))
-    present = tables.exists(name)
-    since = last_batch(tables.read(name)) if present and not whole else -1
-    if present and not whole and since >= upto:
+    upto = max(map(tables.last_batch, sources))
+    since = tables.last_batch(name) if tables.exists(name) and not whole else -1
+    if since >= upto:
         return False
-    if isinstance(tables, DeltaTables) and present and not whole and result.keys:
+    silver = [tables.read(source) for source in sources]
+    batch = fn.lit(upto).cast("bigint")
+    if isinstance(tables, DeltaTables) and since >= 0 and result.keys:
         (of_topic,) = silver
-        touched = of_topic.where(fn.col("batch") > since).select("key").distinct()
-        rows = result.make(of_topic.join(touched, "key", "left_semi"))
-        tables.upsert(name, rows.withColumn("batch", fn.lit(upto).cast("bigint")), result.keys)
+        new = of_topic.where(fn.col("batch") > since)
+        touched = new.select("key").distinct()
+        if result.add is None:
+            rows = result.make(of_topic.join(touched, "key", "left_semi"))
+        else:
+            kept = tables.read(name)
+            rows = result.add(kept.join(touched, kept[result.keys[0]] == touched["key"], "left_semi"), new)
+        tables.upsert(name, rows.withColumn("batch", batch), result.keys)
     else:
-        rows = result.make(*silver)
-        tables.overwrite(name, rows.withColumn("batch", fn.lit(upto).cast("bigint")))
+        tables.overwrite(name, result.make(*silver).withColumn("batch", batch))
     return True

@@ -41,8 +41,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
 
     reader = (
         spark.read.format("kafka")
-        .options(**Kafka(bootstrap_servers).spark())
-        .option("kafka.isolation.level", "read_committed")
+        .options(**Kafka(bootstrap_servers).spark_source())
         .option("assign", json.dumps({topic: sorted(parts) for topic, parts in requested.items()}))
         .option("startingOffsets", offsets("start"))
         .option("endingOffsets", offsets("end"))

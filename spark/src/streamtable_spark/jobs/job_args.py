@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
@@ -17,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from contracts.schema import RecordSchema
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
 from streamtable_spark.jobs.lake import lake_folder
@@ -133,7 +133,7 @@ def history_of(
         return read(spark, servers, spans)
     starts = cluster.starts({topic: len(parts) for topic, parts in spans.items()})
     return read_with(
-        spark, servers, spans, starts, lake_history(spark, lake, servers), allow_missing=allow_missing
+        spark, servers, spans, starts, lake_history(spark, lake, cluster), allow_missing=allow_missing
     )
 
 
@@ -184,9 +184,8 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rebuilt",
-        type=Path,
         metavar="MANIFEST",
-        help="manifest of the rebuild that the group's table comes from, so that retries of the earlier group count too",
+        help="manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries of the earlier group count too",
     )
     parser.add_argument(
         "--graph",
@@ -205,8 +204,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         metavar="NAME=TOPIC",
         help="the topic that stands for one of the graph's or the scenario's; may be repeated",
     )
-    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    place_arguments(parser)
     return parser
 
 
@@ -254,11 +252,11 @@ def _renamed(found: argparse.Namespace, known: Sequence[str]) -> dict[str, str]:
     return topics
 
 
-def earlier_of(found: argparse.Namespace) -> Manifest | None:
+def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -> Manifest | None:
     """The rebuild that the group's table comes from, from the arguments. Raises `ConfigurationError`."""
     if found.rebuilt is None:
         return None
-    earlier = load(found.rebuilt)
+    earlier = load(path_of(found.rebuilt, session))
     if earlier is None or earlier.state != "done" or earlier.as_group != found.group:
         raise ConfigurationError(
             f"--rebuilt {found.rebuilt}: the manifest of a rebuild as {found.group!r} that was done is needed"
@@ -283,6 +281,12 @@ def retries_of(spans: Spans, source: Source) -> list[str]:
 def lake_of(found: argparse.Namespace) -> str | None:
     """The lake to read from, from the arguments; None: Kafka alone. Raises `ConfigurationError`."""
     return None if found.lake == "earliest" else lake_folder(found.lake)
+
+
+def place_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says how Spark runs in this process; `local_of` reads it."""
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
 
 
 def local_of(found: argparse.Namespace) -> Local:

@@ -42,6 +42,8 @@ SECRETS: Final = ("sasl.password", "ssl.key.password")
 _FILE: Final = ".file"
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?):([0-9]{1,5})")
 _PORT_MAX: Final = 65_535
+POLL: Final = "20000"
+"""Records of one poll. Spark's source polls whenever it has handed on what it had: with Kafka's 500 that takes as long as reading."""
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 _KEYS: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
 
@@ -82,6 +84,10 @@ class Kafka(str):
     def spark(self) -> dict[str, str]:
         """Options of Spark's Kafka source and sink."""
         return {f"kafka.{name}": value for name, value in self.java().items()}
+
+    def spark_source(self) -> dict[str, str]:
+        """Options of Spark's Kafka source, which reads committed records."""
+        return {**self.spark(), "kafka.isolation.level": "read_committed", "kafka.max.poll.records": POLL}
 
 
 def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:

@@ -21,6 +21,7 @@ from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
 from streamtable_spark.jobs.writer_lock import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
+NO_RENAME: Final = ("s3a://", "gs://")
 BRONZE: Final = "bronze"
 QUARANTINE: Final = "quarantine"
 
@@ -94,6 +95,35 @@ class Lake:
             if not name.startswith("_")
         ]
         return [BRONZE, *folders, QUARANTINE]
+
+
+def delta_tables(lake: Lake) -> DeltaTables:
+    """The tables of a lake that is there.
+
+    Raises:
+        ConfigurationError: There is no lake, or it has no Delta tables.
+    """
+    origin = lake.origin()
+    if origin is None:
+        raise ConfigurationError(f"there is no lake at {lake.folder}: `etl` makes one")
+    tables = lake.tables(origin)
+    if not isinstance(tables, DeltaTables):
+        raise ConfigurationError(
+            f"{lake.folder} has plain {origin.format} tables, which cannot be changed in place: make a new lake with `etl`"
+        )
+    return tables
+
+
+def check_renames(folder: str) -> None:
+    """Refuse plain Parquet where files cannot be given another name in one step.
+
+    Raises:
+        ConfigurationError: The folder is in an object store.
+    """
+    if folder.startswith(NO_RENAME):
+        raise ConfigurationError(
+            f"{folder}: a batch of plain Parquet is written by renaming, which an object store cannot do in one step: make a lake of Delta tables there (--format delta)"
+        )
 
 
 def lake_folder(text: str) -> str:

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
-from streamtable_spark.jobs.checkpoint import read_so_far, topic_ids
+from streamtable_spark.jobs.checkpoint import read_so_far
+from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.history import COLUMNS, read
 from streamtable_spark.jobs.lake import BRONZE, Lake, lake_folder
@@ -30,7 +31,7 @@ class LakeHistory:
     ends: Mapping[str, Offsets]
 
 
-def lake_history(spark: SparkSession, folder: str, bootstrap_servers: str) -> LakeHistory:
+def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHistory:
     """Open a lake.
 
     Raises:
@@ -42,7 +43,7 @@ def lake_history(spark: SparkSession, folder: str, bootstrap_servers: str) -> La
     ends = read_so_far(files, lake.checkpoint) if origin is not None else None
     if origin is None or ends is None:
         raise ConfigurationError(f"--from {folder!r}: there is no lake, or nothing in it yet: run the ETL")
-    there = topic_ids(bootstrap_servers, sorted(ends))
+    there = cluster.topic_ids(sorted(ends))
     for topic in sorted(ends):
         if there[topic] != origin.topics.get(topic, there[topic]):
             raise OtherLake(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, Spans
 
 FORMAT = 1
@@ -59,13 +60,16 @@ class Manifest:
     counts: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | RemotePath) -> None:
         """Write the file, whole or not at all."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+        if isinstance(path, RemotePath):
+            path.write_text(text)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(path.name + ".tmp")
         with beside.open("w") as file:
-            json.dump({"format": FORMAT, **asdict(self)}, file, indent=2)
-            file.write("\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -80,7 +84,7 @@ class Manifest:
         return replace(self, state="done", table=table, counts=counts, tables=tables)
 
 
-def load(path: Path) -> Manifest | None:
+def load(path: Path | RemotePath) -> Manifest | None:
     """What was saved; None if nothing was. Raises `ConfigurationError` if it is no manifest."""
     try:
         found = json.loads(path.read_text())

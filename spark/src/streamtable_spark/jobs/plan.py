@@ -11,6 +11,7 @@ from typing import Final
 
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.history import check_kept
 from streamtable_spark.jobs.job_args import Source, spans_of, with_earlier
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
@@ -37,7 +38,7 @@ class RebuildRequest:
 
     source: Source
     as_group: str
-    manifest: Path
+    manifest: Path | RemotePath
     until: str = "now"
     replace: bool = False
     allow_missing: bool = False

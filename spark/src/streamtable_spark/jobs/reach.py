@@ -17,7 +17,7 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.demo import FOLLOWS, TWEETS
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
 from streamtable_spark.jobs.lake import Lake, lake_folder
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.session import connect
@@ -126,8 +126,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--lake", required=True, metavar="FOLDER", help="folder of a lake that the ETL has filled"
     )
-    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    place_arguments(parser)
     found = parser.parse_args(argv)
     folder, local = lake_folder(found.lake), local_of(found)
     spark = connect("reach", local)

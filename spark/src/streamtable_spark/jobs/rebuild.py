@@ -21,6 +21,7 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import History, Times, compute
+from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import (
     TABLE,
@@ -268,19 +269,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--replace", action="store_true", help="replace the table and offsets that the group may have"
     )
-    parser.add_argument("--manifest", type=Path, help="file of the manifest (GROUP.rebuild.json)")
+    parser.add_argument("--manifest", help="file of the manifest, a path or a URL (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
+    local = local_of(found)
+
+    def session() -> SparkSession:
+        return connect("rebuild", local)
+
     request = RebuildRequest(
         source_of(found, goes_on=True),
         found.as_group,
-        found.manifest or Path(f"{found.as_group}.rebuild.json"),
+        path_of(found.manifest or f"{found.as_group}.rebuild.json", session),
         _text_of(found.until),
         found.replace,
         found.allow_missing,
         lake_of(found),
-        earlier_of(found),
+        earlier_of(found, session),
     )
-    local = local_of(found)
     with (
         reported_run(
             found,
@@ -293,7 +298,7 @@ def main(argv: Sequence[str]) -> int:
         ) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
-        rebuild(lambda: connect("rebuild", local), cluster, request, progress, now=lambda: datetime.now(UTC))
+        rebuild(session, cluster, request, progress, now=lambda: datetime.now(UTC))
     return 0
 
 

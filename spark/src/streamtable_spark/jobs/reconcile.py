@@ -22,6 +22,7 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import History, compute, live_rows
+from streamtable_spark.jobs.files import RemotePath, path_of
 from streamtable_spark.jobs.history import check_kept, read
 from streamtable_spark.jobs.job_args import (
     TABLE,
@@ -73,7 +74,7 @@ class AuditRequest:
     """
 
     source: Source
-    folder: Path
+    folder: Path | RemotePath
     format: str = "parquet"
     allow_missing: bool = False
     lake: str | None = None
@@ -317,7 +318,7 @@ def _in_row(row: str | None) -> bytes | None:
     return None if row is None else b64decode(json.loads(row)["value"])
 
 
-def _save(report: Report, folder: Path) -> None:
+def _save(report: Report, folder: Path | RemotePath) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.json").write_text(report.as_json())
@@ -331,20 +332,26 @@ def _save(report: Report, folder: Path) -> None:
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
     parser = arguments("reconcile", "Compare a group's live table with what its inputs say.")
-    parser.add_argument("--report", type=Path, metavar="FOLDER", help="folder of the report (GROUP.audit)")
+    parser.add_argument(
+        "--report", metavar="FOLDER", help="folder of the report, a path or a URL (GROUP.audit)"
+    )
     parser.add_argument(
         "--format", choices=("parquet", "delta"), default="parquet", help="format of the table of differences"
     )
     found = parser.parse_args(argv)
+    local = local_of(found)
+
+    def session() -> SparkSession:
+        return connect("reconcile", local)
+
     request = AuditRequest(
         source_of(found),
-        found.report or Path(f"{found.group}.audit"),
+        path_of(found.report or f"{found.group}.audit", session),
         found.format,
         found.allow_missing,
         lake_of(found),
-        earlier_of(found),
+        earlier_of(found, session),
     )
-    local = local_of(found)
     with (
         reported_run(
             found,
@@ -356,9 +363,7 @@ def main(argv: Sequence[str]) -> int:
         ) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
-        report = reconcile(
-            lambda: connect("reconcile", local), cluster, request, progress, now=lambda: datetime.now(UTC)
-        )
+        report = reconcile(session, cluster, request, progress, now=lambda: datetime.now(UTC))
     for each in report.keys[:_PRINTED]:
         text = f"partition {each.partition}, key {each.key}: expected {each.expected}, live {each.live}"
         print(f"{each.difference}: {text}")  # noqa: T201 - a command line

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
@@ -81,8 +81,7 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
     """Begin, or go on from the checkpoint."""
     clicks = (
         spark.readStream.format("kafka")
-        .options(**Kafka(streaming.bootstrap_servers).spark())
-        .option("kafka.isolation.level", "read_committed")
+        .options(**Kafka(streaming.bootstrap_servers).spark_source())
         .option("subscribe", streaming.topic)
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
@@ -145,8 +144,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--records-max", type=int, default=1_000_000, help="most records of a batch (1000000)"
     )
-    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    place_arguments(parser)
     found = parser.parse_args(argv)
     streaming = Streaming(
         found.bootstrap_servers, found.input, found.output, found.checkpoint, found.every, found.records_max

@@ -14,6 +14,7 @@ from streamtable_spark.programs import load
 from streamtable_spark.transforms.codecs import PLAIN_KINDS, AvroCodec, Codec, PlainCodec
 
 CODECS: Final = "avro:FILE, avro-plain:FILE, json, string or bytes"
+HORIZON_DAYS: Final = 7
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Topic:
         id: The field that holds the id of an event. Of two events with the same id the later one is a repeat. None: no
             event repeats another.
         text_keys: Whether keys are text, which each record has; otherwise they are kept as bytes, or null.
+        horizon_days: By how many days two events of the same id may be apart to be recognised in different batches.
     """
 
     name: str
@@ -34,8 +36,11 @@ class Topic:
     codec: Codec
     id: str | None = None
     text_keys: bool = True
+    horizon_days: int = HORIZON_DAYS
 
     def __post_init__(self) -> None:
+        if self.horizon_days < 0:
+            raise ConfigurationError(f"--horizon {self.name}={self.horizon_days}: days are needed, 0 or more")
         if self.id is not None and not self.codec.has(self.id):
             raise ConfigurationError(
                 f"the events of {self.name} have no field {self.id!r}, so it cannot be their id: name another one with "
@@ -47,6 +52,12 @@ class Topic:
         """The id of an event, from the column `event`; None if events have none."""
         return None if self.id is None else self.codec.field("event", self.id)
 
+    @property
+    def peeked_id(self) -> Column:
+        """The same from the column `value`, for those that do decode; what else it finds is of no event."""
+        assert self.id is not None, "asked for a topic whose events have ids"
+        return self.codec.peek("value", self.id)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -55,13 +66,16 @@ class Result:
     Attributes:
         topics: The names of the topics whose silver tables it is computed from, in the order of the arguments of `make`.
         make: Computes its rows.
-        keys: The columns that identify a row, where each row comes from the records of one key of a single topic: then only
-            the rows of keys that have new records are computed again. None: the table is computed as a whole.
+        keys: The columns that identify a row, the record's key first, where each row comes from the records of one key of a
+            single topic: then only the rows of keys that have new records are computed again. Empty: the whole table is.
+        add: With `keys`: computes the same rows from those that are kept of these keys, and new records of silver. Without it
+            all records of these keys are read again.
     """
 
     topics: tuple[str, ...]
     make: Callable[..., DataFrame]
     keys: tuple[str, ...] = ()
+    add: Callable[[DataFrame, DataFrame], DataFrame] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,13 @@ def topic_arguments(parser: argparse.ArgumentParser) -> None:
         help="the field that holds the id of an event; without one no event of the topic repeats another",
     )
     parser.add_argument(
+        "--horizon",
+        action="append",
+        default=[],
+        metavar="NAME=DAYS,...",
+        help=f"by how many days two events of one id may be apart to be recognised in different batches ({HORIZON_DAYS})",
+    )
+    parser.add_argument(
         "--byte-keys",
         action="append",
         default=[],
@@ -158,6 +179,10 @@ def contents_of(found: argparse.Namespace) -> Contents:
         of_name[name] = Topic(name, name, _codec(name, codec))
     for name, event_id in _pairs("--ids", found.ids).items():
         of_name[name] = replace(_known(of_name, "--ids", name), id=event_id)
+    for name, days in _pairs("--horizon", found.horizon).items():
+        if not days.isascii() or not days.isdecimal():
+            raise ConfigurationError(f"--horizon {name}={days}: a number of days is needed")
+        of_name[name] = replace(_known(of_name, "--horizon", name), horizon_days=int(days))
     for name in _split(found.byte_keys):
         of_name[name] = replace(_known(of_name, "--byte-keys", name), text_keys=False)
     topics = topics_of(found.topics, tuple(of_name.values()))

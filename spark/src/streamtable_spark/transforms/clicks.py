@@ -41,3 +41,9 @@ def per_day(clicks: DataFrame) -> DataFrame:
     first = clicks.where(~fn.col("repeat"))
     by = (fn.col("key").alias("user_id"), day_of(fn.col("event.at")).alias("day"))
     return first.groupBy(*by).agg(fn.count("*").alias("clicks"))
+
+
+def add_per_day(kept: DataFrame, clicks: DataFrame) -> DataFrame:
+    """Compute the rows of `per_day` from those so far and new clicks."""
+    both = kept.select("user_id", "day", "clicks").unionByName(per_day(clicks))
+    return both.groupBy("user_id", "day").agg(fn.sum("clicks").alias("clicks"))

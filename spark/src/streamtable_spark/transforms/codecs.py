@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from contracts.schema import RecordSchema
-from streamtable_spark.transforms.avro import Framing, decode, plain, single_object
+from streamtable_spark.transforms.avro import Framing, decode, peek, plain, single_object
 
 PlainKind = Literal["json", "string", "bytes"]
 PLAIN_KINDS: Final[tuple[PlainKind, ...]] = ("json", "string", "bytes")
@@ -51,6 +51,10 @@ class AvroCodec:
         """Return a field of the events in a column."""
         return fn.col(event).getField(name)
 
+    def peek(self, value: str, name: str) -> Column:
+        """Return a field of the values in a column of bytes without a look at the rest; see `avro.peek`."""
+        return peek(fn.col(value), self.framing(), name)
+
 
 @dataclass(frozen=True)
 class PlainCodec:
@@ -77,6 +81,10 @@ class PlainCodec:
     def field(self, event: str, name: str) -> Column:
         """Return a field of the events in a column, as text; null where there is none."""
         return fn.get_json_object(event, f"$.{name}")
+
+    def peek(self, value: str, name: str) -> Column:
+        """Return a field of the values in a column of bytes, as text; null where there is none."""
+        return fn.get_json_object(fn.col(value).cast("string"), f"$.{name}")
 
 
 Codec = AvroCodec | PlainCodec

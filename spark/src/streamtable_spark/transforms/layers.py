@@ -13,6 +13,7 @@ BRONZE: Final = (
 )
 RAW: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "day", "batch")
 PLACE: Final = ("timestamp", "partition", "offset")
+ID_HASH: Final = "id_hash"
 # What a timestamp of Spark can hold and print; the far ends of a long are no dates.
 FIRST_MS: Final = -62_135_596_800_000
 LAST_MS: Final = 253_402_300_799_999
@@ -29,9 +30,7 @@ def bronze(records: DataFrame, batch: int) -> DataFrame:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`; `day`, the date of the timestamp in UTC;
         `batch`.
     """
-    return records.withColumns(
-        {"day": fn.to_date("timestamp"), "batch": fn.lit(batch).cast("bigint")}
-    ).select(*RAW)
+    return records.withColumns({"day": fn.to_date("timestamp"), "batch": _constant(batch)}).select(*RAW)
 
 
 def read(raw: DataFrame, codec: Codec, *, text_keys: bool = True) -> DataFrame:
@@ -65,60 +64,101 @@ def ids(decoded: DataFrame, event_id: Column) -> DataFrame:
         event_id: The id of an event, from the column `event`. An event whose id is null repeats none.
 
     Returns:
-        `id`, `hash` of it, `timestamp`, `partition`, `offset`.
+        `id_hash` (see `silver`), `timestamp`, `partition`, `offset`.
     """
-    named = decoded.where(fn.col("reason").isNull()).withColumn("id", event_id)
-    return named.select("id", fn.xxhash64("id").alias("hash"), *PLACE)
+    return decoded.where(fn.col("reason").isNull()).select(_hash(event_id).alias(ID_HASH), *PLACE)
 
 
-def repeated(ids: DataFrame, event_id: Column, earlier: DataFrame | None = None) -> DataFrame:
+def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None) -> DataFrame:
+    """Return all ids that come more than once, and some by mistake: what `repeated` has to look at.
+
+    Nearly always there are few of them. So they are looked for by 8 bytes of each id, without decoding the rest of a value.
+
+    Args:
+        raw: The bronze records of a batch.
+        peeked_id: The id of an event, from the column `value`; anything where it does not decode.
+        earlier: As for `repeated`.
+
+    Returns:
+        `half`: the first hash of an id, each once; see `half_of`.
+    """
+    halves = raw.select(half_of(peeked_id).alias("half")).groupBy("half").count().where("half IS NOT NULL")
+    twice = halves.where("count > 1").select("half")
+    if earlier is None or ID_HASH not in earlier.columns:
+        return twice
+    # All earlier ids are looked at, so they stay where they are: the batch's are small enough to come to them. The
+    # condition is always true; with it Spark sees that these are the rows above, and counts them once for both.
+    here = fn.broadcast(halves.where("count > 0").select("half"))
+    before = earlier.select(fn.col(ID_HASH)["high"].alias("half"))
+    return twice.unionByName(before.join(here, "half", "left_semi")).distinct()
+
+
+def of_suspects(raw: DataFrame, peeked_id: Column, suspects: DataFrame) -> DataFrame:
+    """Return the bronze records that have one of these ids; see `suspects`."""
+    return raw.join(fn.broadcast(suspects), half_of(peeked_id) == suspects["half"], "left_semi")
+
+
+def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     """Return the positions of events that repeat an earlier one.
 
     Args:
         ids: The ids of a batch, each offset once.
-        event_id: The id of an event; see `ids`.
-        earlier: The silver table so far, as far back as repetitions are searched; None if there is none.
+        earlier: The silver table so far, as far back as repetitions are searched; None if there is none. Rows from before the
+            topic's events had an id have no hash, and repeat none.
 
     Returns:
         `partition`, `offset`, `repeat`, which is true.
     """
-    order = Window.partitionBy("id").orderBy(*PLACE)
-    found = ids.where("id IS NOT NULL").withColumn("repeat", fn.row_number().over(order) > 1)
-    if earlier is not None:
-        known = earlier.select(event_id.alias("id")).withColumn("hash", fn.xxhash64("id"))
+    named = ids.where(fn.col(ID_HASH).isNotNull())
+    # Hardly any id comes twice, so they are counted first: only what is left is sorted.
+    twice = named.groupBy(ID_HASH).count().where("count > 1").select(ID_HASH, fn.lit(False).alias("seen"))
+    if earlier is not None and ID_HASH in earlier.columns:
         # All earlier ids are looked at, so they stay where they are: the batch's hashes are small enough to come to them.
-        near = known.join(fn.broadcast(ids.select("hash")), "hash", "left_semi").select("id")
-        seen = near.distinct().withColumn("seen", fn.lit(True))
-        found = found.join(seen, "id", "left").withColumn("repeat", fn.expr("repeat OR seen IS NOT NULL"))
-    return found.where("repeat").select("partition", "offset", "repeat")
+        halves = fn.broadcast(named.select(fn.col(ID_HASH)["high"].alias("half")))
+        near = earlier.select(ID_HASH).where(fn.col(ID_HASH).isNotNull())
+        near = near.join(halves, near[ID_HASH]["high"] == halves["half"], "left_semi")
+        twice = twice.unionByName(near.distinct().withColumn("seen", fn.lit(True)))
+        twice = twice.groupBy(ID_HASH).agg(fn.bool_or("seen").alias("seen"))
+    order = Window.partitionBy(ID_HASH).orderBy(*PLACE)
+    found = named.join(fn.broadcast(twice), ID_HASH).withColumn("number", fn.row_number().over(order))
+    found = found.where("seen OR number > 1")
+    return found.select("partition", "offset", fn.lit(True).alias("repeat"))
 
 
-def silver(decoded: DataFrame, repeated: DataFrame | None, *, text_keys: bool = True) -> DataFrame:
+def silver(
+    decoded: DataFrame,
+    repeated: DataFrame | None,
+    event_id: Column | None = None,
+    *,
+    text_keys: bool = True,
+) -> DataFrame:
     """Return the records that could be decoded, each once, and whether they repeat an event.
 
     Args:
         decoded: The result of `read`, each offset once.
-        repeated: The positions of repetitions; None if events have no id, so that none repeats another.
+        repeated: The positions of repetitions; None if there are none.
+        event_id: The id of an event; see `ids`. None: events have none.
         text_keys: As for `read`.
 
     Returns:
         `partition`, `offset`, `timestamp`, `key` (text, or bytes), `event`, `repeat` (an earlier record has the same event
-        id), `day`, `batch`.
+        id), `day`, `batch`; where events have ids, `id_hash`: 128 bits of the id, by which later batches find it again.
     """
     rows = decoded.where(fn.col("reason").isNull())
-    if repeated is None:
-        rows = rows.withColumn("repeat", fn.lit(False))
-    else:
-        rows = rows.join(fn.broadcast(repeated), ["partition", "offset"], "left")
+    repeat = fn.lit(False)
+    if repeated is not None:
+        rows = rows.join(repeated, ["partition", "offset"], "left")
+        repeat = fn.coalesce("repeat", fn.lit(False))
     return rows.select(
         "partition",
         "offset",
         "timestamp",
         (fn.col("key").cast("string") if text_keys else fn.col("key")).alias("key"),
         "event",
-        fn.coalesce("repeat", fn.lit(False)).alias("repeat"),
+        repeat.alias("repeat"),
         "day",
         "batch",
+        *([] if event_id is None else [_hash(event_id).alias(ID_HASH)]),
     )
 
 
@@ -131,3 +171,19 @@ def day_of(milliseconds: Column) -> Column:
     """The date in UTC of milliseconds since 1970; null for what no calendar has."""
     usable = fn.when(milliseconds.between(FIRST_MS, LAST_MS), milliseconds)
     return fn.to_date(fn.timestamp_millis(usable))
+
+
+def half_of(event_id: Column) -> Column:
+    """The first of the two hashes of an id; null of none."""
+    return fn.when(event_id.isNotNull(), fn.xxhash64(event_id))
+
+
+def _hash(event_id: Column) -> Column:
+    """Two hashes with different seeds: of one alone, a lake of a billion ids has two that are equal by chance."""
+    both = fn.struct(fn.xxhash64(event_id).alias("high"), fn.xxhash64(fn.lit("low"), event_id).alias("low"))
+    return fn.when(event_id.isNotNull(), both)
+
+
+def _constant(number: int) -> Column:
+    """A number that does not stand in the text of the program that Spark generates: else Java compiles it again each time."""
+    return fn.get(fn.array(fn.lit(number).cast("bigint")), fn.col("partition") * 0)

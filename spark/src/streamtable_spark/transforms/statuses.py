@@ -18,14 +18,12 @@ def history(updates: DataFrame) -> DataFrame:
         `user_id`, `status`, `at`, `id`, and `until`: when the next one began, null for the present one. Milliseconds
         since 1970.
     """
-    said = (
-        timely(updates)
-        .where(~fn.col("repeat"))
-        .select(fn.col("key").alias("user_id"), "event.status", "event.at", "event.id")
-    )
-    said = said.dropDuplicates(["user_id", *ORDER])
-    next_at = fn.lead("at").over(Window.partitionBy("user_id").orderBy(*ORDER))
-    return said.withColumn("until", next_at)
+    return _lasting(_said(updates))
+
+
+def add_history(kept: DataFrame, updates: DataFrame) -> DataFrame:
+    """Compute the rows of `history` from those so far of the users of new updates, and these updates."""
+    return _lasting(kept.select("user_id", *ORDER).unionByName(_said(updates).select("user_id", *ORDER)))
 
 
 def latest(updates: DataFrame, clicks: DataFrame) -> DataFrame:
@@ -56,3 +54,13 @@ def latest(updates: DataFrame, clicks: DataFrame) -> DataFrame:
     return statuses.join(counted, "user_id", "left").select(
         "user_id", "status", "at", "id", fn.coalesce("clicks", fn.lit(0).cast("bigint")).alias("clicks")
     )
+
+
+def _said(updates: DataFrame) -> DataFrame:
+    said = timely(updates).where(~fn.col("repeat"))
+    return said.select(fn.col("key").alias("user_id"), "event.status", "event.at", "event.id")
+
+
+def _lasting(said: DataFrame) -> DataFrame:
+    next_at = fn.lead("at").over(Window.partitionBy("user_id").orderBy(*ORDER))
+    return said.dropDuplicates(["user_id", *ORDER]).withColumn("until", next_at)

@@ -1,0 +1,138 @@
+"""What a batch costs does not grow with the lake: it reads what is new, and of earlier days those within a declared horizon."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from spark.tests.lake.runs import Runs
+from spark.tests.lake.stage import PARTITIONS, Stage
+
+from contracts.records import USER_CLICK, UserClick
+from streamtable import Avro
+from streamtable_spark.jobs.etl import around
+from streamtable_spark.jobs.formats import DeltaTables
+from streamtable_spark.jobs.topics import Contents, Topic
+from streamtable_spark.transforms import layers
+from streamtable_spark.transforms.codecs import AvroCodec
+
+FIRST = date(2026, 3, 1)
+BATCHES = 3
+CLICKS = Avro(USER_CLICK)
+_SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd: different numbers make different ids
+
+
+def decoded(spark: SparkSession, batch: int) -> DataFrame:
+    """Two clicks of a day of their own."""
+    at = datetime(FIRST.year, FIRST.month, FIRST.day + batch, tzinfo=UTC)
+    rows = [
+        (b"u", CLICKS.encode({"id": f"{batch}-{n}", "user_id": "u", "url": "/", "at": 1}), "c", 0, n, at)
+        for n in range(2)
+    ]
+    schema = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+    records = spark.createDataFrame(rows, schema).coalesce(1)
+    headers = fn.lit(None).cast("array<struct<key: string, value: binary>>")
+    raw = layers.bronze(records.withColumn("headers", headers), batch)
+    return layers.read(raw, AvroCodec.released(USER_CLICK))
+
+
+def test_a_batch_reads_its_own_files_and_the_hashes_of_the_days_within_the_horizon(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = DeltaTables(spark, str(tmp_path), "one")
+    for batch in range(BATCHES):
+        rows = decoded(spark, batch)
+        tables.append("bronze", rows.select(*layers.RAW), batch)
+        tables.append("silver/c", layers.silver(rows, None, fn.col("event.id")), batch)
+    for batch in range(BATCHES):
+        assert len(tables.read("bronze").where(fn.col("batch") == batch).inputFiles()) == 1
+        day = FIRST + timedelta(batch)
+        earlier = tables.before("silver/c", batch).where(fn.col("day").isin(around([day], 1)))
+        days = {file.split("day=")[1][:10] for file in earlier.inputFiles()}
+        assert days == {str(each) for each in around([day], 1) if FIRST <= each < FIRST + timedelta(BATCHES)}
+    found = layers.repeated(layers.ids(decoded(spark, 0), fn.col("event.id")), earlier)
+    plan = str(found._jdf.queryExecution().executedPlan())
+    assert "ReadSchema: struct<id_hash:struct<high:bigint,low:bigint>>" in plan, "and nothing else of a row"
+    assert {row["repeat"] for row in found.collect()} == set(), "its day is not within this horizon"
+
+
+def test_the_last_batch_of_a_table_is_known_without_reading_its_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = DeltaTables(spark, str(tmp_path), "one")
+    for batch in (3, 5):
+        tables.append("silver/c", layers.silver(decoded(spark, batch), None), batch)
+    assert tables.last_batch("silver/c") == 5
+    last = tables.read("silver/c").agg(fn.max("batch"))
+    assert "LocalTableScan" in str(last._jdf.queryExecution().optimizedPlan()) or not last.inputFiles()
+
+
+@pytest.mark.broker
+@pytest.mark.faults_long("20 batches")
+@pytest.mark.timeout(3600)
+def test_the_last_of_twenty_batches_costs_at_most_a_fifth_more_than_the_second(
+    spark: SparkSession, stage: Stage, tmp_path: Path
+) -> None:
+    # Each batch adds some 4 KB to Delta's log, which is read too: of batches that are as small as that it would be all.
+    batches, records = 20, 100_000
+    send_days(stage, batches, records)
+    topic = Topic("clicks", stage.clicks, AvroCodec.released(USER_CLICK), "id", horizon_days=1)
+    costs: list[Cost] = [cost(spark)]
+
+    def reached(step: str) -> None:
+        if step == "batch written":
+            costs.append(cost(spark, costs[-1].stage))
+
+    runs = Runs(spark, stage, tmp_path / "lake", contents=Contents((topic,)))
+    assert runs.run(batch=records, reached=reached)["batches"] >= batches
+    second, last = costs[2], costs[batches]
+    assert last.read_bytes <= 1.2 * second.read_bytes, costs
+    assert last.cpu_ns <= 1.2 * second.cpu_ns, costs
+
+
+def send_days(stage: Stage, days: int, records: int) -> None:
+    """So many clicks a day, the same number into each partition, and nothing of them is deleted by its age."""
+    keep = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, stage.clicks, incremental_configs=[keep])
+    for done in stage.admin.incremental_alter_configs([resource]).values():
+        done.result(60)
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": stage.servers, "log_level": 0})
+    for number in range(days * records):
+        at = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(number // records)
+        identity = str(UUID(int=number * _SPREAD % 2**128))  # as long as real ones, and as hard to compress
+        click = UserClick(id=identity, user_id=f"user-{number % 50}", url="/", at=1)
+        producer.produce(
+            stage.clicks, CLICKS.encode(click), f"user-{number % 50}",
+            partition=number % PARTITIONS, timestamp=int(at.timestamp() * 1000),
+        )  # fmt: skip
+        if number % records == 0:  # more than some days do not fit the producer's queue
+            producer.flush(60)
+    assert producer.flush(60) == 0
+
+
+class Cost(NamedTuple):
+    """What stages have read of files and taken of processors, up to one of them."""
+
+    stage: int
+    read_bytes: int
+    cpu_ns: int
+
+
+def cost(spark: SparkSession, since: int = -1) -> Cost:
+    """Return the cost of all stages after one of them."""
+    context: Any = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    store = context.statusStore()
+    defaults = [getattr(store, f"stageList$default${number}")() for number in range(2, 6)]
+    stages = store.stageList(None, *defaults)
+    new = [each for each in map(stages.apply, range(stages.size())) if each.stageId() > since]
+    return Cost(
+        max((each.stageId() for each in new), default=since),
+        sum(each.inputBytes() for each in new),
+        sum(each.executorCpuTime() for each in new),
+    )
