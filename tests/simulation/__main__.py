@@ -6,6 +6,7 @@ from itertools import count
 
 from prometheus_client import CollectorRegistry
 from tests.simulation.run import Totals, first_broken, run_seed
+from tests.simulation.shape import draw, draw_join
 
 from streamtable.observe import Metrics
 
@@ -16,18 +17,20 @@ def main() -> int:
     parser.add_argument(
         "--calls", action="store_true", help="with each request to the broker, and the engine's log"
     )
+    parser.add_argument("--joins", action="store_true", help="schedules of flows that join")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long, without a seed")
     parser.add_argument("--first", type=int, default=1, help="the seed to begin with, without a seed")
     given = parser.parse_args()
+    drawn = draw_join if given.joins else draw
     if given.seed is None:
         totals = Totals()
-        broken = first_broken(count(given.first), given.seconds, totals)
+        broken = first_broken(count(given.first), given.seconds, totals, drawn)
         print(f"{totals}, from seed {given.first}")
         if broken is not None:
             print(broken.report())
         return int(broken is not None)
-    outcome = run_seed(given.seed, Metrics.register(CollectorRegistry()), log=given.calls)
-    print(outcome.shape)
+    outcome = run_seed(given.seed, Metrics.register(CollectorRegistry()), log=given.calls, drawn=drawn)
+    print(outcome.shape, outcome.shape.join or "")
     for line in outcome.trace.lines(detail=given.calls):
         print(line)
     print(f"digest {outcome.trace.digest()}; {outcome.broken or 'nothing is broken'}")

@@ -1,6 +1,6 @@
 """The disk of a process: stores in memory that survive a crash, and that can be damaged or full."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from streamtable.errors import StoreBroken, StoreCorrupted
@@ -115,6 +115,10 @@ class DiskStore:
     ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]:
         self._refuse()
         return self._store.scan(start, end, reverse=reverse)
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        self._refuse()
+        return self._store.ranges(bounds)
 
     def size_bytes(self) -> int:
         self._refuse()

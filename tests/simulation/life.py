@@ -138,7 +138,7 @@ class Life:
 
     def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
         """Return partition, position and rows of each working table, and of each replica that has caught up."""
-        if self.processor.member is not None:
+        if self.processor.member is not None and self.job.group.persist is not None:
             for place, copy in self.processor.member.restorer.standby._replicas.items():
                 own = place.topic == self.job.group.table.name
                 if own and self._good(copy) and isinstance(copy.store, DiskStore):

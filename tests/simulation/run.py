@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -18,6 +18,8 @@ from tests.simulation.trace import LOG, Trace
 from tests.simulation.world import Violation, World
 
 from streamtable.observe import Metrics
+
+Draw = Callable[[Random], Shape]
 
 
 @dataclass
@@ -63,16 +65,17 @@ class Outcome:
     def report(self, last: int = 60) -> str:
         """Format the failure for people: what is broken, the last events, and how to see all of them."""
         lines = "\n".join(self.trace.lines(last))
+        joins = f" --joins\n{self.shape.join}" if self.shape.join is not None else ""
         return (
             f"seed {self.seed}: {self.broken}\n\n{lines}\n\n{self.cause}\n{self.shape}\n"
-            f"the whole trace: python -m tests.simulation {self.seed}"
+            f"the whole trace: python -m tests.simulation {self.seed}{joins}"
         )
 
 
-def run_seed(seed: int, metrics: Metrics, *, log: bool = False) -> Outcome:
-    """Run a schedule. `log`: with the engine's own lines in the trace."""
+def run_seed(seed: int, metrics: Metrics, *, log: bool = False, drawn: Draw = draw) -> Outcome:
+    """Run a schedule. `log`: with the engine's own lines in the trace; `drawn`: draws its shape."""
     rng = Random(seed)
-    world = World(draw(rng), rng, metrics)
+    world = World(drawn(rng), rng, metrics)
     broken, cause = None, ""
     # Three rows at once, or a visit would be over with its first record.
     with logging_to(world.trace if log else None), patch("streamtable.engine.dispatch.ROWS_AT_ONCE", 3):
@@ -86,19 +89,19 @@ def run_seed(seed: int, metrics: Metrics, *, log: bool = False) -> Outcome:
     return Outcome(seed, world.shape, world.trace, broken, cause, world)
 
 
-def run_seeds(seeds: Iterable[int], totals: Totals) -> Iterator[Outcome]:
+def run_seeds(seeds: Iterable[int], totals: Totals, drawn: Draw = draw) -> Iterator[Outcome]:
     """Run schedule after schedule."""
     metrics = Metrics.register(CollectorRegistry())
     for seed in seeds:
-        outcome = run_seed(seed, metrics)
+        outcome = run_seed(seed, metrics, drawn=drawn)
         totals.add(outcome.world)
         yield outcome
 
 
-def first_broken(seeds: Iterable[int], seconds: float, totals: Totals) -> Outcome | None:
+def first_broken(seeds: Iterable[int], seconds: float, totals: Totals, drawn: Draw = draw) -> Outcome | None:
     """The first schedule that breaks a promise; None if none has after so many seconds of the processor."""
     end = time.process_time() + seconds
-    for outcome in run_seeds(seeds, totals):
+    for outcome in run_seeds(seeds, totals, drawn):
         if outcome.broken is not None:
             return outcome
         if time.process_time() > end:

@@ -5,6 +5,7 @@ from itertools import accumulate
 
 from tests.simulation.disk import Disk
 from tests.simulation.healing import heal
+from tests.simulation.invariants import Books
 from tests.simulation.life import BACKGROUND, MAIN, Life, ViewLife
 from tests.simulation.oracle import FAR_MS
 from tests.simulation.world import World
@@ -90,7 +91,7 @@ class Scheduler:
     def _append(self, topic: str, key: bytes | None, value: bytes | None) -> Ack:
         """Send an event, dated out of order; where events count once, sometimes one that was sent before."""
         world, rng = self.world, self._rng
-        if not (world.shape.jobs[0].once or world.shape.jobs[0].idle_after):
+        if not (world.shape.jobs[0].once or world.shape.jobs[0].idle_after or world.shape.join):
             return world.kafka.append(topic, key, value)
         if world.shape.jobs[0].once:
             if self._sent and rng.random() < 0.4:
@@ -117,7 +118,9 @@ class Scheduler:
         self._visits += 1
         run = f"run {self._visits}"
         for partition in range(self.world.shape.partitions):
-            self.world.books[self.world.jobs.index(job)].visit_begins(run, partition)
+            books = self.world.books[self.world.jobs.index(job)]
+            assert isinstance(books, Books)
+            books.visit_begins(run, partition)
             self.world.kafka.append(
                 job.visits or "", b"visit", VisitProgress(run).encode(), partition=partition
             )

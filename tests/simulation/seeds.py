@@ -9,12 +9,14 @@ import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.simulation import bugs
-from tests.simulation.run import Outcome, run_seed
+from tests.simulation import bugs, join_bugs
+from tests.simulation.run import Draw, Outcome, run_seed
+from tests.simulation.shape import draw, draw_join
 from tests.simulation.trace import CALL
 
 from streamtable.failpoint import ALL_STEPS, BATCH_STEPS
@@ -56,11 +58,20 @@ def _name(what: str, facts: tuple[Any, ...]) -> str:
 
 
 def read() -> Mapping[str, Any]:
-    """The committed seeds: `telling`, a list, and `planted`, a seed for each bug."""
+    """The committed seeds: `telling`, a list, and a seed for each bug: those in the engine are `planted`, others in `joins`."""
     return tomllib.loads(SEEDS.read_text())
 
 
-def quickest(plant: bugs.Plant, first: int, seconds: float) -> int | None:
+def plants_of(module: ModuleType) -> set[str]:
+    """The names of the bugs that a module can plant."""
+    return {
+        name
+        for name, each in vars(module).items()
+        if getattr(each, "__annotations__", {}).keys() == {"patch", "return"}
+    }
+
+
+def quickest(plant: bugs.Plant, first: int, seconds: float, drawn: Draw = draw) -> int | None:
     """The seed that finds a planted bug in the least processor time, of those that can be tried in so many seconds."""
     metrics = Metrics.register(CollectorRegistry())
     best: tuple[float, int] | None = None
@@ -71,9 +82,10 @@ def quickest(plant: bugs.Plant, first: int, seconds: float) -> int | None:
         began = time.process_time()
         with pytest.MonkeyPatch.context() as patch:
             plant(patch)
-            broken = run_seed(seed, metrics).broken
+            broken = run_seed(seed, metrics, drawn=drawn).broken
         took = time.process_time() - began
-        if broken is not None and (best is None or took < best[0]) and not run_seed(seed, metrics).broken:
+        sound = broken is not None and not run_seed(seed, metrics, drawn=drawn).broken
+        if sound and (best is None or took < best[0]):
             best = took, seed
             if took < 0.3:
                 break
@@ -106,11 +118,13 @@ def main() -> None:
     given = parser.parse_args()
     before = read()
     lines = [line for line in SEEDS.read_text().splitlines() if line.startswith("#")]
-    lines += [f"telling = {telling(range(1, given.schedules))}", "", "[planted]"]
-    for name, first in before["planted"].items():
-        seed = quickest(getattr(bugs, name), first, given.seconds)
-        print(f"{name}: {seed or 'not found'}, before {first}", flush=True)
-        lines.append(f"{name} = {seed or first}")
+    lines.append(f"telling = {telling(range(1, given.schedules))}")
+    for section, module, drawn in (("planted", bugs, draw), ("joins", join_bugs, draw_join)):
+        lines += ["", f"[{section}]"]
+        for name, first in before[section].items():
+            seed = quickest(getattr(module, name), first, given.seconds, drawn)
+            print(f"{name}: {seed or 'not found'}, before {first}", flush=True)
+            lines.append(f"{name} = {seed or first}")
     SEEDS.write_text("\n".join([*lines, ""]))
 
 

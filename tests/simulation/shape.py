@@ -15,6 +15,9 @@ from streamtable.types import Guarantee
 FOREVER = 1e6
 
 
+JOINS = ("join", "left_join", "outer_join", "join_as_of", "left_join_as_of", "key_join", "key_left_join")
+
+
 class Kind(Enum):
     """The three kinds of handlers."""
 
@@ -65,6 +68,41 @@ class JobShape:
 
 
 @dataclass(frozen=True)
+class JoinShape:
+    """A join of the simulation. Times are in milliseconds.
+
+    Attributes:
+        kind: One of `JOINS`.
+        before: How far a right record may be before a left one; of a join as of a time, its history.
+        after: How far it may be after it.
+        grace: How much longer records wait.
+        keys: How many keys there are.
+    """
+
+    kind: str
+    before: int
+    after: int
+    grace: int
+    keys: int
+
+    @classmethod
+    def drawn(cls, rng: Random, keys: int) -> "JoinShape":
+        """Draw a join."""
+        before, after = (rng.choice((0, 300, 2_000, 6_000)) for _ in range(2))
+        return cls(rng.choice(JOINS), before, after, rng.choice((0, 1_000, 5_000)), keys)
+
+    @property
+    def timed(self) -> bool:
+        """Whether event time matters."""
+        return not self.kind.startswith("key_")
+
+    def foreign_key(self, value: int) -> str | None:
+        """Return the key that a left row names, if it names one."""
+        number = value % (self.keys + 1)
+        return f"k{number}" if number < self.keys else None
+
+
+@dataclass(frozen=True)
 class Shape:
     """A schedule. Times are in seconds.
 
@@ -74,6 +112,7 @@ class Shape:
         calls: hazards at each request to the broker and at each failpoint, as probabilities.
         turns: The weights of the scheduler's choices at each turn.
         length: turns of each phase; at the end of a phase everything is healed and compared.
+        join: The groups are those of a flow with this join; None: they are made by `jobs`.
     """
 
     guarantee: Guarantee
@@ -96,6 +135,7 @@ class Shape:
     length: int
     phases: int
     standby: bool
+    join: JoinShape | None = field(default=None, repr=False)  # or the shapes of all seeds would be others
 
     @property
     def exactly_once(self) -> bool:
@@ -170,6 +210,21 @@ def draw(rng: Random) -> Shape:
         standby=rng.random() < 0.4,
     )
     return _with_due(_with_event_time(_with_once(_with_failures(_with_retention(_with_more(shape))))))
+
+
+def draw_join(rng: Random) -> Shape:
+    """A schedule's shape with the groups of a flow that joins; what is sent can always be handled."""
+    while not (shape := draw(rng)).exactly_once:
+        pass
+    join = JoinShape.drawn(rng, shape.keys)
+    job = JobShape(Kind.BATCH, inputs=2, on_error=OnError.STOP, deletes=False, members=1, spare=1)
+    jobs = tuple(
+        replace(job, members=rng.randint(1, 3), spare=rng.randint(0, 1))
+        for _ in range(1 if join.timed else 2)
+    )
+    apart = ("view", "visit", "change", "flaky", "retry")
+    turns = {name: rate for name, rate in shape.turns.items() if name not in apart}
+    return replace(shape, jobs=jobs, view=False, poison=0.0, turns=turns, join=join)
 
 
 def _with_retention(shape: Shape) -> Shape:

@@ -13,19 +13,20 @@ from unittest.mock import patch
 from tests.simulation.disk import Disk, Mounted
 
 from streamtable.codec.plain import Long, String
-from streamtable.errors import NotReady, RetryLater
+from streamtable.errors import ChangesMissed, NotReady, RetryLater
 from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, Committed, NextOffset, TopicPartition
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
-from streamtable.views.watch import ChangesMissed, Watch
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import DAY_MS, VirtualKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from streamtable.views.watch import Watch
 
 TABLE = Table("t", String(), Long(), group="g")
 STEPS = 120

@@ -1,11 +1,14 @@
 """What exists in a schedule: the broker, the groups, their processes over several lives, and a view."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from random import Random
 
 from tests.simulation.faults import Adversary, Crash
 from tests.simulation.invariants import Books, check_plan
 from tests.simulation.jobs import ROW_BYTES_MAX, UNTOLD_BYTES_MAX, Flaky, Job, make_job
+from tests.simulation.join_books import JoinBooks
+from tests.simulation.joins import LEFT, REACH_MS, RIGHT, flow_of
 from tests.simulation.life import Life, Machine, ViewLife
 from tests.simulation.oracle import Wrong
 from tests.simulation.shape import Shape
@@ -14,6 +17,7 @@ from tests.simulation.trace import Trace
 from streamtable.engine.restore import Stage
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
 from streamtable.observe import Metrics
+from streamtable.partitioner import partition_for
 from streamtable.tables.position import LocalPosition
 from streamtable.topic_check import required_topics
 from streamtable.types import TopicPartition
@@ -57,7 +61,7 @@ class World:
         self.violation: Violation | None = None
         self.steps = self.crashes = 0
         self.jobs = list(self._make_jobs())
-        self.books = [Books(job, self.kafka, self.trace) for job in self.jobs]
+        self.books: Sequence[Books | JoinBooks] = [self._books_of(job) for job in self.jobs]
         self.machines = [
             Machine(self, job, f"{job.group.name}-{chr(ord('a') + number)}")
             for job in self.jobs
@@ -71,6 +75,9 @@ class World:
         return [machine.life for machine in self.machines if machine.life] + self.zombies
 
     def _make_jobs(self) -> Iterator[Job]:
+        if self.shape.join is not None:
+            yield from self._make_flow()
+            return
         reads: Sequence[str] = [f"in{number}" for number in range(self.shape.jobs[0].inputs)]
         for number, shape in enumerate(self.shape.jobs):
             job = make_job(
@@ -82,19 +89,45 @@ class World:
                 carried=bool(shape.idle_after and number),
                 passes_on=bool(shape.idle_after and number + 1 < len(self.shape.jobs)),
             )
-            for topic in required_topics(job.group):
-                if topic not in self.kafka.topics:
-                    self.kafka.create_topic(
-                        topic,
-                        self.shape.partitions,
-                        compacted=topic in job.group.tables,
-                        delete_retention_ms=int(self.shape.delete_retention * 1000),
-                        max_message_bytes=ROW_BYTES_MAX,
-                    )
+            self._create_topics(job)
             if job.output and shape.chokes:
                 self.kafka.topics[job.output].untold_bytes_max = UNTOLD_BYTES_MAX
             reads = [job.output] if job.output else []
             yield job
+
+    def _make_flow(self) -> Iterator[Job]:
+        assert self.shape.join is not None
+        for shape, group in zip(self.shape.jobs, flow_of("g0", self.shape.join).groups, strict=True):
+            output = next((each.stream.name for each in group.outputs if each.stream.name == "g0-out"), None)
+            job = Job(shape, True, group, (), group.input_topics, output=output, joined=None, visits=None)
+            self._create_topics(job)
+            yield job
+
+    def _create_topics(self, job: Job) -> None:
+        for topic in required_topics(job.group):
+            if topic not in self.kafka.topics:
+                self.kafka.create_topic(
+                    topic,
+                    self.shape.partitions,
+                    compacted=topic in job.group.tables,
+                    delete_retention_ms=int(self.shape.delete_retention * 1000),
+                    max_message_bytes=ROW_BYTES_MAX,
+                )
+
+    def _books_of(self, job: Job) -> Books | JoinBooks:
+        if self.shape.join is None:
+            return Books(job, self.kafka, self.trace)
+        return JoinBooks(job, self.kafka, self.trace, self.shape.join)
+
+    def close_windows(self) -> None:
+        """Send so late a record to each partition of both inputs of a join that no other one has to wait any longer."""
+        at_ms = int(self.clock.now() * 1000) + REACH_MS
+        for topic in (LEFT, RIGHT):
+            for partition in range(self.shape.partitions):
+                keys = (f"end of {topic} {number}".encode() for number in count())
+                key = next(key for key in keys if partition_for(key, self.shape.partitions) == partition)
+                self.kafka.append(topic, key, bytes(8), timestamp_ms=at_ms)
+        self.clock.advance(REACH_MS / 1000)
 
     def _flaky(self) -> bool:
         if self.flaky and self.adversary.active:
@@ -140,9 +173,12 @@ class World:
         if life.dead or not self.shape.exactly_once:
             return  # at least once, the changelog may hold rows of a commit that was undone, until it is repeated
         if isinstance(life, Life):
-            self._check_joined(life)
             self._check_named(life)
         books = self.books[self.jobs.index(life.job)]
+        if isinstance(books, JoinBooks):
+            return  # it has named tables only
+        if isinstance(life, Life):
+            self._check_joined(life, books)
         for partition, position, store in life.copies():
             if life.checked.get(partition) != position and (rows := store.rows()) is not None:
                 life.checked[partition] = position
@@ -160,9 +196,8 @@ class World:
                 except Wrong as wrong:
                     raise self.broken(f"{life.name}: {wrong}") from wrong
 
-    def _check_joined(self, life: Life) -> None:
+    def _check_joined(self, life: Life, books: Books) -> None:
         undone = life.processor.member.undone if life.processor.member is not None else 0
-        books = self.books[self.jobs.index(life.job)]
         for partition, position, store in life.joined():
             mark = position, undone  # also what went back must not have reached the disk
             if life.checked_joined.get(partition) != mark and (rows := store.rows()) is not None:
@@ -261,6 +296,8 @@ class World:
         """A recovery of this process is about to start."""
         member = life.processor.member
         assert member is not None
+        if life.job.group.persist is None:
+            return
         table = self.kafka.topics[life.job.group.table.name]
         for partition, restore in member.assignment.restores.items():
             load = restore.loads.get(table.info.name)

@@ -1,0 +1,196 @@
+"""What must hold after every turn of a flow that joins: as `invariants` of the other groups."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.simulation.invariants import Unread
+from tests.simulation.jobs import Job
+from tests.simulation.joins import LEFT, RIGHT, Keyed, Made, Timed
+from tests.simulation.oracle import Replayed, Wrong, committed_records
+from tests.simulation.shape import JoinShape
+from tests.simulation.trace import Trace
+
+from streamtable.codec.plain import Long
+from streamtable.deadletter import Origin
+from streamtable.engine.due import entry_of
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, TopicPartition
+from streamtable_testing.log import VirtualKafka
+from streamtable_testing.topic import InMemoryMessage
+
+
+@dataclass
+class Applied:
+    """What a partition of a group has committed.
+
+    Attributes:
+        next: The next offset of each input.
+        letters: The offsets of what must be in the dead letters, by input.
+    """
+
+    next: dict[str, int]
+    letters: set[tuple[str, int]]
+
+
+class JoinBooks:
+    """Keeps account of one group of a flow. The first group of the flow also has the account of what is written.
+
+    Args:
+        job: The group.
+        kafka: The broker.
+        trace: Gets a line for each commit.
+        shape: The join.
+    """
+
+    def __init__(self, job: Job, kafka: VirtualKafka, trace: Trace, shape: JoinShape) -> None:
+        self._job = job
+        self._kafka = kafka
+        self._trace = trace
+        self._shape = shape
+        self._offsets = kafka.group(job.group.name).offsets
+        self._seen: Mapping[TopicPartition, Committed] = {}
+        partitions = range(len(kafka.topics[job.topics[0]].partitions))
+        self.expected = [Applied(dict.fromkeys(job.topics, 0), set()) for _ in partitions]
+        self.named = {
+            name: [Replayed(each) for each in kafka.topics[job.group.named_topic(name)].partitions]
+            for name in job.group.named_tables
+        }
+        self.times = None
+        self.commits = 0
+        self._letters = [Unread(each) for each in kafka.topics[job.group.dead_letters].partitions]
+        out = kafka.topics[job.output].partitions if job.output else []
+        self._written = [Unread(each) for each in out]
+        self._timed = [Timed(shape) for _ in partitions] if shape.timed else []
+        self._sent: dict[str, dict[bytes, list[int]]] = {LEFT: defaultdict(list), RIGHT: defaultdict(list)}
+        # What a join by a foreign key reads is in two groups, which commit apart: what was sent counts.
+        followed = (LEFT, RIGHT) if job.output and not shape.timed else ()
+        self._sources = [
+            (topic, Unread(each)) for topic in followed for each in kafka.topics[topic].partitions
+        ]
+        self._keyed = Keyed(shape, self._sent)
+
+    def check(self) -> None:
+        """Look at what has changed. Raises `Wrong`."""
+        self._note_sent()
+        for replayed in (each for named in self.named.values() for each in named):
+            if replayed.undecided:
+                replayed.check_passed_over()
+        now = self._decided()
+        if now == self._seen:
+            return
+        before, self._seen = self._seen, dict(now)
+        for partition in sorted({place.partition for place in now if now[place] != before.get(place)}):
+            self.commits += 1
+            self._follow(partition, now, before)
+        self._check_written()
+
+    def check_named(self, name: str, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
+        """Compare a local part of a named table with its changelog as it was at the same position (I4)."""
+        expected = self.named[name][partition].at(position)
+        due = next((each.due for each in self._job.group.all_states if each.name == name), None)
+        if due is not None:
+            entries = {
+                b"d" + entry_of(at_ms, key): b""
+                for key, value in expected.items()
+                if (at_ms := due.when(key, b"" if due.by_key else value)) is not None
+            }
+            expected = {b"r" + key: value for key, value in expected.items()} | entries
+        if rows != expected:
+            wrong = sorted(key for key in rows.keys() | expected.keys() if rows.get(key) != expected.get(key))
+            raise Wrong(f"I4: table {name} {partition} at {position} differs at {wrong[:3]}")
+
+    def check_end(self) -> None:
+        """When all is quiet: everything that was sent has been applied, and what must come out has."""
+        self.check()
+        for topic in self._job.topics:
+            for partition in self._kafka.topics[topic].partitions:
+                last = max((record.offset() for record in partition.committed()), default=-1)
+                if self.expected[partition.place.partition].next[topic] <= last:
+                    raise Wrong(f"I1: {partition.place}@{last} was never committed")
+        for number, expected in enumerate(self.expected):
+            if expected.letters:
+                raise Wrong(f"I1: {sorted(expected.letters)[:3]} of {number} are not in the dead letters")
+        if left := self.due_left():
+            raise Wrong(f"I1: {left}")
+
+    def due_left(self) -> str:
+        """What has still to come out; empty if there is nothing."""
+        if not self._written:
+            return ""
+        if not self._timed:
+            return self._keyed.left()
+        return next(filter(None, (each.left() for each in self._timed)), "")
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _decided(self) -> Mapping[TopicPartition, Committed]:
+        """The offsets that are committed, also where the marker is still missing."""
+        found: Mapping[TopicPartition, Committed] = self._offsets.committed
+        for transaction, offsets in self._offsets._pending.items():
+            if transaction.committed:
+                found = {**found, **offsets}
+        return found
+
+    def _follow(
+        self,
+        number: int,
+        now: Mapping[TopicPartition, Committed],
+        before: Mapping[TopicPartition, Committed],
+    ) -> None:
+        """A partition's offsets have changed: apply its inputs up to them."""
+        expected, tables = self.expected[number], dict[str, int]()
+        for topic in self._job.topics:
+            place = TopicPartition(topic, number)
+            if (committed := now.get(place)) is None:
+                raise Wrong(f"I5: the offsets of some inputs were committed, but none of {place}")
+            was = before.get(place)
+            if was is not None and committed.next_offset < was.next_offset:
+                raise Wrong(f"I6: {place} went back from {was.next_offset} to {committed.next_offset}")
+            position = TablePosition.decode(committed.metadata)
+            if position is None or position.tables.keys() != self.named.keys():
+                raise Wrong(f"I5: {place} was committed with the metadata {committed.metadata!r}")
+            tables = dict(position.tables)
+            partition = self._kafka.topics[topic].partitions[number]
+            for record in committed_records(partition, expected.next[topic], committed.next_offset):
+                self._apply(number, topic, record)
+            expected.next[topic] = max(expected.next[topic], committed.next_offset)
+        self._trace.add(
+            self._job.group.name, "committed", number, list(expected.next.values()), "tables", tables
+        )
+        for name, changelogs in self.named.items():
+            if tables[name] < changelogs[number].position:
+                raise Wrong(
+                    f"I6: table {name} {number} went from {changelogs[number].position} to {tables[name]}"
+                )
+            changelogs[number].advance(tables[name])
+
+    def _apply(self, number: int, topic: str, record: InMemoryMessage) -> None:
+        if topic not in {LEFT, RIGHT} or not self._timed:
+            return
+        value, time_ms = Long().decode(record.value() or b""), record.timestamp()[1]
+        if not self._timed[number].apply(int(topic == RIGHT), record.key() or b"", value, time_ms):
+            self.expected[number].letters.add((topic, record.offset()))
+
+    def _check_written(self) -> None:
+        for number, unread in enumerate(self._written):
+            found = [
+                Made.read(record.key() or b"", record.value(), record.timestamp()[1])
+                for record in unread.take()
+            ]
+            if self._timed:
+                self._timed[number].take(found)
+            else:
+                self._keyed.take(found)
+        for number, unread in enumerate(self._letters):
+            for record in unread.take():
+                origin = Origin.read(record.headers() or ())
+                what = ("", -1) if origin is None else (origin.topic, origin.offset)
+                if what not in self.expected[number].letters:
+                    raise Wrong(f"I2: {what} is in the dead letters of {number}")
+                self.expected[number].letters.discard(what)
+
+    def _note_sent(self) -> None:
+        for topic, unread in self._sources:
+            for record in unread.take():
+                self._sent[topic][record.key() or b""].append(Long().decode(record.value() or b""))

@@ -1,0 +1,148 @@
+"""Bugs to plant in the joins of flows, as `bugs` are in the engine: each breaks one rule of docs/explanation/joins.md."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamtable.engine.state import KeptState
+from streamtable.flow.as_of import AsOfJoin
+from streamtable.flow.foreign_key import Left, Parts, Right
+from streamtable.flow.joins import Bounds, next_row
+from streamtable.flow.stream_join import StreamJoin, _Joining
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+# ---- streams --------------------------------------------------------------------------------------------------------------
+
+
+def matched_records_come_out_alone_too(patch: pytest.MonkeyPatch) -> None:
+    """What was matched while it waited is not followed."""
+    waited = StreamJoin._waited
+
+    def waited_and_forgotten(self: StreamJoin, due: Any) -> Any:
+        rows = [(raw, where, row._replace(matched=False)) for raw, where, row in due.rows]
+        forgotten: Any = SimpleNamespace(rows=rows, times_ms=due.times_ms)
+        return waited(self, forgotten)
+
+    patch.setattr(StreamJoin, "_waited", waited_and_forgotten)
+
+
+def records_that_come_out_alone_stay_in_the_changelog(patch: pytest.MonkeyPatch) -> None:
+    """After a crash they come out once more."""
+    changes = KeptState.changes
+
+    def changes_without_deletions(self: KeptState) -> Any:
+        found = changes(self)
+        return [row for row in found if row[1] is not None] if self.state.name == "both" else found
+
+    patch.setattr(KeptState, "changes", changes_without_deletions)
+
+
+def waiting_records_only_on_the_own_disk(patch: pytest.MonkeyPatch) -> None:
+    """A lost disk, or another process, knows nothing of them."""
+    _keep_from_the_changelog(patch, "both")
+
+
+def waiting_records_expire_early(patch: pytest.MonkeyPatch) -> None:
+    """The grace does not count."""
+    life_ms = Bounds.life_ms
+    patch.setattr(Bounds, "life_ms", lambda self, side: life_ms(self, side) - self.grace_ms)
+
+
+def waiting_records_expire_late(patch: pytest.MonkeyPatch) -> None:
+    """The grace counts twice."""
+    life_ms = Bounds.life_ms
+    patch.setattr(Bounds, "life_ms", lambda self, side: life_ms(self, side) + self.grace_ms)
+
+
+def closed_windows_match(patch: pytest.MonkeyPatch) -> None:
+    """Whether a record comes too late for one that waits depends on what has been deleted by then."""
+    match = _Joining._match
+
+    def match_all(self: _Joining, others: Any, time: int, _: int, side: Any, value: Any) -> int:
+        open_ones = [replace(other, row=other.row._replace(late_before=-1)) for other in others]
+        return match(self, open_ones, time, -1, side, value)
+
+    patch.setattr(_Joining, "_match", match_all)
+
+
+def waiting_records_of_the_same_time_replace_each_other(patch: pytest.MonkeyPatch) -> None:
+    """What tells them apart begins again with each batch."""
+    patch.setattr("streamtable.flow.stream_join.next_row", lambda _: next_row(0))
+
+
+# ---- as of a time ---------------------------------------------------------------------------------------------------------
+
+
+def old_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """The last one before the history goes too."""
+    patch.setattr(AsOfJoin, "_make_base", lambda *_: None)
+
+
+def versions_that_end_with_their_record_are_not_seen(patch: pytest.MonkeyPatch) -> None:
+    """They are deleted in the batch in which the record comes out."""
+    as_of = AsOfJoin._as_of
+
+    def as_of_what_is_stored(self: AsOfJoin, table: Any, where: Any, record: Any, _: Any) -> Any:
+        return as_of(self, table, where, record, defaultdict(deque))
+
+    patch.setattr(AsOfJoin, "_as_of", as_of_what_is_stored)
+
+
+def a_base_is_replaced_by_an_older_version(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("streamtable.flow.as_of._since", lambda _: 0)
+
+
+# ---- foreign key ----------------------------------------------------------------------------------------------------------
+
+
+def answers_for_old_versions_of_a_row_are_taken(patch: pytest.MonkeyPatch) -> None:
+    answered = Left._answered
+
+    def answered_in_any_case(self: Left, rows: Any, key: bytes, answer: Parts) -> None:
+        row = rows[key]
+        answered(self, rows, key, answer if row is None else replace(answer, version=row.version))
+
+    patch.setattr(Left, "_answered", answered_in_any_case)
+
+
+def changes_of_right_rows_reach_no_subscriber(patch: pytest.MonkeyPatch) -> None:
+    changed = Right._changed
+
+    def changed_in_silence(self: Right, table: Any, key: bytes, row: Any) -> Any:
+        list(changed(self, table, key, row))
+        return iter(())
+
+    patch.setattr(Right, "_changed", changed_in_silence)
+
+
+def versions_of_subscriptions_begin_again(patch: pytest.MonkeyPatch) -> None:
+    changed = Left._changed
+
+    def changed_without_the_last(self: Left, table: Any, *change: Any) -> Any:
+        return changed(self, SimpleNamespace(get=lambda _: None, put=lambda *_: None), *change)
+
+    patch.setattr(Left, "_changed", changed_without_the_last)
+
+
+def subscribers_only_on_the_own_disk(patch: pytest.MonkeyPatch) -> None:
+    _keep_from_the_changelog(patch, "linked-subscribers")
+
+
+def answers_only_on_the_own_disk(patch: pytest.MonkeyPatch) -> None:
+    _keep_from_the_changelog(patch, "linked")
+
+
+def _keep_from_the_changelog(patch: pytest.MonkeyPatch, name: str) -> None:
+    changes = KeptState.changes
+
+    def changes_without_it(self: KeptState) -> Any:
+        found = changes(self)
+        return [] if self.state.name == name else found
+
+    patch.setattr(KeptState, "changes", changes_without_it)
