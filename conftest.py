@@ -30,7 +30,13 @@ _TOGETHER = ("spark/", "libs/microbatch/tests/stores/")
 
 @pytest.fixture(autouse=True, scope="module")
 def own_logging() -> Iterator[None]:
-    """Take back how a command that ran in this process has set up logging: the next file's tests look at logs."""
+    """Take back how a command that ran in this process has set up logging: the next file's tests look at logs.
+
+    Tracebacks are plain, as the library's are. structlog's own show local variables, and take seconds on a busy machine.
+    """
+    for processor in structlog.get_config()["processors"]:
+        if isinstance(processor, structlog.dev.ConsoleRenderer):
+            processor.exception_formatter = structlog.dev.plain_traceback
     yield
     structlog.reset_defaults()
 

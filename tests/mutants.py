@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -68,13 +68,29 @@ def mutants_of(source: str) -> Iterator[Mutant]:
     """All of a module."""
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
+    places = {id(node): at for at, node in enumerate(nodes)}
+    within = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
     for at, node in enumerate(nodes):
+        shown = _shown(node, within)
         for number in range(_changes(node)):
             changed = copy.deepcopy(tree)
-            other = list(ast.walk(changed))[at]
-            before = ast.unparse(node)
-            _change(other, number)
-            yield Mutant(getattr(node, "lineno", 0), before, ast.unparse(other), ast.unparse(changed))
+            others = list(ast.walk(changed))
+            _change(others[at], number)
+            after = ast.unparse(others[places[id(shown)]])
+            yield Mutant(getattr(node, "lineno", 0), ast.unparse(shown), after, ast.unparse(changed))
+
+
+def _shown(node: ast.AST, within: Mapping[int, ast.AST]) -> ast.AST:
+    """What tells a mistake from others: of a number all that stands around it, up to its statement."""
+    if not isinstance(node, ast.Constant):
+        return node
+    shown: ast.AST = node
+    while not isinstance(shown, ast.stmt):
+        outer = within[id(shown)]
+        if not isinstance(outer, ast.expr | ast.stmt) or hasattr(outer, "body"):
+            break
+        shown = outer
+    return shown
 
 
 def _changes(node: ast.AST) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from bench.figures import Figure, by_name
+from bench.nexmark import flink
 from bench.nexmark.batch import BATCH, Events, comparable
 from bench.nexmark.generator import FIRST_ID, Event, Generator
 from bench.nexmark.model import Topics
@@ -78,9 +79,10 @@ def test_the_generator_makes_the_proportions_of_the_published_one() -> None:
 def test_the_page_shows_both_programs_side_by_side() -> None:
     ours = Figure("nexmark_q1", 1_000.0, "records/s", cpu_seconds=1.0, records=100_000, rss_mb=100.0)
     theirs = Figure("peer_nexmark_q1", 500.0, "records/s", cpu_seconds=4.0, records=100_000, rss_mb=400.0)
+    other = Figure("flink_nexmark_q1", 250.0, "records/s", cpu_seconds=3.0, records=100_000, rss_mb=700.0)
     failed = Figure("nexmark_q2", None, "", error="no broker")
-    shown = table(by_name([ours, theirs, failed])).splitlines()[2:]
-    assert shown[0] == "| 1 | 1,000 | 500 | 2 | 10 | 40 | 0.25 | 100 | 400 |"
+    shown = table(by_name([ours, theirs, other, failed])).splitlines()[2:]
+    assert shown[0] == "| 1 | 1,000 | 500 | 2 | 250 | 10 | 40 | 0.25 | 30 | 100 | 400 | 700 |"
     assert shown[1].startswith("| 2: nexmark_q2 failed |")
     assert "make bench-nexmark" in table({})
 
@@ -88,3 +90,11 @@ def test_the_page_shows_both_programs_side_by_side() -> None:
 def test_the_generator_makes_the_same_of_the_same_seed() -> None:
     assert list(GENERATOR.events(200)) == list(GENERATOR.events(200))
     assert list(GENERATOR.events(200)) != list(Generator(GENERATOR.base_ms, 100, seed=2).events(200))
+
+
+def test_the_rows_of_flink_sql_are_compared_as_our_own_results() -> None:
+    rows = [b'{"ends": 5, "auction": 1, "bids": 2}', b'{"ends": 5, "auction": 3, "bids": 2}']
+    hot = [{"auction": 1, "bids": 2}, {"auction": 3, "bids": 2}]
+    assert flink.results(5, rows) == [(5, hot)]
+    sold = b'{"id": 7, "name": "Ada", "reserve": 9}'
+    assert flink.results(8, [sold]) == [(7, {"name": "Ada", "reserve": 9})]

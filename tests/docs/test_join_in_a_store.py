@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -15,6 +14,7 @@ from confluent_kafka import Consumer
 from tests.docs.pages import steps_of
 
 from localkafka.fixtures import OwnBroker
+from localkafka.waiting import Deadline
 from localstores.redis import RedisServer
 from streamtable import Emitter, Json, Kafka, Stream, String
 from streamtable.errors import RetryLater
@@ -57,14 +57,14 @@ def program(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Po
 def wait_begun(kafka: str, log: Path) -> None:
     """Wait until the group has committed something: then it is in the middle of its work."""
     places = [TopicPartition("payments", partition) for partition in range(12)]
-    deadline = time.monotonic() + 60
+    deadline = Deadline(60)
     with closing(Kafka(kafka).cluster()) as cluster:
         while True:
             with suppress(RetryLater):  # a commit is under way
                 found = cluster.stable_offsets("billing", places)
                 if any(each and each.next_offset for each in found.values()):
                     return
-            assert time.monotonic() < deadline, log.read_text()[-4000:]
+            assert not deadline.passed(), log.read_text()[-4000:]
 
 
 def paid_orders(kafka: str, log: Path, count: int) -> Counter[str]:
@@ -80,9 +80,9 @@ def paid_orders(kafka: str, log: Path, count: int) -> Counter[str]:
     found: Counter[str] = Counter()
     try:
         consumer.subscribe(["paid-orders"])
-        deadline = time.monotonic() + 60
+        deadline = Deadline(60)
         while len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} are paid\n{log.read_text()[-4000:]}"
+            assert not deadline.passed(), f"{len(found)} of {count} are paid\n{log.read_text()[-4000:]}"
             for message in consumer.consume(1000, 0.5):
                 assert message.error() is None
                 assert orjson.loads(message.value() or b"") == {"customer": "alice"}

@@ -62,7 +62,7 @@ def test_make_demo_with_check_ends_with_0_because_all_answers_are_right() -> Non
         cwd=ROOT, capture_output=True, text=True, timeout=380, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("right") == 34
+    assert done.stdout.count("right") == 37
     assert "WRONG" not in done.stdout
 
 

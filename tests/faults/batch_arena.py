@@ -14,6 +14,7 @@ from tests.faults.arena import Process, wait_until
 from tests.faults.committed_records import committed_records
 
 from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline
 from localstores.redis import RedisServer
 from microbatch.committed_state import committed_state_of
 from microbatch.stores.redis import RedisDriver
@@ -105,12 +106,12 @@ class BatchArena:
 
     def committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:
         """What the group has committed; waits for pending transactions, and for a broker that has just started."""
-        deadline = time.monotonic() + 60
+        deadline = Deadline(60)
         while True:
             try:
                 return dict(self._cluster.stable_offsets(self.group, places))
             except RetryLater:
-                if time.monotonic() > deadline:
+                if deadline.passed():
                     raise
                 time.sleep(0.1)
 

@@ -17,7 +17,7 @@ from localkafka.process import Child
 
 PARTITIONS = 4
 BOUND_MB = 400
-WAITING = 2_000_000
+WAITING = 5_000_000
 
 
 def end_of(consumer: Consumer, topic: str) -> int:
@@ -25,7 +25,7 @@ def end_of(consumer: Consumer, topic: str) -> int:
     return sum(consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in range(PARTITIONS))
 
 
-@pytest.mark.faults_long
+@pytest.mark.faults_long("five million records are written, joined and committed: minutes")
 def test_millions_of_records_wait_for_their_match_on_disk(
     fault_broker: Broker, folder: Path, tell: Callable[[str], None], quiet: None
 ) -> None:
@@ -51,9 +51,11 @@ def test_millions_of_records_wait_for_their_match_on_disk(
         wait_until(
             lambda: end_of(consumer, waiting_rows) >= records or child.returncode is not None,
             f"{records} records wait",
-            1_200,
+            2_400,
         )
-        producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {"enable.idempotence": True, "bootstrap.servers": servers, "partitioner": "murmur2_random"}
+        )
         producer.produce(right, b"x", b"0")
         assert producer.flush(60) == 0
         wait_until(

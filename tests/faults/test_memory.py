@@ -32,6 +32,7 @@ def fill(bootstrap_servers: str, topic: str, keys: int) -> int:
     """Write a record for each key, and a second one for each third. Returns how many."""
     producer = Producer(
         {
+            "enable.idempotence": True,
             "bootstrap.servers": bootstrap_servers,
             "partitioner": "murmur2_random",
             "linger.ms": 20,

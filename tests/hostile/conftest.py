@@ -8,9 +8,11 @@ from tests.hostile.rest_world import (
     console_service,
     emitter_service,
     messages_service,
+    movements_service,
     query_service,
     reaches_service,
     statuses_service,
+    stocks_service,
     tweets_service,
     users_service,
 )
@@ -50,6 +52,20 @@ def statuses(broker: Broker) -> Iterator[Service]:
 def tweets(broker: Broker) -> Iterator[Service]:
     """An emitter service of tweets and followers."""
     with tweets_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def movements(broker: Broker) -> Iterator[Service]:
+    """The emitter service of the inventory."""
+    with movements_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def stocks(broker: Broker) -> Iterator[Service]:
+    """The query service of the inventory whose table of stocks holds `rest_world.STOCKS`."""
+    with stocks_service(broker) as service:
         yield service
 
 

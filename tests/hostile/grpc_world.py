@@ -49,7 +49,7 @@ TEXTS: Final = tuple(
         r"(since_ms|until_ms): 0 to 9007199254740991",
         r"no clicks of this user are known",
         r"no status of this user is known",
-        r"nobody tweets this URL",
+        r"this URL is in no tweet",
         r"set a deadline of at most 5 seconds",
         r"send one message",
         r"the message did not come",
@@ -233,6 +233,7 @@ def serving(
         topics.create("count-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
         producer = Producer(
             {
+                "enable.idempotence": True,
                 "bootstrap.servers": broker.bootstrap_servers,
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,

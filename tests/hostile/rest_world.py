@@ -15,7 +15,8 @@ from tests.hostile.grpc_world import REACHES
 from tests.hostile.program import Program, program, wait_until
 
 from click_count import topics as click_topics
-from contracts.records import UserStatus
+from contracts.records import Stock, UserStatus
+from inventory import flow as stock_topics
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from messaging import groups as message_topics
@@ -33,6 +34,10 @@ ROWS: Final = {
 STATUSES: Final = {
     user: UserStatus(status=f"says {user}", at=n, id=f"0190f6a2-5a7c-7c3e-8f3e-{n:012}", clicks=n)
     for n, user in enumerate(["alice", "carol", *(f"user-{n:04}" for n in range(1000, 3000))])
+}
+STOCKS: Final = {
+    f"{product}@berlin": Stock(product=product, warehouse="berlin", quantity=n, threshold=5)
+    for n, product in enumerate(["lamp", *(f"lamp-{n}" for n in range(200))])
 }
 PARTITIONS: Final = 4
 CONSOLE_KEY: Final = "a key of the tests"
@@ -198,6 +203,31 @@ def tweets_service(broker: Broker) -> Iterator[Service]:
 
 
 @contextmanager
+def movements_service(broker: Broker) -> Iterator[Service]:
+    """The emitter service of the inventory, with the topics that it writes to."""
+    with ExitStack() as opened:
+        for topic in (stock_topics.MOVEMENTS, stock_topics.PRODUCTS, stock_topics.ADJUSTMENTS):
+            opened.enter_context(_topic(broker, topic.name))
+        yield opened.enter_context(running(broker, "emitter", "inventory.main"))
+
+
+@contextmanager
+def stocks_service(broker: Broker) -> Iterator[Service]:
+    """The query service of the inventory with tables of its own; that of stocks holds `STOCKS`."""
+    topics = Topics(broker.bootstrap_servers)
+    try:
+        made = stock_topics.inventory(topics.name("stock"))
+        for table in (made.stock, made.prices, made.categories, made.hours):
+            name = table.name.removeprefix(topics.name(""))
+            topics.create(name, partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        produce(broker, made.stock, STOCKS)
+        with running(broker, "query", "inventory.main", INVENTORY_GROUP=made.flow.name) as service:
+            yield service
+    finally:
+        topics.delete_all()
+
+
+@contextmanager
 def messages_service(broker: Broker) -> Iterator[Service]:
     """The web service of messaging, with the topics that it writes to and the table of feeds."""
     topics = Topics(broker.bootstrap_servers)
@@ -225,7 +255,13 @@ def _topic(broker: Broker, name: str) -> Iterator[None]:
 
 def produce(broker: Broker, table: Table[str, Any], rows: Mapping[str, Any]) -> None:
     """Write rows of a table, as a processor would."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {
+            "enable.idempotence": True,
+            "bootstrap.servers": broker.bootstrap_servers,
+            "partitioner": "murmur2_random",
+        }
+    )
     for key, value in rows.items():
         producer.produce(table.name, key=table.key.encode(key), value=table.value.encode(value))
     assert producer.flush(60) == 0

@@ -10,6 +10,9 @@ import schemathesis
 from schemathesis.generation import GenerationMode
 
 BIDIRECTIONAL: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+NAME: Final = "[a-z0-9][a-z0-9-]{0,62}"
+BEGINNING: Final = re.compile(f"({NAME}(@({NAME})?)?)?")
+"""The beginning of an item of the inventory, as far as a text is one."""
 NOW_MS: Final = time.time_ns() // 1_000_000
 KNOWN: Final[dict[str, str]] = json.loads(os.environ["SCHEMATHESIS_KNOWN"])
 
@@ -20,7 +23,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
     Cursors and tokens are valid only if a service has made them: there are no made-up ones. A place is given by its offset
     or by a time, not by both. Events are not from the far future, which no document can say. Ids of users without bidirectional
-    control characters, and what one word is, stand in descriptions: released documents have no pattern for them. Every other made-up name is that of something which there is.
+    control characters, what one word is, and how items begin, stand in descriptions: released documents have no pattern for them. Every other made-up name is that of something which there is.
     """
     if case.meta is None or case.meta.generation.mode != GenerationMode.POSITIVE:
         return
@@ -36,6 +39,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             _follow_descriptions(event)
     _follow_descriptions(case.path_parameters)
     _follow_descriptions(case.query)
+    if case.path == "/stock" and isinstance((case.query or {}).get("prefix"), str):
+        found = BEGINNING.match(case.query["prefix"])
+        case.query["prefix"] = found[0] if found else ""
     for name, known in KNOWN.items():
         if name in (case.path_parameters or {}) and len(case.path_parameters[name]) % 2:
             case.path_parameters[name] = known

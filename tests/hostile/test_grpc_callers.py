@@ -79,6 +79,7 @@ def test_a_greedy_caller_waits_and_an_honest_one_is_served(world: World) -> None
 
 def test_calls_are_counted_in_the_metrics(world: World) -> None:
     assert call(world, "Get", ALICE, metadata=[("x-api-key", HONEST)]) is None
+    assert call(world, "Get", ALICE, metadata=[]) is not None
     assert call(world, "/made.up.Service/Method", b"") is not None
     address = next(
         found[1] for line in world.lines if (found := re.match(r"listening on (http://\S+)", line))

@@ -258,7 +258,13 @@ def test_a_record_larger_than_a_megabyte_is_handled_and_a_bad_one_leaves_a_dead_
     note = "x" * (1_048_577 - len(GOOD) - 1)
     large = CODEC.encode({"note": note})
     assert len(large) == 1_048_577
-    producer = Producer({"bootstrap.servers": bench.kafka.bootstrap_servers, "message.max.bytes": 3_000_000})
+    producer = Producer(
+        {
+            "enable.idempotence": True,
+            "bootstrap.servers": bench.kafka.bootstrap_servers,
+            "message.max.bytes": 3_000_000,
+        }
+    )
     failed: list[KafkaError] = []
     for value in (GOOD, large, GOOD, b"\x00" * 1_048_577, GOOD):
         producer.produce(topic, value, "a", 0, lambda error, _: failed.append(error) if error else None)

@@ -15,7 +15,20 @@ from tests.hostile.rest_world import Service
 
 pytestmark = pytest.mark.broker  # of its fixtures, which are asked for by their names
 EXAMPLES = 2  # of each operation; the long form makes as many as its time allows
-SERVICES = ["query", "emitter", "users", "statuses", "tweets", "reaches", "messages", "console"]
+SERVICES = [
+    *(
+        "query",
+        "emitter",
+        "users",
+        "statuses",
+        "tweets",
+        "reaches",
+        "messages",
+        "movements",
+        "stocks",
+        "console",
+    )
+]
 # The bad requests of the others have tests of their own, one by one: test_rest_requests.py, test_rest_reaches_and_console.py.
 SHORT = ["statuses", "tweets", "messages"]
 SEED = os.environ.get("FAULTS_SEED", "1")

@@ -15,6 +15,7 @@ from tests.stack.programs import load
 
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
+from localkafka.waiting import Deadline
 from streamtable import (
     App,
     Avro,
@@ -201,11 +202,9 @@ def test_a_count_behind_a_way_that_breaks_is_exact(own_broker: OwnBroker, tmp_pa
                 behind.suffer(step)
                 for each in acknowledged:
                     each.result(60)
-            deadline = time.monotonic() + 60
+            deadline = Deadline(60)
             while not view.ready or dict(view.iterate()) != sent:
-                assert time.monotonic() < deadline, (
-                    f"{dict(view.iterate()) if view.ready else None} is not {sent}"
-                )
+                assert not deadline.passed(), f"{dict(view.iterate()) if view.ready else None} is not {sent}"
                 time.sleep(0.1)
         processor.stop()
         thread.join(60)

@@ -161,7 +161,9 @@ def test_an_audit_on_request_leaves_its_report_in_the_volume_and_a_rebuild_a_tab
 
 def write_strange_rows(stack: Stack) -> None:
     """Write into each partition of the table's topic, as only its processor should."""
-    producer = Producer({"bootstrap.servers": f"127.0.0.1:{stack.ports['STACK_KAFKA_PORT']}"})
+    producer = Producer(
+        {"enable.idempotence": True, "bootstrap.servers": f"127.0.0.1:{stack.ports['STACK_KAFKA_PORT']}"}
+    )
     table = "click-count-table"
     for partition in producer.list_topics(table, 20).topics[table].partitions:
         producer.produce(table, b"\x02", f"nobody-{partition}", partition)

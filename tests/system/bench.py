@@ -126,7 +126,14 @@ class Bench:
         self.cluster = self.kafka.cluster()
         self.name = topics.name
         self._stack = ExitStack()
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1})
+        self._producer = Producer(
+            {
+                "enable.idempotence": True,
+                "bootstrap.servers": bootstrap_servers,
+                "log_level": 0,
+                "linger.ms": 1,
+            }
+        )
 
     # ---- making --------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,8 @@ from tests.hostile.program import OURS, Program, program
 from localkafka.broker import Broker
 from localkafka.certificates import write_secret
 from localkafka.security import Security
+from servicekit_testing import retrying_client
+from servicekit_testing.prefork import prefork_of
 from streamtable import Kafka
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,14 +105,19 @@ class World:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         with tempfile.TemporaryDirectory(prefix="streamtable-secure-") as state:
             defaults = {"STREAMTABLE_STATE_DIR": state, "STREAMTABLE_LOG_FORMAT": "json", "COLUMNS": "200"}
-            done = subprocess.run(
-                [sys.executable, "-m", module, *arguments],
-                env={**clean, **defaults, **self.environment(user), **environment},
-                capture_output=True,
-                text=True,
-                timeout=90,
-                check=False,
-            )
+            output, errors = Path(state, "output"), Path(state, "errors")
+            with output.open("wb") as first, errors.open("wb") as second:
+                started = prefork_of(module).start(
+                    arguments,
+                    {**clean, **defaults, **self.environment(user), **environment},
+                    first.fileno(),
+                    second.fileno(),
+                )
+            try:
+                code = started.wait(90)
+            finally:
+                started.kill()
+            done = subprocess.CompletedProcess([module], code, output.read_text(), errors.read_text())
         self.written += [done.stdout, done.stderr]
         return done
 
@@ -121,9 +127,7 @@ class World:
     def client(self, user: str, key: str | None = None) -> httpx.Client:
         """A caller of a running service, with the key that may do all, or another one; "" for none."""
         key = self.key if key is None else key
-        return httpx.Client(
-            base_url=self.url(user), headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=15
-        )
+        return retrying_client(self.url(user), {"Authorization": f"Bearer {key}"} if key else {})
 
 
 @contextmanager

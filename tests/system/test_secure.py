@@ -26,6 +26,7 @@ from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.certificates import Authority, write_secret
 from localkafka.security import BROKER
+from servicekit_testing import with_ids
 from streamtable import Emitter, Kafka
 from streamtable.errors import AuthorizationError, RetryLater
 from streamtable.kafka.acls import Acl
@@ -101,7 +102,7 @@ def right(operation: str, resource: str, name: str) -> Acl:
 def test_with_least_rights_a_click_comes_through_all_services_to_every_reader(fleet: World) -> None:
     user = f"user-{uuid4()}"
     with fleet.client("click-count-emitter") as emitter, fleet.client("click-count-query") as query:
-        sent = emitter.post("/clicks", json={**CLICK, "user_id": user})
+        sent = emitter.post("/clicks", json=with_ids({**CLICK, "user_id": user}))
         assert sent.status_code == 201, sent.text
         token = {"Streamtable-Token": sent.headers["Streamtable-Token"]}
         assert query.get(f"/clicks/{user}", headers=token).json()["count"] == 1
@@ -121,7 +122,7 @@ def test_with_least_rights_a_click_comes_through_all_services_to_every_reader(fl
             "/api/topics/user-status-changes/records",
         )
         wait_until(lambda: user in console.get(rows).text)
-        assert user in console.get(changes).text
+        wait_until(lambda: user in console.get(changes).text)
     for program, _ in fleet.running.values():
         program.check_log()
 

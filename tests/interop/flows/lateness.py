@@ -1,7 +1,8 @@
 """Says of which programs flows and Kafka Streams find other records late, or close windows at another input.
 
-With us event time belongs to the inputs of a flow: a record that is filtered out before a repartition moves it, and of merged
-inputs the one behind decides. In Kafka Streams it follows the records that arrive at the window.
+With us event time belongs to the inputs of a flow: a record that is filtered out before a repartition moves it, a record is late
+by its own input, and of merged inputs the one behind decides when a window closes. In Kafka Streams it follows the records that
+arrive at the window.
 """
 
 from collections.abc import Sequence
@@ -28,12 +29,13 @@ def event_time_differs(program: Program) -> bool:
         times[topic] = max(times.get(topic, -1), time)
         arrives = bool(_arriving(before, "a", topic, value))
         theirs = max(theirs, time) if arrives else theirs
-        we = max(we, min(times.values()))  # an input without any record yet holds nothing back
+        we = max(we, min(times.get(each, -1) for each in read))  # one without any record yet holds all back
         starts = window.assign([time]).starts if arrives else []
         closing = {start: window.closes_at(start, start + window.size_ms) for start in {*starts, *opened}}
-        if any((closing[start] <= we) != (closing[start] <= theirs) for start in starts):
+        late_before = max(we, times[topic])
+        if any((closing[start] <= late_before) != (closing[start] <= theirs) for start in starts):
             return True
-        opened |= {start for start in starts if closing[start] > we}
+        opened |= {start for start in starts if closing[start] > late_before}
         if step["emit"] == "final" and any(
             (closing[start] <= we) != (closing[start] <= theirs) for start in opened
         ):

@@ -60,6 +60,44 @@ def test_only_programs_whose_event_time_decides_are_compared_without_watermarks(
     assert apart == ["hopping-27", "tumbling-34", "tumbling-50", "hopping-59"]
 
 
+def test_of_merged_inputs_a_record_is_late_by_its_own() -> None:
+    inputs = [["b", "w", 9, 1323], ["a", "x", 24, 1333], ["b", "x", 28, 1338], ["b", "w", 9, 1323]]
+    merge = {"op": "merge", "with": "b", "steps": []}
+    odd = {"op": "flat_map_values", "by": {"fn": "copies", "n": 2}}
+    window = {
+        "op": "window",
+        "kind": "tumbling",
+        "size": 10,
+        "grace": 5,
+        "into": {"op": "count"},
+        "emit": "changes",
+    }
+    program: Program = {"kind": "stream", "steps": [merge, odd, window], "inputs": inputs}
+    assert event_time_differs(program)
+    assert not event_time_differs({**program, "inputs": inputs[:3]})
+
+
+def test_a_merged_input_without_any_record_keeps_windows_open() -> None:
+    merge = {"op": "merge", "with": "b", "steps": []}
+    by = {"fn": "key", "p": "k", "n": 1}
+    window = {
+        "op": "window",
+        "kind": "tumbling",
+        "size": 40,
+        "grace": 0,
+        "into": {"op": "count"},
+        "emit": "final",
+    }
+    inputs = [["a", "y", 26, 1120], ["a", "x", 25, 1240], ["b", "y", 27, 1505]]
+    program: Program = {
+        "kind": "stream",
+        "steps": [merge, {"op": "key_by", "by": by}, {"op": "repartition"}, window],
+        "inputs": inputs,
+    }
+    assert [len(made) for made in ours.run(program)] == [0, 0, 1]
+    assert event_time_differs(program)
+
+
 def test_the_committed_programs_are_those_that_are_made_today() -> None:
     assert [program for program, _ in KNOWN.values()] == PROGRAMS
     assert [program for program, _ in CASES] == [random_program(seed) for seed in range(len(CASES))]
