@@ -15,7 +15,7 @@ from bench import compare, plan, publish, results
 from bench.machine import ROOT, facts
 from bench.measure import RowFailed
 from bench.nexmark import rows as nexmark
-from bench.peers import rows
+from bench.peers import flows, rows
 from bench.run import measure, now, show
 from bench.site import FULL, QUICK, Site, Sizes
 from bench.spark import SparkRows
@@ -43,16 +43,18 @@ def main(arguments: Sequence[str]) -> int:
     )
     profile = verbs.add_parser("profile", help="measure one row with the profiler")
     profile.add_argument("row")
-    verbs.add_parser(
+    others = verbs.add_parser(
         "peers", help="measure other libraries beside this one, as far as they can be built here"
     )
+    others.add_argument("--quick", action="store_true", help="with less than half of the records")
+    others.add_argument("--rows", default="", help="only these and their baselines, separated by commas")
     spark = verbs.add_parser("spark", help="measure the jobs on Spark, and publish their figures")
     spark.add_argument(
         "--quick", action="store_true", help="with a twentieth of the records; publish nothing"
     )
     queries = verbs.add_parser(
         "nexmark",
-        help="measure the queries of Nexmark, some of them with Kafka Streams too, and publish their figures",
+        help="measure the queries of Nexmark, some of them with Kafka Streams and Flink SQL too, and publish their figures",
     )
     queries.add_argument(
         "--quick", action="store_true", help="with less than half of the events; publish nothing"
@@ -86,7 +88,7 @@ def _do(given: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each verb
         case "profile":
             return _profile(given.row)
         case "peers":
-            return _peers()
+            return _peers([row for row in given.rows.split(",") if row], quick=given.quick)
         case "spark":
             return _spark(quick=given.quick)
         case "nexmark":
@@ -101,7 +103,7 @@ def _do(given: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each verb
 
 
 def _all() -> int:
-    if _run([]) or _peers():
+    if _run([]) or _peers([]):
         say.print("[red]Nothing is published, as rows have failed.[/]")
         return 1
     for _ in range(compare.TRIES):
@@ -182,15 +184,24 @@ def _profile(row: str) -> int:
     return int(any(figure.error for figure in figures))
 
 
-def _peers() -> int:
+def _peers(only: Sequence[str], *, quick: bool = False) -> int:
     chosen = []
     for peer in rows.peers():
         if lacking := rows.missing(peer):
             say.print(f"[yellow]{peer.name} is left out: this machine has no {' and no '.join(lacking)}[/]")
         else:
             chosen.append(peer)
-    with _site(FULL) as site:
-        figures = measure(rows.steps(chosen), site, _recorder("peers"), say)
+    baselines = {
+        **plan.BASELINES,
+        **{f"peer_{peer.name}": rows.BASELINE for peer in chosen},
+        **{each.name: each.row for each in flows.BESIDE},
+    }
+    steps = plan.chosen(
+        [*rows.steps(chosen), *flows.steps(chosen)], quick=False, rows=only, baselines=baselines
+    )
+    kind = "peers_some" if only else "peers_quick" if quick else "peers"
+    with _site(QUICK if quick else FULL) as site:
+        figures = measure(steps, site, _recorder(kind), say)
     show(figures, say)
     return int(any(figure.error for figure in figures))
 
@@ -206,7 +217,9 @@ def _spark(*, quick: bool) -> int:
 
 def _nexmark(*, quick: bool) -> int:
     if lacking := nexmark.missing():
-        say.print(f"[yellow]Kafka Streams is left out: this machine has no {' and no '.join(lacking)}[/]")
+        say.print(
+            f"[yellow]Kafka Streams and Flink are left out: this machine has no {' and no '.join(lacking)}[/]"
+        )
     steps = nexmark.Nexmark(beside=not lacking).steps()
     with _site(QUICK if quick else FULL) as site:
         figures = measure(steps, site, _recorder("nexmark_quick" if quick else "nexmark"), say)

@@ -131,6 +131,7 @@ def filler(broker: str, more: Mapping[str, str] | None = None) -> Producer:
     """A producer tuned for throughput; its callers check the topic's end offsets afterwards."""
     return Producer(
         {
+            "enable.idempotence": True,
             "bootstrap.servers": broker,
             "log_level": 0,
             "partitioner": "murmur2_random",

@@ -1,10 +1,22 @@
 """The rows: in which order they are measured, and with which other row each is compared."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams, windows
+from bench import (
+    failover,
+    joins,
+    live,
+    microbatch,
+    processes,
+    reach,
+    reading,
+    slow_link,
+    starts,
+    streams,
+    windows,
+)
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.programs.calls import CLICK_COUNT, USER_STATUS
@@ -85,6 +97,7 @@ def steps() -> Sequence[Step]:
         ),
         Step(("session_count",), lambda site: windows.sessions(site, "session_count")),
         Step(("repartition_count",), lambda site: windows.repartitioned(site, "repartition_count")),
+        *(Step((row,), partial(joins.joined, row=row)) for row in joins.ROWS),
         Step(("open_windows",), lambda site: windows.open_windows(site, "open_windows")),
         Step(("final_pause",), lambda site: windows.final(site, "final_pause")),
         Step(
@@ -145,8 +158,20 @@ def steps() -> Sequence[Step]:
     )
 
 
-def chosen(all_steps: Sequence[Step], *, quick: bool, rows: Collection[str] = ()) -> list[Step]:
+def chosen(
+    all_steps: Sequence[Step],
+    *,
+    quick: bool,
+    rows: Collection[str] = (),
+    baselines: Mapping[str, str] = BASELINES,
+) -> list[Step]:
     """Return the steps of the quick form only, or those of some rows and of the rows they are compared with.
+
+    Args:
+        all_steps: The steps to choose from.
+        quick: Whether only those of the quick form are chosen.
+        rows: The rows; empty: all.
+        baselines: The row that each row is compared with.
 
     Raises:
         ValueError: there is no such row; the message names all.
@@ -155,7 +180,7 @@ def chosen(all_steps: Sequence[Step], *, quick: bool, rows: Collection[str] = ()
     if unknown := sorted(set(rows) - known):
         raise ValueError(f"there is no row {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     selected = set(rows)
-    while added := {BASELINES[row] for row in selected if row in BASELINES} - selected:
+    while added := {baselines[row] for row in selected if row in baselines} - selected:
         selected |= added
     if rows:
         return [step for step in all_steps if selected.intersection(step.rows)]

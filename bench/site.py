@@ -12,6 +12,13 @@ from bench.measure import Mark, Program, RowFailed, python
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from localkafka.topics import create_topics
+
+_NO_COORDINATOR = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 _ANSWER_SECONDS = 30.0
 GROUP_TOPICS = ("table", "dead-letters", "retry")
 
@@ -95,17 +102,7 @@ class Site:
     def create(self, topics: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create topics and wait until the broker leads all their partitions."""
         new_topics = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
-        for created in self._admin.create_topics(new_topics).values():
-            created.result(_ANSWER_SECONDS)
-        names = {topic.topic for topic in new_topics}
-
-        def led() -> bool:
-            known = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
-            return names <= known.keys() and all(
-                each.leader >= 0 for name in names for each in known[name].partitions.values()
-            )
-
-        until(led, f"{sorted(names)} are created")
+        create_topics(self._admin, new_topics)
 
     def delete(self, *beginnings: str) -> None:
         """Delete the topics whose names begin so."""
@@ -177,7 +174,7 @@ class Site:
 
         def committed() -> bool:
             nonlocal found
-            found = sum(max(each.offset, 0) for each in client.committed(places, timeout=_ANSWER_SECONDS))
+            found = sum(max(each.offset, 0) for each in _committed(client, places))
             return found >= job.records
 
         try:
@@ -200,7 +197,7 @@ class Site:
         places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
         client = self._consumer(group, {"isolation.level": "read_uncommitted"})
         try:
-            found = client.committed(places, timeout=_ANSWER_SECONDS)
+            found = _committed(client, places)
             ends = [client.get_watermark_offsets(each, timeout=_ANSWER_SECONDS)[1] for each in found]
         finally:
             client.close()
@@ -210,7 +207,7 @@ class Site:
         """How many records the job's group has committed."""
         client = self._consumer(job.group, {"isolation.level": "read_uncommitted"})
         try:
-            found = client.committed(_places(job), timeout=_ANSWER_SECONDS)
+            found = _committed(client, _places(job))
             return sum(max(each.offset, 0) for each in found)
         finally:
             client.close()
@@ -242,6 +239,11 @@ class Site:
         for message in self._committed_records(topic, partitions):
             values[bytes(message.key() or b"")] = bytes(message.value() or b"")
         return values
+
+    def values(self, topic: str, partitions: int = 4) -> list[bytes]:
+        """The values of all committed records, but for those without one."""
+        found = (message.value() for message in self._committed_records(topic, partitions))
+        return [bytes(value) for value in found if value is not None]
 
     def held(self, topic: str, partitions: int) -> int:
         """How many records a topic holds, with the markers of transactions."""
@@ -289,6 +291,18 @@ class Site:
 def _places(job: Job) -> list[TopicPartition]:
     topics = [topic for topic in (job.topic, job.second) if topic]
     return [TopicPartition(topic, each) for topic in topics for each in range(job.partitions)]
+
+
+def _committed(client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """Return the committed offsets. A broker has no coordinator at first: the topic of offsets is made with the first group."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        try:
+            return client.committed(places, timeout=_ANSWER_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_COORDINATOR or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def until(true: Callable[[], bool], what: str) -> None:

@@ -29,6 +29,10 @@ USERS = 100_000
 RECORDS_OF_A_KEY = 5
 SKETCH_ERROR = 0.05
 BASELINES = {
+    "spark_parquet": "spark_source",
+    "spark_etl_bronze": "spark_source",
+    "spark_etl_silver": "spark_source",
+    "spark_count_kafka": "spark_source",
     "spark_count_silver": "duckdb_count",
     "spark_count_kafka_1_core": "spark_count_kafka",
     "spark_count_silver_1_core": "spark_count_silver",
@@ -53,6 +57,7 @@ class SparkRows:
     def steps(self) -> list[Step]:
         """All, each after those that it is compared with."""
         return [
+            Step(("spark_source", "spark_parquet"), self.source),
             Step(("spark_etl_bronze", "spark_etl_silver", "spark_etl"), self.etl),
             Step(("duckdb_count",), self.duckdb_count),
             Step(
@@ -69,6 +74,19 @@ class SparkRows:
             Step(("spark_reconcile",), self.reconcile),
             Step(("duckdb_reach", "spark_reach_exact", "spark_reach_sketch"), self.reach),
             Step(("spark_memory",), self.memory),
+        ]
+
+    def source(self, site: Site) -> list[Figure]:
+        """Read all clicks with warm Java and throw them away; and write them to plain Parquet."""
+        clicks = _clicks(site)
+        job = Job(site.broker, site.clicks(clicks), records=clicks.records, partitions=clicks.partitions)
+        job = replace(job, clients=CORES, state_dir=str(site.state("plain") / "parquet"))
+        with self._start(site, "spark_source", python("bench.programs.spark_source"), job) as program:
+            program.end()
+        self._peaks.append(program.rss_mb)
+        return [
+            replace(_rate(row, found["records"], found["seconds"], program), cpu_seconds=found["cpu_seconds"])
+            for row, found in zip(("spark_source", "spark_parquet"), program.results, strict=True)
         ]
 
     def etl(self, site: Site) -> list[Figure]:

@@ -94,29 +94,25 @@ def hot_items(events: Events) -> Results:
         newest = bid["at"] // EVERY * EVERY
         for start in range(newest, newest - SIZE, -EVERY):
             counted[start + SIZE][bid["auction"]] += 1
-    return [
-        (
-            end,
-            [
-                {"auction": auction, "bids": bids}
-                for auction, bids in counts.items()
-                if bids == max(counts.values())
-            ],
-        )
-        for end, counts in counted.items()
-        if events.closed(end)
-    ]
+    results = []
+    for end, counts in counted.items():
+        if events.closed(end):
+            most = max(counts.values())
+            hot = [{"auction": auction, "bids": bids} for auction, bids in counts.items() if bids == most]
+            results.append((end, hot))
+    return results
 
 
 def highest_bid(events: Events) -> Results:
     by_window: dict[int, list[Bid]] = defaultdict(list)
     for bid in events.bids:
         by_window[bid["at"] // SIZE * SIZE].append(bid)
-    return [
-        (start, [bid for bid in bids if bid["price"] == max(each["price"] for each in bids)])
-        for start, bids in by_window.items()
-        if events.closed(start + SIZE)
-    ]
+    results = []
+    for start, bids in by_window.items():
+        if events.closed(start + SIZE):
+            price = max(bid["price"] for bid in bids)
+            results.append((start, [bid for bid in bids if bid["price"] == price]))
+    return results
 
 
 def new_sellers(events: Events) -> Results:

@@ -12,6 +12,7 @@ from bench.clicks import filler, put
 from bench.figures import Figure
 from bench.job import Job
 from bench.measure import Mark, Program, RowFailed
+from bench.nexmark import flink
 from bench.nexmark.batch import BATCH, Events, Results, comparable
 from bench.nexmark.generator import Event, Generator
 from bench.nexmark.model import SCHEMAS, Auction, Bid, Person, Topics
@@ -66,14 +67,21 @@ class Input:
 
     def records(self, topics: Collection[str]) -> int:
         """How many events there are in these topics."""
-        return sum(len(events) for stream, events in self._by_stream() if stream.name in topics)
+        return sum(len(events) for stream, _, events in self.by_stream() if stream.name in topics)
 
-    def _by_stream(self) -> Sequence[tuple[Any, Sequence[Any]]]:
+    def expected_of_closed(self, query: int) -> Sequence[Any]:
+        """Return the results of windows that are closed: without those of the events that have closed the others."""
+        return comparable(
+            query, [each for each in BATCH[query](self.events) if query != 8 or each[0] < _CLOSING_ID]
+        )
+
+    def by_stream(self) -> Sequence[tuple[Any, str, Sequence[Any]]]:
+        """Return the streams, the name of the field that is the key of each, and the events."""
         events, topics = self.events, self.topics
         return (
-            (topics.persons, events.persons),
-            (topics.auctions, events.auctions),
-            (topics.bids, events.bids),
+            (topics.persons, "id", events.persons),
+            (topics.auctions, "id", events.auctions),
+            (topics.bids, "auction", events.bids),
         )
 
     def _closing(self) -> Iterable[Event]:
@@ -101,14 +109,14 @@ class Input:
             yield Bid(auction=each, bidder=each, price=0, at=at, extra="")
 
     def _fill(self) -> None:
-        streams = self._by_stream()
-        self._site.create([stream.name for stream, _ in streams], PARTITIONS)
+        streams = self.by_stream()
+        self._site.create([stream.name for stream, _, _ in streams], PARTITIONS)
         producer = filler(self._site.broker)
-        for (stream, events), key in zip(streams, ("id", "id", "auction"), strict=True):
+        for stream, key, events in streams:
             for event in events:
                 put(producer, stream.name, stream.key.encode(event[key]), stream.value.encode(event))
         producer.flush()
-        for stream, events in streams:
+        for stream, _, events in streams:
             held = self._site.held(stream.name, PARTITIONS)
             if held != len(events):
                 raise RowFailed(f"{stream.name} holds {held} records, not {len(events)}")
@@ -159,11 +167,12 @@ class Nexmark:
     """The rows: each measures one query.
 
     Args:
-        beside: Whether Kafka Streams is measured too.
+        beside: Whether Kafka Streams and Flink SQL are measured too.
     """
 
     def __init__(self, *, beside: bool) -> None:
         self._beside = beside
+        self._headless = False
         self._input: Input | None = None
 
     def steps(self) -> list[Step]:
@@ -173,6 +182,8 @@ class Nexmark:
             steps.append(Step((f"nexmark_q{query}",), partial(self._ours, query=query)))
             if self._beside and query in BESIDE:
                 steps.append(Step((f"peer_nexmark_q{query}",), partial(self._theirs, query=query)))
+            if self._beside and query in flink.READS:
+                steps.append(Step((f"flink_nexmark_q{query}",), partial(self._flink, query=query)))
         return steps
 
     def _ours(self, site: Site, query: int) -> list[Figure]:
@@ -210,6 +221,22 @@ class Nexmark:
             program.end()
         site.forget(job.group)
         figure = rate(name, job.records, first, last, program)
+        return [replace(figure, baseline=f"nexmark_q{query}")]
+
+    def _flink(self, site: Site, query: int) -> list[Figure]:
+        peers.build(flink.peer())
+        name = f"flink_nexmark_q{query}"
+        given = self._given(site)
+        if not self._headless:
+            flink.fill(site, given.by_stream(), PARTITIONS)
+            self._headless = True
+        records = given.records([f"{given.topics.prefix}-{kind}" for kind in flink.READS[query]])
+        job = replace(_job(site, name, query), records=records, topic=flink.PREFIX)
+        site.create([f"{job.group}-out"], PARTITIONS)
+        first, last, rss_mb = flink.worked_off(site, job, name, given.expected_of_closed(query))
+        site.forget(job.group)
+        seconds, cpu = last.time - first.time, last.cpu - first.cpu
+        figure = Figure(name, records / seconds, "records/s", cpu_seconds=cpu, rss_mb=rss_mb, records=records)
         return [replace(figure, baseline=f"nexmark_q{query}")]
 
     def _given(self, site: Site) -> Input:

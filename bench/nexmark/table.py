@@ -1,4 +1,4 @@
-"""The table of the page about Nexmark: each query, with Kafka Streams beside it where it was measured."""
+"""The table of the page about Nexmark: each query, with Kafka Streams and Flink SQL beside it where they were measured."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,14 @@ HEAD = (
     "records/s",
     "Kafka Streams",
     "ratio",
+    "Flink SQL",
     "CPU µs a record",
     "Kafka Streams",
     "ratio",
+    "Flink SQL",
     "MB",
     "Kafka Streams",
+    "Flink SQL",
 )
 
 
@@ -27,7 +30,8 @@ def table(figures: Mapping[str, Figure]) -> str:
 
 def _row(query: int, figures: Mapping[str, Figure]) -> tuple[str, ...]:
     ours, theirs = figures[f"nexmark_q{query}"], figures.get(f"peer_nexmark_q{query}")
-    failed = [each.name for each in (ours, theirs) if each is not None and each.error is not None]
+    flink = figures.get(f"flink_nexmark_q{query}")
+    failed = [each.name for each in (ours, theirs, flink) if each is not None and each.error is not None]
     cells = [f"{query}: {', '.join(failed)} failed" if failed else f"{query}"]
     for attribute in ("value", "cpu_us", "rss_mb"):
         mine = getattr(ours, attribute)
@@ -35,4 +39,5 @@ def _row(query: int, figures: Mapping[str, Figure]) -> tuple[str, ...]:
         cells += [number(mine), number(other)]
         if attribute != "rss_mb":
             cells.append(number(mine / other if mine is not None and other else None))
+        cells.append(number(None if flink is None else getattr(flink, attribute)))
     return tuple(cells)

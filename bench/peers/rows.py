@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "peers"
 SCHEMA = ROOT / "proto" / "avro" / "user_click.avsc"
 BASELINE = "count_exactly_once_1s"
-_SIGTERM_CODES = (0, 143, -15)
+SIGTERM_CODES = (0, 143, -15)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def measure(site: Site, peer: Peer) -> list[Figure]:
         first = program.mark("first")
         program.mark("last")
         # As with our own programs: what it was handed is committed at its end, not up to a second later.
-        program.ask_to_stop(_SIGTERM_CODES)
+        program.ask_to_stop(SIGTERM_CODES)
         committed = site.wait_committed(program, job)
         program.end()
     changelog = peer.changelog.format(group=group, topic=topic)

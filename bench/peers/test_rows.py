@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import pytest
+from bench import plan
 from bench.measure import RowFailed
+from bench.peers import flows
 from bench.peers.rows import HERE, SCHEMA, Peer, build, missing, peers, steps
 
 
@@ -28,3 +30,21 @@ def test_peers_come_after_the_rows_that_they_are_compared_with() -> None:
     rows = [row for step in steps(peers()) for row in step.rows]
     assert rows[:3] == ["ceiling", "plain_loop", "count_exactly_once_1s"]
     assert rows[3:] == [f"peer_{each.name}" for each in peers()]
+
+
+def test_each_flow_is_measured_once_and_followed_by_the_same_of_its_peers() -> None:
+    rows = [row for step in [*steps(peers()), *flows.steps(peers())] for row in step.rows]
+    assert len(rows) == len(set(rows))
+    for each in flows.BESIDE:
+        assert rows.index(each.row) < rows.index(each.name)
+    assert {each.name for each in flows.BESIDE} < set(rows)
+    assert {each.row for each in flows.BESIDE} <= {row for step in plan.steps() for row in step.rows}
+
+
+def test_a_flow_has_no_peer_that_cannot_be_built() -> None:
+    rows = [row for step in flows.steps([]) for row in step.rows]
+    assert [row for row in rows if row.startswith("peer_")] == []
+
+
+def test_times_are_no_counts_of_sessions() -> None:
+    assert [flows.quix_session(value) for value in (b"", b"3", b"1795474667759")] == [0, 3, 0]

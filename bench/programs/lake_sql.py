@@ -33,7 +33,7 @@ SELECT sum(reach), (SELECT count(*) FROM tweeted JOIN followers USING (author)) 
 """The sum of all reaches, and the pairs of a tweet and a follower that are behind them."""
 
 FOLLOWS_TABLE = """
-SELECT 0 AS partition, i AS "offset", {{
+SELECT 0 AS partition, i AS "offset", make_timestamptz(1000 * ({at} + i)) AS timestamp, {{
     'author': 'author-' || floor({authors} * pow(hash(i) / 18446744073709551616.0, 2))::BIGINT,
     'follower': 'user-' || hash(i, 1) % {followers}, 'follows': true, 'at': {at} + i
 }} AS event FROM range({edges}) r(i)
@@ -41,7 +41,7 @@ SELECT 0 AS partition, i AS "offset", {{
 """Stars have more followers than others: the n-th author about as many as the square root of 1/n says."""
 
 TWEETS_TABLE = """
-SELECT 0 AS partition, i AS "offset", {{
+SELECT 0 AS partition, i AS "offset", make_timestamptz(1000 * ({at} + i)) AS timestamp, {{
     'id': 'tweet-' || i, 'author': 'author-' || hash(i, 2) % {authors}, 'url': 'https://example.org/' || hash(i, 3) % {urls},
     'at': {at} + i
 }} AS event FROM range({tweets}) r(i)

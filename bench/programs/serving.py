@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -22,9 +22,10 @@ def serve(start: Callable[[Job, ExitStack], Mapping[str, str]]) -> None:
         start: opens what the job names and returns the addresses.
     """
     configure_logging("json", "warning", sys.stderr)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     with ExitStack() as opened:
         tell(start(Job.from_environment(os.environ), opened))
-        while not stop.wait(0.2):
-            pass
+        while not received:
+            time.sleep(0.2)

@@ -51,7 +51,7 @@ public final class Nexmark {
     private static final AtomicLong SEEN = new AtomicLong();
 
     /** Avro with the single-object head: C3 01 and the schema's fingerprint, little-endian. */
-    private static <T> Serde<T> avro(Schema schema) {
+    static <T> Serde<T> avro(Schema schema) {
         GenericDatumReader<T> reader = new GenericDatumReader<>(schema);
         GenericDatumWriter<T> writer = new GenericDatumWriter<>(schema);
         byte[] head = ByteBuffer.allocate(10).order(ByteOrder.LITTLE_ENDIAN).put((byte) 0xC3).put((byte) 1)

@@ -1,0 +1,91 @@
+"""A join of two topics of clicks with the library: all groups of its flow in one process, until a signal stops it."""
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.job import Job
+from bench.programs.processor import clicks
+from bench.programs.watched import Watched
+
+from contracts.records import USER_CLICK, UserClick
+from streamtable import App, Avro, Guarantee, Kafka, Stream, String
+from streamtable.flow import Flow
+from streamtable.observe import configure_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WITHIN = timedelta(minutes=5)
+GROUP_LENGTH = len("user-123")
+"""What clicks of the left topic name as their foreign key: so many characters of their user."""
+
+
+def right_id(_: UserClick, right: UserClick) -> str:
+    """What all joins make of two clicks."""
+    return right["id"]
+
+
+def by_time(name: str, left: str, right: str) -> Flow:
+    """Write a record for each two clicks of a user within five minutes."""
+    flow = Flow(name)
+    pairs = flow.stream(clicks(left)).join(
+        "pairs", flow.stream(clicks(right)), right_id, within=WITHIN, grace=WITHIN
+    )
+    pairs.to(_out(name))
+    return flow
+
+
+def by_key(name: str, left: str, right: str) -> Flow:
+    """Write a record for each change of the last clicks of a user in both topics."""
+    flow = Flow(name)
+    one, other = (
+        flow.stream(clicks(topic)).to_table(side, value=Avro(USER_CLICK))
+        for side, topic in (("left", left), ("right", right))
+    )
+    one.join("both", other, right_id).to_stream().to(_out(name))
+    return flow
+
+
+def by_foreign_key(name: str, left: str, right: str) -> Flow:
+    """Write a record for each change of a user's last click and of the one that it names."""
+    flow = Flow(name)
+    one = flow.stream(clicks(left)).to_table("left", value=Avro(USER_CLICK))
+    other = flow.stream(clicks(right), group="right").to_table("right", value=Avro(USER_CLICK))
+    joined = one.join("named", other, right_id, on=lambda click: click["user_id"][:GROUP_LENGTH])
+    joined.to_stream().to(_out(name))
+    return flow
+
+
+JOINS: "dict[str, Callable[[str, str, str], Flow]]" = {
+    "stream_join": by_time,
+    "table_join": by_key,
+    "foreign_key_join": by_foreign_key,
+}
+
+
+def flow_of_job(job: Job) -> Flow:
+    """Return the join that a job names."""
+    return JOINS[job.handler](job.group, job.topic, job.second)
+
+
+def _out(name: str) -> Stream[str, str]:
+    return Stream(f"{name}-out", String(), String())
+
+
+def main(job: Job) -> None:
+    """Run it."""
+    kafka = Watched(Kafka(job.broker), (job.topic, job.second), job.records, lambda: None)
+    App(kafka, Path(job.state_dir)).run(
+        flow_of_job(job),
+        instance_id=job.instance,
+        guarantee=Guarantee(job.guarantee),
+        commit_interval=job.commit_ms / 1000,
+    )
+
+
+if __name__ == "__main__":
+    configure_logging("json", "warning", sys.stderr)
+    main(Job.from_environment(os.environ))

@@ -1,0 +1,52 @@
+"""Clicks read by Spark's Kafka source and thrown away, and written to plain Parquet: the ceilings of jobs that read a topic.
+
+Nothing of this project is in either: the difference between the two is what Spark takes to write Parquet.
+"""
+
+import os
+
+from bench.job import Job
+from bench.programs.spark_count import INPUT, WARM_PART, measured
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.history import read
+from streamtable_spark.jobs.positions import Offsets, spans_to
+from streamtable_spark.session import Local, connect
+
+
+def source(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:
+    """The records up to these offsets, as a rebuild reads them."""
+    starts = {job.topic: dict.fromkeys(ends, 0)}
+    return read(spark, job.broker, spans_to({job.topic: ends}, starts))
+
+
+def thrown_away(records: DataFrame, count: int) -> DataFrame:
+    """One row, after all records have come through with all their bytes."""
+    records.write.format("noop").mode("overwrite").save()
+    return records.sparkSession.range(1).select(fn.lit(count).alias("clicks"))
+
+
+def to_parquet(records: DataFrame, folder: str, count: int) -> DataFrame:
+    """One row, after all records are in a folder, as they came."""
+    records.write.mode("overwrite").parquet(folder)
+    return records.sparkSession.range(1).select(fn.lit(count).alias("clicks"))
+
+
+def main() -> None:
+    job = Job.from_environment(os.environ)
+    spark = connect("bench", Local(cores=job.clients))
+    with Cluster(job.broker) as cluster:
+        ends = cluster.ends({job.topic: job.partitions})[job.topic]
+    few = {number: end // WARM_PART for number, end in ends.items()}
+    thrown_away(source(spark, job, few), 0)
+    records = sum(ends.values())
+    measured(INPUT, spark, records, lambda: thrown_away(source(spark, job, ends), records))
+    to_parquet(source(spark, job, few), job.state_dir, 0)
+    measured("parquet", spark, records, lambda: to_parquet(source(spark, job, ends), job.state_dir, records))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
