@@ -49,13 +49,13 @@ demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHEC
 	@$(PY) -m infra.demo $(if $(filter-out 0,$(CHECK)),--check)
 
 # The checks take one processor, and tests with servers wait: side by side both take less.
-test: setup-spark ## all checks and tests, with a real broker and the short faults; 12 minutes on two processors
+test: setup-spark ## all checks and tests, with a real broker and the short faults; 15 minutes on two processors
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint tests
 
-# Four at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
+# Five at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
 # long ones first. Short fault tests need the machine to themselves.
 tests: setup-spark
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
+	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 540 -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
@@ -117,8 +117,8 @@ audit: setup ## warn of known vulnerabilities in what requirements.lock names; i
 bench: setup ## measure it, 12 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
-bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here
-	@$(PY) -m bench peers
+bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here; QUICK=1: less; ROWS=a,b: these
+	@$(PY) -m bench peers $(if $(filter-out 0,$(QUICK)),--quick) --rows "$(ROWS)"
 
 bench-publish: setup-spark ## measure all of it on an idle machine, 15 minutes, and write the figures into the pages
 	@$(PY) -m bench all
@@ -126,7 +126,7 @@ bench-publish: setup-spark ## measure all of it on an idle machine, 15 minutes, 
 bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
 	@$(PY) -m bench spark $(if $(filter-out 0,$(QUICK)),--quick)
 
-bench-nexmark: setup ## measure the queries of Nexmark, with Kafka Streams beside them where Java and Maven are, and write the figures into the pages; QUICK=1: less, no pages
+bench-nexmark: setup ## measure the queries of Nexmark, with Kafka Streams and Flink SQL beside them where Java and Maven are, and write the figures into the pages; QUICK=1: less, no pages
 	@$(PY) -m bench nexmark $(if $(filter-out 0,$(QUICK)),--quick)
 
 interop: setup-spark ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test

@@ -72,6 +72,9 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "ChangesMissed",
         "TooSlow",
         "CopyReloaded",
+        "Tail",
+        "Following",
+        "TailRecord",
     ),
     "Emitters": ("Emitter", "Ack", "BadToken"),
     "Kafka and settings": ("Kafka", "Settings"),
@@ -79,6 +82,11 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
 FOR_THE_ENGINE = {
     "Watch.offer",
     "Watch.reloaded",
+    "Tail.start",
+    "Tail.look",
+    "Tail.forget",
+    "Tail.read_back",
+    "Tail.decoded",
     "Kafka.admin",
     "Kafka.cluster",
     "Context.each",
@@ -89,7 +97,17 @@ FOR_THE_ENGINE = {
     "BatchContext.work_on",
     "BatchContext.whole",
 }
-MADE_BY_OTHERS = {"BatchContext", "Context", "View", "Watch", "RowIterator", "Snapshot", "Processor"}
+MADE_BY_OTHERS = {
+    "BatchContext",
+    "Context",
+    "View",
+    "Watch",
+    "Tail",
+    "Following",
+    "RowIterator",
+    "Snapshot",
+    "Processor",
+}
 """Classes that a program gets from a method, so that their arguments are not documented."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias

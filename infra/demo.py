@@ -38,7 +38,7 @@ from infra.demo_parts import (
     mark,
     reached,
     say,
-    service,
+    services_of,
     wait_until,
 )
 from rich.table import Table
@@ -254,34 +254,50 @@ def start(
     """Start the scenarios, their emitters last, so that these are stopped first: what they accepted is processed."""
     ports = (8081, 8082, 8091, 8092, 8083, 8093, 50051, 50052, 8101, 8102, 50053, 8090, 8111, 8112, 50054)
     at = Addresses(*(f"127.0.0.1:{free_port(port)}" for port in ports))
-    commands = {
-        "streamtable-console": {"STREAMTABLE_HTTP_ADDRESS": at.console},
-        "click-count processor": {"STREAMTABLE_METRICS_ADDRESS": at.processor},
-        "click-count windows": {},
-        "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
-        "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
-        "inventory processor": {},
-        "click-count view": {
-            "STREAMTABLE_GRPC_ADDRESS": at.counts_grpc,
-            "CLICK_COUNT_REFLECTION": "true",
-            "CLICK_COUNT_WINDOWS": NAME,
+    roles: Sequence[Mapping[str, Mapping[str, str]]] = (
+        {
+            "streamtable-console": {"STREAMTABLE_HTTP_ADDRESS": at.console},
         },
-        "user-status view": {"STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc, "USER_STATUS_REFLECTION": "true"},
-        "tweet-reach view": {"STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc, "TWEET_REACH_REFLECTION": "true"},
-        "inventory view": {"STREAMTABLE_GRPC_ADDRESS": at.stocks_grpc, "INVENTORY_REFLECTION": "true"},
-        "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts, "CLICK_COUNT_WINDOWS": NAME},
-        "user-status query": {"STREAMTABLE_HTTP_ADDRESS": at.users},
-        "tweet-reach query": {"STREAMTABLE_HTTP_ADDRESS": at.reaches},
-        "inventory query": {"STREAMTABLE_HTTP_ADDRESS": at.stocks},
-        "click-count emitter": {"STREAMTABLE_HTTP_ADDRESS": at.clicks},
-        "user-status emitter": {"STREAMTABLE_HTTP_ADDRESS": at.statuses},
-        "tweet-reach emitter": {"STREAMTABLE_HTTP_ADDRESS": at.tweets},
-        "inventory emitter": {"STREAMTABLE_HTTP_ADDRESS": at.movements},
-    }
-    services = []
-    for command, own in commands.items():
-        state = {"STREAMTABLE_STATE_DIR": str(folder / "state" / command.replace(" ", "-"))}
-        services.append(running.enter_context(service(command, {**environment, **state, **own}, folder)))
+        {
+            "click-count processor": {"STREAMTABLE_METRICS_ADDRESS": at.processor},
+            "click-count windows": {},
+            "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
+            "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
+            "inventory processor": {},
+        },
+        {
+            "click-count view": {
+                "STREAMTABLE_GRPC_ADDRESS": at.counts_grpc,
+                "CLICK_COUNT_REFLECTION": "true",
+                "CLICK_COUNT_WINDOWS": NAME,
+            },
+            "user-status view": {
+                "STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc,
+                "USER_STATUS_REFLECTION": "true",
+            },
+            "tweet-reach view": {
+                "STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc,
+                "TWEET_REACH_REFLECTION": "true",
+            },
+            "inventory view": {"STREAMTABLE_GRPC_ADDRESS": at.stocks_grpc, "INVENTORY_REFLECTION": "true"},
+        },
+        {
+            "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts, "CLICK_COUNT_WINDOWS": NAME},
+            "user-status query": {"STREAMTABLE_HTTP_ADDRESS": at.users},
+            "tweet-reach query": {"STREAMTABLE_HTTP_ADDRESS": at.reaches},
+            "inventory query": {"STREAMTABLE_HTTP_ADDRESS": at.stocks},
+        },
+        {
+            "click-count emitter": {"STREAMTABLE_HTTP_ADDRESS": at.clicks},
+            "user-status emitter": {"STREAMTABLE_HTTP_ADDRESS": at.statuses},
+            "tweet-reach emitter": {"STREAMTABLE_HTTP_ADDRESS": at.tweets},
+            "inventory emitter": {"STREAMTABLE_HTTP_ADDRESS": at.movements},
+        },
+    )
+    services: list[Service] = []
+    # Those of one role are stopped side by side: each takes seconds until its clients have ended.
+    for commands in roles:
+        services += running.enter_context(services_of(commands, environment, folder))
     return at, services
 
 

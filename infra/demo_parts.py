@@ -54,28 +54,54 @@ def free_port(preferred: int) -> int:
 
 
 @contextmanager
-def service(command: str, environment: Mapping[str, str], folder: Path) -> Iterator[Service]:
-    """Run a service; at the end ask it to stop, and insist if it does not."""
+def services_of(
+    commands: Mapping[str, Mapping[str, str]], environment: Mapping[str, str], folder: Path
+) -> Iterator[list[Service]]:
+    """Run services side by side; at the end ask all of them to stop, and insist where one does not.
+
+    Args:
+        commands: What is added to the environment of each command.
+        environment: The environment that they have in common.
+        folder: The folder of their logs and of what they keep.
+    """
+    started: list[Service] = []
+    try:
+        for command, own in commands.items():
+            started.append(_started(command, {**environment, **own}, folder))
+        yield started
+    finally:
+        for each in started:
+            each.process.send_signal(signal.SIGTERM)
+        for each in started:
+            _wait_ended(each)
+
+
+def _started(command: str, environment: Mapping[str, str], folder: Path) -> Service:
     program, *role = command.split()
-    log = folder / f"{command.replace(' ', '-')}.log"
+    name = command.replace(" ", "-")
+    own = {
+        "STREAMTABLE_INSTANCE_ID": "-".join(["demo", *role]),
+        "STREAMTABLE_STATE_DIR": str(folder / "state" / name),
+    }
+    log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [BIN / program, *role],
-            env={**os.environ, **environment, "STREAMTABLE_INSTANCE_ID": "-".join(["demo", *role])},
+            env={**os.environ, **environment, **own},
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this program, which stops the services one after the other
+            start_new_session=True,  # Ctrl-C is for this program, which stops the services in their order
         )
+    return Service(command, process, log)
+
+
+def _wait_ended(one: Service) -> None:
     try:
-        yield Service(command, process, log)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            say(f"[red]{command} did not stop in {STOP_SECONDS:g} s and is killed[/]")
-            process.kill()
-            process.wait()
+        one.process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"[red]{one.command} did not stop in {STOP_SECONDS:g} s and is killed[/]")
+        one.process.kill()
+        one.process.wait()
 
 
 def wait_until(what: str, seconds: float, services: Sequence[Service], done: Callable[[], bool]) -> None:

@@ -26,7 +26,8 @@ SPARK_JARS = ROOT / "infra" / "spark_jars.py"
 JARS = ROOT / "build" / "spark-jars"
 REGISTRY = os.environ.get("STREAMTABLE_REGISTRY", "streamtable")
 VERSION = os.environ.get("STREAMTABLE_VERSION", "dev")
-BASE = os.environ.get("STREAMTABLE_BASE", "python:3.11-slim")
+BASE = os.environ.get("STREAMTABLE_BASE", "python:3.11.15-slim-bookworm")
+JAVA = os.environ.get("STREAMTABLE_JAVA", "openjdk-17-jre-headless")
 # Where packages are found and whom to trust; folders of this machine mean nothing in a container.
 PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
 AUTHORITIES = "/run/authorities.pem"
@@ -109,6 +110,8 @@ def command(image: Image, lent: Sequence[str]) -> list[str]:
         "KIND": image.kind,
         "VERSION": VERSION,
     }
+    if image.kind == "spark":
+        made_of["JAVA"] = JAVA
     arguments = [f"{name}={value}" for name, value in made_of.items()]
     arguments += [name for name in PROXIES if name in os.environ]
     built = [part for argument in arguments for part in ("--build-arg", argument)]

@@ -32,7 +32,7 @@ def group(broker: Broker, topics: Topics) -> str:
     """A group with three dead letters in one partition."""
     letters = topics.create("g-dead-letters", partitions=1)
     topics.create("g-retry", partitions=1)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": broker.bootstrap_servers})
     for number in range(3):
         headers = {ORIGIN_TOPIC: b"in", ORIGIN_PARTITION: b"0", ORIGIN_OFFSET: b"%d" % number}
         producer.produce(letters, b"value %d" % number, b"k", headers=list(headers.items()))

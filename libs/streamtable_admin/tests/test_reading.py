@@ -48,7 +48,7 @@ def cluster(broker: Broker, observer: Observer) -> Iterator[Cluster]:
 def place(topics: Topics, broker: Broker) -> TopicPartition:
     """A partition with the records 0 to 9, at the times 1000 to 1009."""
     topic = topics.create("numbers", partitions=1, config={"retention.ms": "-1"})  # these times are long ago
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": broker.bootstrap_servers})
     for number in range(10):
         producer.produce(topic, b"%d" % number, b"k", timestamp=1000 + number)
     assert producer.flush(30) == 0

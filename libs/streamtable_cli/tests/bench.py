@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import structlog
 from confluent_kafka import Producer
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
+from servicekit_testing.prefork import prefork_of
 from streamtable import App, Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
 from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import DeserializationError, RetryLater
@@ -87,10 +89,24 @@ class Cli:
         )
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
-        """In a process of its own."""
-        process = self.process(*arguments, env=env)
-        out, err = process.communicate(timeout=SECONDS_MAX)
-        return Ran(process.returncode, out, err)
+        """In a process of its own, forked from one that has imported the command."""
+        with TemporaryFile() as output, TemporaryFile() as errors:
+            process = prefork_of("streamtable_cli").start(
+                [*self.flags, *arguments],
+                {**os.environ, **self.environment, **(env or {})},
+                output.fileno(),
+                errors.fileno(),
+            )
+            try:
+                code = process.wait(SECONDS_MAX)
+            finally:
+                process.kill()
+            return Ran(code, _text_of(output), _text_of(errors))
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 class World:
@@ -102,7 +118,12 @@ class World:
         self.folder = folder
         self._made: set[str] = set()
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "log_level": 0, "partitioner": "murmur2_random"}
+            {
+                "enable.idempotence": True,
+                "bootstrap.servers": bootstrap_servers,
+                "log_level": 0,
+                "partitioner": "murmur2_random",
+            }
         )
 
     def group(self, *edges: Edge[str, int], name: str = "g", partitions: int = 2) -> Group[str, int]:

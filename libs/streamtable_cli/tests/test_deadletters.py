@@ -161,7 +161,7 @@ def test_a_replay_that_is_killed_and_run_again_sends_exactly_once(
     command = ("dead-letters", "replay", group.name, "--all")
     killed = cli.run(*command, env={"STREAMTABLE_FAILPOINT": step})
     assert killed.code == -signal.SIGKILL
-    ran = cli.run(*command, "--json").good()
+    ran = cli(*command, "--json").good()
     assert len(ran.json["sent"]) == (0 if step == "committed" else 4)
     assert sent(cli, group) == dict.fromkeys(("bad a", "bad b", "bad c", "bad d"), 1)
     assert all(letter["replayed"] for letter in letters(cli, group))

@@ -10,6 +10,8 @@ from select import select
 import pytest
 from libs.streamtable_cli.tests.bench import COMMAND, Cli, World, until
 
+from localkafka.waiting import Deadline
+
 COMMANDS = [
     ("topics", "list"),
     ("topics", "tail", "some"),
@@ -221,9 +223,9 @@ def test_ctrl_c_is_quiet_and_130(cli: Cli, world: World) -> None:
     topic = world.topics.create("in")
     process = cli.process("topics", "tail", topic, "--follow", "--last", "0")
     assert process.stdout is not None
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not select([process.stdout], [], [], 0.2)[0]:
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
         world.send(topic, (b"k", b"seen"))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
+from localkafka.waiting import Deadline
 
 
 def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,9 +60,9 @@ def test_apply_alters_a_safe_setting(file: Path, broker: Broker, topics: Topics)
     altered = run(broker.bootstrap_servers, "apply", "--file", str(file))
     assert altered.returncode == 0
     assert "1000 -> 5000" in altered.stdout
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while "alter" in run(broker.bootstrap_servers, "plan", "--file", str(file)).stdout:
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
 
 
 def test_apply_refuses_another_number_of_partitions_and_then_changes_nothing(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from localkafka.waiting import Deadline
 from localstores.redis import RedisServer
 from microbatch.stores.port import Severity
 from microbatch.stores.redis import RedisDriver
@@ -91,9 +92,9 @@ def test_replicas_are_as_many_as_writes_wait_for_or_it_is_said(start: Start) -> 
     primary, replica = start(), start()
     assert levels(primary, replicas=1)["replicas"] is Severity.PROBLEM
     ask(replica, "REPLICAOF", "127.0.0.1", str(primary.port))
-    until = time.monotonic() + 60
+    until = Deadline(60)
     while levels(primary, replicas=1)["replicas"] is Severity.PROBLEM:
-        assert time.monotonic() < until
+        assert not until.passed()
         time.sleep(0.1)
     assert levels(primary, replicas=1)["replicas"] is Severity.OK
     assert levels(primary)["replicas"] is Severity.WARNING

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from localkafka.waiting import Deadline
 from localstores.proxy import Proxy
 from localstores.redis import RedisServer
 from localstores.server import Server
@@ -101,9 +102,9 @@ def frozen(server: Server, proxy: Proxy, work: Callable[[], object]) -> Iterator
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = Deadline(30)
     while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
+        assert not end.passed(), "it did not come true in time"
         time.sleep(0.01)
 
 

@@ -1,7 +1,6 @@
 """A query service's search: rows of one kind, decoded, as of what Kafka has committed."""
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -13,6 +12,7 @@ from elasticsearch import Elasticsearch
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.committed_state import document
 from microbatch.searching import Match, Searcher
@@ -180,10 +180,10 @@ def test_what_a_group_at_work_has_written_is_found_after_a_refresh_and_never_wha
 
     def wait_until_found(word: str, expected: dict[str, str]) -> None:
         """No explicit refresh: the index refreshes itself each second."""
-        end = time.monotonic() + 60
+        end = Deadline(60)
         while (now := found(word)) != expected:
             assert all(word in text for text in now.values()), now
-            assert time.monotonic() < end, now
+            assert not end.passed(), now
 
     try:
         with Emitter(texts, kafka) as emitter:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 from libs.microbatch.tests.stores.conftest import GetServer
 
+from localkafka.waiting import Deadline
 from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.port import Driver
@@ -60,9 +61,9 @@ def make_driver(request: pytest.FixtureRequest, server_of: GetServer, tenant: st
 
 
 def wait_gone(driver: Driver, key: bytes) -> None:
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while driver.read([key], 10).rows:
-        assert time.monotonic() < deadline, f"{key!r} is still there"
+        assert not deadline.passed(), f"{key!r} is still there"
         time.sleep(0.1)
 
 
