@@ -3,7 +3,6 @@
 import base64
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 
 _INTERRUPTED = "ERR_NETWORK_CHANGED"
@@ -125,30 +125,30 @@ def missing() -> str:
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
     """A browser whose profile is in `folder`."""
-    port = _free_port()
+    with (
+        reserve_port() as held,
+        _driver(held.getsockname()[1]) as url,
+        httpx.Client(base_url=url, timeout=120) as http,
+    ):
+        _wait_for(http)
+        session = http.post("/session", json={"capabilities": {"alwaysMatch": _capabilities(folder)}}).json()
+        name = session["value"]["sessionId"]
+        try:
+            with httpx.Client(base_url=f"{url}/session/{name}", timeout=120) as own:
+                yield Browser(own)
+        finally:
+            http.delete(f"/session/{name}")
+
+
+@contextmanager
+def _driver(port: int) -> Iterator[str]:
     with subprocess.Popen(
         ["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as driver:
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
-                _wait_for(http)
-                session = http.post(
-                    "/session", json={"capabilities": {"alwaysMatch": _capabilities(folder)}}
-                ).json()
-                name = session["value"]["sessionId"]
-                try:
-                    with httpx.Client(base_url=f"http://127.0.0.1:{port}/session/{name}", timeout=120) as own:
-                        yield Browser(own)
-                finally:
-                    http.delete(f"/session/{name}")
+            yield f"http://127.0.0.1:{port}"
         finally:
             driver.terminate()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _capabilities(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -251,14 +250,30 @@ def test_focus_stays_where_it_is_while_the_page_changes(world: World, browser: B
 def test_a_row_changes_on_the_page_when_it_changes_in_the_table(world: World, browser: Browser) -> None:
     show(browser, world, "tables", world.group.table.name)
     browser.until_text("alice", "they change here", selector="main")
-    count = "return [...document.querySelectorAll('#rows tr')].find(e => e.innerText.includes('bob')).querySelector('td code').textContent"
-    before = int(browser.run(count))
+    before = count_of_bob(browser)
+    world.emit("bob")
+    browser.until(lambda: count_of_bob(browser) > before)
 
-    def changed() -> Any:
-        world.emit("bob")  # again, as changes before the page followed the table are not shown
-        return int(browser.run(count)) > before
 
-    browser.until(changed)
+def count_of_bob(browser: Browser) -> int:
+    """Return the number that the page shows in the row of bob."""
+    script = "return [...document.querySelectorAll('#rows tr')].find(e => e.innerText.includes('bob')).querySelector('td code').textContent"
+    return int(browser.run(script))
+
+
+def test_pages_that_were_left_hold_no_connections_and_are_up_to_date_when_shown_again(
+    world: World, browser: Browser
+) -> None:
+    # A browser opens six connections to a server, and keeps pages that were left for its button "Back".
+    for _ in range(8):
+        show(browser, world, "tables", world.group.table.name)
+        browser.until_text("alice", "they change here", selector="main", seconds=20)
+    before = count_of_bob(browser)
+    browser.open("about:blank")
+    world.emit("bob")
+    world.until(f"/api/tables/{world.group.table.name}/rows", lambda answer: str(before + 1) in str(answer))
+    browser.run("history.back()")
+    browser.until(lambda: "they change here" in browser.text("main") and count_of_bob(browser) > before, 20)
 
 
 def test_rows_are_searched_by_the_beginning_of_their_keys(world: World, browser: Browser) -> None:

@@ -61,21 +61,40 @@ export async function post(address, body) {
   return answer.json();
 }
 
-// Server-sent events, by hand: the browser's own EventSource cannot authenticate.
+function untilShown() {
+  return new Promise((done) => {
+    function look() {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", look);
+      done();
+    }
+    document.addEventListener("visibilitychange", look);
+    look();
+  });
+}
+
+// Server-sent events, by hand: the browser's own EventSource cannot authenticate. Browsers open six connections to a server,
+// so a page that is in the background, or that is kept for the button "Back", closes its own until it is shown again.
 export function follow(address, onEvent, connected = () => {}) {
   const stop = new AbortController();
   (async () => {
     while (!stop.signal.aborted) {
+      await untilShown();
+      const hidden = new AbortController();
+      const hide = () => { if (document.hidden) hidden.abort(); };
+      document.addEventListener("visibilitychange", hide);
       try {
-        const answer = await asked(address, { signal: stop.signal });
+        const answer = await asked(address, { signal: AbortSignal.any([stop.signal, hidden.signal]) });
         if (!answer.ok) throw await problem(answer);
         connected(true);
         await events(answer.body.pipeThrough(new TextDecoderStream()).getReader(), onEvent);
       } catch (error) {
         if (stop.signal.aborted) return;
-        connected(false, error);
+        if (!hidden.signal.aborted) connected(false, error);
+      } finally {
+        document.removeEventListener("visibilitychange", hide);
       }
-      await new Promise((done) => setTimeout(done, 1500));
+      if (!hidden.signal.aborted) await new Promise((done) => setTimeout(done, 1500));
     }
   })();
   return () => stop.abort();

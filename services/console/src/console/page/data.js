@@ -46,6 +46,7 @@ const tablesPage = {
     this.names = null;
     this.rows = new Map();
     this.next = null;
+    this.waiting = null;
     place.replaceChildren(
       h("form", { class: "card form", id: "table-form", onsubmit: (event) => { event.preventDefault(); this.look(); } },
         h("div", { id: "table-picker" }),
@@ -68,19 +69,37 @@ const tablesPage = {
     if (after) query.set("after", after);
     return get(`api/tables/${encodeURIComponent(this.name)}/rows?${query}`);
   },
-  async look() {
+  // Changes are followed first and the rows asked for then, so that none is missed in between; nor after a lost connection.
+  look() {
     if (!this.name) return;
     end();
     this.prefix = element("prefix").value;
     this.rows = new Map();
     say("table-said", "Looking…");
-    const prefix = this.prefix;
+    const [query, prefix] = [new URLSearchParams({ prefix: this.prefix }), this.prefix];
+    stop = follow(`api/tables/${encodeURIComponent(this.name)}/events?${query}`, (kind, data) => {
+      if (kind === "missed") this.load(prefix);
+      else if (kind === "rows") this.changed(data.rows);
+    }, (well, error) => {
+      if (well) this.load(prefix);
+      else if (error) say("table-said", error.message, true);
+    });
+  },
+  // As many rows as were shown.
+  async load(prefix) {
+    const [shown, waiting] = [this.rows.size, []];
+    this.waiting = waiting;
     try {
-      const found = await this.ask(null);
-      if (!element("rows") || prefix !== this.prefix) return;
-      this.add(found);
-      const query = new URLSearchParams({ prefix });
-      stop = follow(`api/tables/${encodeURIComponent(this.name)}/events?${query}`, (kind, data) => this.changed(kind, data));
+      let found = await this.ask(null);
+      const rows = found.rows;
+      while (found.next && rows.length < shown) {
+        found = await this.ask(found.next);
+        rows.push(...found.rows);
+      }
+      if (this.waiting !== waiting || !element("rows") || prefix !== this.prefix) return;
+      [this.rows, this.waiting] = [new Map(), null];
+      this.add({ rows, next: found.next });
+      if (waiting.length) this.changed(waiting);
     } catch (error) {
       say("table-said", error.message, true);
     }
@@ -94,11 +113,14 @@ const tablesPage = {
     this.draw(new Set());
     say("table-said", `${number(this.rows.size)} ${this.rows.size === 1 ? "row" : "rows"}${this.next ? ", there are more" : ""}; they change here as they change there.`);
   },
-  changed(kind, data) {
-    if (kind !== "rows") return;
+  changed(rows) {
+    if (this.waiting) {
+      this.waiting.push(...rows);
+      return;
+    }
     const last = [...this.rows.keys()].at(-1) ?? "";
     const touched = new Set();
-    for (const row of data.rows) {
+    for (const row of rows) {
       if (!this.rows.has(row.id) && (this.next ? row.id > last : this.rows.size >= 500)) continue;
       if (row.value === null) this.rows.delete(row.id);
       else { this.rows.set(row.id, row); touched.add(row.id); }
