@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -34,7 +35,8 @@ class S3:
     def __init__(self, log: Path) -> None:
         pins = HERE / "moto.txt"
         packages = cached("moto-5.2.5", lambda target: install_wheels(pins, target))
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self._port = reserve_port()
+        self.url = f"http://127.0.0.1:{_number_of(self._port)}"
         self._child = _start(
             [sys.executable, "-m", "moto.server", "-p", self.url.rpartition(":")[2]],
             log,
@@ -47,6 +49,7 @@ class S3:
 
     def close(self) -> None:
         _kill(self._child)
+        self._port.close()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -66,8 +69,9 @@ class Workers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.master = f"spark://127.0.0.1:{_free_port()}"
-        page = _free_port()
+        self._ports = reserve_port(), reserve_port()
+        port, page = map(_number_of, self._ports)
+        self.master = f"spark://127.0.0.1:{port}"
         self._page = f"http://127.0.0.1:{page}/json/"
         self._master = self._daemon(
             "master", "org.apache.spark.deploy.master.Master",
@@ -124,6 +128,8 @@ class Workers:
     def close(self) -> None:
         for child in (*self._workers.values(), self._master):
             _kill(child)
+        for port in self._ports:
+            port.close()
 
     def _work(self, number: int) -> Path:
         return self._folder / f"work-{number}"
@@ -256,6 +262,6 @@ def _answers(request: urllib.request.Request) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with reserve_port() as reserved:
-        return int(reserved.getsockname()[1])
+def _number_of(reserved: socket.socket) -> int:
+    port: int = reserved.getsockname()[1]
+    return port

@@ -1,9 +1,8 @@
 """The findings about Redis and Valkey in each relevant state."""
 
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 from localstores.redis import RedisServer
 from microbatch.stores.port import Severity
@@ -101,19 +101,25 @@ def test_replicas_are_as_many_as_writes_wait_for_or_it_is_said(start: Start) -> 
     assert levels(replica)["role"] is Severity.PROBLEM
 
 
-def low_port() -> int:
-    """A free one to which 10,000 can be added, as a cluster does."""
-    for port in Random().sample(range(15_000, 30_000), 100):
+@contextmanager
+def cluster_port() -> Iterator[int]:
+    """Reserve the port of a cluster's bus, which is 10,000 above the server's. Yields the server's, which is free."""
+    # Both are below those that Linux gives to connections.
+    for port in Random().sample(range(15_000, 22_700), 100):
         try:
-            with socket.create_server(("127.0.0.1", port)):
-                return port
+            reserve_port(port).close()
+            bus = reserve_port(port + 10_000)
         except OSError:
             continue
-    raise AssertionError("no free port among a hundred")
+        with bus:
+            yield port
+        return
+    raise AssertionError("no free pair of ports among a hundred")
 
 
 def test_a_node_of_a_cluster_is_a_problem(start: Start) -> None:
-    driver = RedisDriver(start("--cluster-enabled", "yes", port=low_port()).url, tenant="t")
-    examination = RedisAdmin(driver, replicas=0).examine()
-    assert next(each for each in examination if each.subject == "cluster").level is Severity.PROBLEM
-    driver.close()
+    with cluster_port() as port:
+        driver = RedisDriver(start("--cluster-enabled", "yes", port=port).url, tenant="t")
+        examination = RedisAdmin(driver, replicas=0).examine()
+        assert next(each for each in examination if each.subject == "cluster").level is Severity.PROBLEM
+        driver.close()

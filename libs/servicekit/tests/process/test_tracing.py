@@ -1,5 +1,4 @@
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import structlog
 from fastapi.responses import Response
 from structlog.testing import capture_logs
 
+from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.server import GrpcServer
@@ -198,19 +198,12 @@ def test_what_is_not_sent_yet_is_sent_at_the_end(
     assert len(collector.spans) == 1000
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 def test_a_collector_that_is_away_is_reported_once_and_holds_up_neither_work_nor_the_end(
     collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
-    port = free_port()
-    with capture_logs() as lines:
+    with reserve_port() as reserved, capture_logs() as lines:
+        port: int = reserved.getsockname()[1]
         with tracing(settings(port)) as tracer:
             assert tracer is not None
             for number in range(4):
