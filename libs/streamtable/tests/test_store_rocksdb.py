@@ -242,6 +242,16 @@ def test_a_flipped_byte_in_a_table_file_ends_a_scan_with_an_error_not_early(
             pass
 
 
+def test_a_flipped_byte_in_a_table_file_fails_the_range_that_needs_it_also_if_others_follow(
+    root: Path, stores: RocksStores
+) -> None:
+    flip_table_byte(filled(root))
+    store = stores.open(TABLE, 0)
+    with pytest.raises(StoreCorrupted):
+        store.ranges([(b"000000", b"020000"), (b"000000", b"000001")])
+    assert len(store.ranges([(b"000000", b"000002")])[0]) == 2
+
+
 def test_a_damaged_store_can_be_replaced_while_its_error_is_being_handled(
     root: Path, stores: RocksStores
 ) -> None:

@@ -251,7 +251,6 @@ class RocksStore:
                 rows = self._rows.iter()
                 try:
                     found += [_between(rows, *each) for each in bounds[first : first + _RANGES_AT_ONCE]]
-                    rows.status()  # a damaged block looks like the end; only this tells
                 finally:
                     del rows  # see `_Scan.chunk`
         return found
@@ -350,6 +349,9 @@ def _between(rows: RdictIter, start: bytes, end: bytes) -> list[tuple[bytes, byt
         while rows.valid() and (key := rows.key()) < after:
             found.append((key[1:], rows.value()))
             rows.next()
+        # A damaged block looks like the end of the store, and the next `seek` clears the error.
+        if not rows.valid():
+            rows.status()
     finally:
         del rows  # see `_Scan.chunk`
     return found
