@@ -101,12 +101,23 @@ def expanded_by_key(due: Due[Any, Any], changes: Rows, indexed_keys: Container[b
 
 def _times(due: Due[Any, Any], keys: Sequence[bytes]) -> Sequence[int | None]:
     """Return when the rows of these keys are due, where the key alone decides."""
-    if due.times is not None:
-        try:
-            return due.times(keys)
-        except Exception:  # noqa: BLE001, S110 - each key is asked for by itself, to find the one that raises
-            pass
-    return [_when(due, key, b"") for key in keys]
+    if due.times is None:
+        return [_when(due, key, b"") for key in keys]
+    try:
+        times = due.times(keys)
+    except Exception as error:
+        for key in keys:
+            _when(due, key, b"")  # if `when` raises too, its error names the key
+        raise Fatal(
+            f"the function `times` of a state table raised {type(error).__name__}: {error}. It has to return what `when` "
+            "returns, for each key"
+        ) from error
+    if len(times) != len(keys):
+        raise Fatal(
+            f"the function `times` of a state table returned {len(times)} times for {len(keys)} keys. It has to return a "
+            "time, or None, for each key"
+        )
+    return times
 
 
 def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
