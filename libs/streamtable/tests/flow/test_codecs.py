@@ -58,6 +58,18 @@ def test_waiting_records_are_decoded_together_as_one_by_one(data: list[bytes | N
 
 
 @pytest.mark.parametrize(
+    "data",
+    [b"\2" + bytes(9), b"\3" + bytes(9), b"\x80" + bytes(8), b"\x80" + bytes(10)],
+    ids=["a number's row with a value", "an unknown side", "too short", "behind a row without a value"],
+)
+def test_bytes_that_are_no_waiting_record_are_refused(data: bytes) -> None:
+    codec = WaitingCodec(String(), String())
+    with pytest.raises(DeserializationError, match="no record that waits"):
+        codec.decode(data)
+    assert list(codec.decode_many([data]).poison) == [0]
+
+
+@pytest.mark.parametrize(
     "data", [b"\x80\0\0\0" * 2, SidesCodec().encode(Sides(b"a", b"b")) + b"c", b"\0\0\0\x05a"]
 )
 def test_rows_of_a_join_are_taken_to_their_last_byte_or_not_at_all(data: bytes) -> None:

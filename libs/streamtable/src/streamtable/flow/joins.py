@@ -94,6 +94,8 @@ NEXT_KEY = b"next"
 _NEXT = 2
 _EMPTY = 0x80
 """Marks the side of a row without a value."""
+_SIDES = {LEFT, RIGHT, *(side | _EMPTY for side in (LEFT, RIGHT, _NEXT))}
+"""What rows begin with."""
 
 
 class Place(NamedTuple):
@@ -220,9 +222,10 @@ class WaitingCodec:
         return head + self._values[value.side].encode(value.value)
 
     def decode(self, data: bytes) -> Waiting:
-        if len(data) < _HEAD.size or data[0] & ~_EMPTY > _NEXT:
+        side = data[0] if len(data) >= _HEAD.size else -1
+        if side not in _SIDES or (side & _EMPTY and len(data) > _HEAD.size):
             raise DeserializationError(f"{data[:20]!r} is no record that waits to be joined")
-        side, matched, late_before = _HEAD.unpack_from(data)
+        _, matched, late_before = _HEAD.unpack_from(data)
         if side & _EMPTY:
             return Waiting(side & ~_EMPTY, matched, late_before, None)
         return Waiting(side, matched, late_before, self._values[side].decode(data[_HEAD.size :]))
