@@ -201,6 +201,20 @@ def test_sessions_are_those_of_the_definition_however_records_fall_into_batches_
     assert kept.sessions() == expected
 
 
+def test_a_session_that_has_grown_around_a_closed_one_is_merged_in_the_order_of_the_starts() -> None:
+    batches: list[list[Record]] = [
+        [(b"a", 3, 4, 0), (b"a", 15, 1, 0)],
+        [(b"a", 27, 8, 0), (b"a", 22, 3, 0)],
+        [(b"a", 18, 5, 36), (b"a", 13, 1, 33)],  # that of 15 is closed for these two, which are near to 22
+        [(b"a", 15, 5, 0)],  # from another producer, for which nothing is closed
+    ]
+    kept, expected = Kept(), Sessions()
+    for batch in batches:
+        kept.fold(batch, follow=False)
+        expected = defined(expected, batch)
+        assert kept.sessions() == expected
+
+
 def test_a_session_that_grows_between_two_commits_costs_one_record_and_one_deletion() -> None:
     kept = Kept()
     kept.fold([(b"a", 10, 1, 0)], follow=False)

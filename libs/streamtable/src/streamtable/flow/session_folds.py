@@ -9,6 +9,7 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from streamtable.flow.columns import Columns, Scope
@@ -20,12 +21,13 @@ from streamtable.state import State, StateRows
 
 _Known = tuple[int, bytes, int, int, tuple[SessionBounds, ...]]
 """What is remembered of a key: all sessions that end at this time or later are known; the encoded key, the start and the
-end of the last of them; and those before it, in order. An empty key: there are none. As a plain tuple of plain values the
-garbage collector leaves it alone.
+end of the one that ends last; and those before it, in the order of their ends. An empty key: there are none. As a plain tuple
+of plain values the garbage collector leaves it alone.
 """
 _Change = tuple[int, bytes, Any, Any]
 """The index of the record that has changed a row, the row's encoded key, and the row before and after."""
 
+_END_OF = attrgetter("end")
 _ALWAYS_MS = (1 << 63) - 1
 _NEVER_MS = -_ALWAYS_MS
 _KNOWN_MAX = 50_000  # keys of a partition that are remembered: about 15 MB
@@ -164,8 +166,9 @@ class _Folding:
                     start = time
             elif end < least and time > closed and index == indexes[0]:
                 if former:
-                    earlier, before_ms = (*earlier[-_EARLIER_MAX + 1 :], SessionBounds(start, end)), end
-                    since = max(since, earlier[0].start) if len(earlier) == _EARLIER_MAX else since
+                    if len(earlier) == _EARLIER_MAX:
+                        since, earlier = max(since, earlier[0].end + 1), earlier[1:]
+                    earlier, before_ms = (*earlier, SessionBounds(start, end)), end
                 former, start, end = b"", time, time
             else:
                 return self._fold_any(key, known, indexes)
@@ -213,7 +216,7 @@ class _Folding:
         The next of them begins a session, in whichever batch it comes.
         """
         since, former, _, _, earlier = after
-        sessions = _Sessions(key, self._table, self._changes is not None, self._state, since, list(earlier))
+        sessions = _Sessions(key, self._table, self._changes is not None, self._state, since, sorted(earlier))
         if former:
             end, start = END_START.unpack_from(former, len(key))
             span = SessionBounds(start, end)
@@ -230,7 +233,7 @@ class _Folding:
         """Fold the records of one key into any of its sessions."""
         since, former, start, end, earlier = known
         needed = min(self._times[index] for index in indexes) - self._gap
-        spans = [*earlier, SessionBounds(start, end)] if former else []
+        spans = sorted([*earlier, SessionBounds(start, end)]) if former else []
         sessions = _Sessions(key, self._table, self._changes is not None, self._state, since, spans)
         if needed < since:
             sessions.read(needed)
@@ -352,7 +355,9 @@ def _known(key: bytes, since: int, spans: Sequence[SessionBounds]) -> _Known:
     """Return what is to be remembered of a key."""
     if not spans:
         return since, b"", _NEVER_MS, _NEVER_MS, ()
-    *earlier, last = spans[-_EARLIER_MAX - 1 :]
-    if len(spans) > len(earlier) + 1:
-        since = max(since, earlier[0].start)
+    # A session that was open may have grown around one that was closed for the record that it grew by.
+    in_order = sorted(spans, key=_END_OF)
+    *earlier, last = in_order[-_EARLIER_MAX - 1 :]
+    if len(in_order) > len(earlier) + 1:
+        since = max(since, in_order[-_EARLIER_MAX - 2].end + 1)
     return since, raw_key(key, last), last.start, last.end, tuple(earlier)
