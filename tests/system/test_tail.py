@@ -86,7 +86,7 @@ def test_readers_get_the_records_of_their_key_from_the_end_on(
 def test_a_reader_who_comes_back_misses_nothing_though_memory_has_forgotten_it_and_the_process_is_another(
     ended: Ended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FOUND_MAX", 5)  # so that it is read in several pieces
+    monkeypatch.setattr(module, "_FOUND_BYTES", 1_500)  # so that it is read in several pieces
     with ended.tail() as tail, tail.follow("alice") as alice:
         ended.send("alice", "seen")
         assert next_of(alice) == "seen"
@@ -95,7 +95,10 @@ def test_a_reader_who_comes_back_misses_nothing_though_memory_has_forgotten_it_a
     for text in texts:
         ended.send("alice", text)
         ended.send("bob", text)
-    with ended.tail(before=2, kept_bytes=3 * PARTITIONS * 300) as tail, tail.follow("alice", *place) as alice:
+    with (
+        ended.tail(before=2, kept_bytes=3 * PARTITIONS * 1_100) as tail,
+        tail.follow("alice", *place) as alice,
+    ):
         assert [next_of(alice) for _ in texts] == texts
         ended.send("alice", "new")
         assert next_of(alice) == "new"
@@ -105,7 +108,7 @@ def test_a_reader_who_waits_while_memory_forgets_gets_the_next_record_from_memor
     ended: Ended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = next(key for key in map(str, range(99)) if partition_for(key.encode(), PARTITIONS) == HOME)
-    with ended.tail(kept_bytes=3 * PARTITIONS * 300) as tail, tail.follow("alice") as alice:
+    with ended.tail(kept_bytes=3 * PARTITIONS * 1_100) as tail, tail.follow("alice") as alice:
         monkeypatch.setattr(tail, "read_back", None)  # it is not asked for
 
         async def wait_long() -> str | None:

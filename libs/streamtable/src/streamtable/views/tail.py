@@ -20,6 +20,8 @@ from streamtable.errors import (
     InputLost,
     NotReady,
     RetryLater,
+    StreamtableError,
+    TopicMismatch,
     TopicMissing,
 )
 from streamtable.partitioner import partition_for
@@ -34,12 +36,13 @@ log = structlog.get_logger()
 
 KEPT_BYTES: Final = 16 << 20
 _RECORD_BYTES: Final = 250  # what a record takes in memory beside its key and value
+_KEY_BYTES: Final = 800  # what a key takes in the index of the records in memory
 _BEFORE: Final = 2_000  # offsets of each partition that are read again at the start
 _POLL_RECORDS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 0.5
 _POLLS: Final = 25  # of one reader of old records, before it makes room for others
-_FOUND_MAX: Final = 1_000
+_FOUND_BYTES: Final = 1 << 20  # of old records that are read for one reader at a time
 _READERS: Final = 4  # of old records, at a time
 
 
@@ -82,7 +85,11 @@ class _KeptPartition:
 
     def add(self, record: _Kept) -> None:
         self._records.append(record)
-        self._of_key.setdefault(record.key, deque()).append(record)
+        of_key = self._of_key.get(record.key)
+        if of_key is None:
+            of_key = self._of_key[record.key] = deque()
+            self.size += _KEY_BYTES
+        of_key.append(record)
         self.size += record.size
 
     def forget_first(self) -> None:
@@ -91,6 +98,7 @@ class _KeptPartition:
         of_key.popleft()
         if not of_key:
             del self._of_key[first.key]
+            self.size -= _KEY_BYTES
         self.size -= first.size
         self.start = first.offset + 1
 
@@ -140,7 +148,7 @@ class Following(Generic[K, V]):
         Raises:
             ChangesMissed: Kafka has deleted records before they were read; the next call goes on behind them.
             DeserializationError: The record cannot be decoded; the next call goes on behind it.
-            StreamtableError: The tail has stopped for good: what stopped it.
+            StreamtableError: The tail was closed, or has stopped for good: what stopped it.
         """
         loop = asyncio.get_running_loop()
         while not self._found:
@@ -165,6 +173,8 @@ class Following(Generic[K, V]):
             self._reading = asyncio.wrap_future(self._job)
         await asyncio.wait([self._reading])
         done, self._reading, self._job = self._reading, None, None
+        if done.cancelled():  # the tail was closed, which the next look raises
+            return
         try:
             read = done.result()
         except RetryLater:
@@ -223,13 +233,13 @@ class Tail(Generic[K, V]):
         self._log, self._name, self._kept_bytes, self._before = log_, f"tail-{name}", kept_bytes, before
         self._closed = closed
         self._windows = stream.key if isinstance(stream.key, WindowedKeys) else None
-        self._lock = threading.Lock()  # of the next three
+        self._lock = threading.Lock()  # of the next five
         self._parts: list[_KeptPartition] = []
         self._ends: list[int] = []
         self._waiting: dict[tuple[int, bytes], set[Following[K, V]]] = {}
         self._failure: Exception | None = None
-        self._stop = threading.Event()
         self._client: ClusterClient | None = None
+        self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix=self._name)
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
 
@@ -240,8 +250,9 @@ class Tail(Generic[K, V]):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following the stream. May be called twice."""
+        """Stop following the stream; readers that wait raise an error. May be called twice."""
         self._stop.set()
+        self._end(StreamtableError(f"the tail of {self.stream.name!r} was closed", topic=self.stream.name))
         if self._thread.is_alive():
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
@@ -260,9 +271,8 @@ class Tail(Generic[K, V]):
     @property
     def ready(self) -> bool:
         """Whether it has read up to the end that the stream had at the start. Raises what has stopped it for good."""
-        if self._failure is not None:
-            raise self._failure
         with self._lock:
+            self._check()
             ends = zip(self._parts, self._ends, strict=True)
             return bool(self._parts) and all(part.position >= end for part, end in ends)
 
@@ -296,9 +306,8 @@ class Tail(Generic[K, V]):
 
         If there is nothing yet, its `wake` is called when there is.
         """
-        if self._failure is not None:
-            raise self._failure
         with self._lock:
+            self._check()
             part = self._parts[following.partition]
             if not part.start <= following.looked <= part.position:
                 return None
@@ -321,7 +330,9 @@ class Tail(Generic[K, V]):
 
     def read_back(self, following: Following[K, V]) -> "Future[_Read]":
         """Read older records from Kafka, in a thread; not all at once if there are many."""
-        return self._pool.submit(self._read, following.key, following.partition, following.looked)
+        with self._lock:
+            self._check()
+            return self._pool.submit(self._read, following.key, following.partition, following.looked)
 
     def decoded(self, kept: _Kept, partition: int) -> TailRecord[K, V]:
         """Return the record. Raises `DeserializationError` with its place."""
@@ -335,9 +346,8 @@ class Tail(Generic[K, V]):
     def _read(self, key: bytes, partition: int, offset: int) -> "_Read":
         place = TopicPartition(self.stream.name, partition)
         low, high = self._cluster().watermarks([place])[place]
-        if (
-            not low <= offset <= high
-        ):  # deleted by retention, or with the whole topic, which was created again
+        if not low <= offset <= high:
+            # Deleted by retention, or with the whole topic, which was created again.
             return _Read([], low, missed=True)
         if offset >= self._parts[partition].position:  # another process has read further than this one
             self._stop.wait(_POLL_SECONDS)
@@ -350,10 +360,14 @@ class Tail(Generic[K, V]):
                     for batch in reader.poll(_POLL_RECORDS, _POLL_SECONDS):
                         found += [kept for kept in self._kept(batch) if kept.key == key]
                     at = reader.position(place)
-                    if at >= self._parts[partition].start or len(found) > _FOUND_MAX or self._stop.is_set():
+                    large = sum(kept.size for kept in found) > _FOUND_BYTES
+                    if at >= self._parts[partition].start or large or self._stop.is_set():
                         break
             except InputLost:
-                at = reader.position(place)  # the next time it is asked where the topic begins now
+                at = reader.position(place)
+                # If Kafka has deleted it meanwhile, the next call sees that; else a record is damaged.
+                if not found and at >= self._cluster().watermarks([place])[place].low:
+                    raise
         return _Read(found, at)
 
     # ---- its thread ------------------------------------------------------------------------------------------------
@@ -362,14 +376,12 @@ class Tail(Generic[K, V]):
         while not self._stop.is_set():
             try:
                 self._follow()
-            except (
-                RetryLater,
-                InputLost,
-            ) as error:  # the latter: retention was faster, or the topic is another
+            except (RetryLater, InputLost) as error:
+                # The latter: retention was faster, or the topic was created again.
                 log.warning("the tail begins again", topic=self.stream.name, error=str(error))
-            except Exception as error:  # noqa: BLE001 - every reader raises it
-                self._failure = error
-                self._wake_all()
+            except Exception as error:
+                log.exception("the tail has stopped", topic=self.stream.name)
+                self._end(error)
                 return
             self._stop.wait(_RETRY_SECONDS)
 
@@ -379,6 +391,12 @@ class Tail(Generic[K, V]):
         info = self._cluster().topics([topic]).get(topic)
         if info is None:
             raise TopicMissing(f"there is no topic {topic!r}", topic=topic)
+        before = len(self._parts)
+        if before not in {0, info.partitions}:
+            raise TopicMismatch(
+                f"topic {topic!r} had {before} partitions and has {info.partitions} now: start this process again",
+                topic=topic,
+            )
         places = [TopicPartition(topic, number) for number in range(info.partitions)]
         ends, marks = self._cluster().stable_ends(places), self._cluster().watermarks(places)
         starts = {place: max(marks[place].low, ends[place] - self._before) for place in places}
@@ -387,7 +405,9 @@ class Tail(Generic[K, V]):
             with self._lock:
                 self._parts = [_KeptPartition(starts[place]) for place in places]
                 self._ends = [ends[place] for place in places]
-            self._wake_all()
+                # Together with the above: what a reader has seen must not be compared with a new position.
+                wakes = self._all_waiting()
+            wake_all(wakes)
             while not self._stop.is_set():
                 batches = reader.poll(_POLL_RECORDS, _POLL_SECONDS)
                 self._add(batches, [reader.position(place) for place in places])
@@ -409,11 +429,23 @@ class Tail(Generic[K, V]):
                 part.position = position
         wake_all([following.wake for following in woken])
 
-    def _wake_all(self) -> None:
+    def _end(self, error: Exception) -> None:
+        """Have every reader raise this error, unless another one has stopped the tail before."""
         with self._lock:
-            woken = [each for waiting in self._waiting.values() for each in waiting]
-            self._waiting.clear()
-        wake_all([following.wake for following in woken])
+            self._failure = self._failure or error
+            wakes = self._all_waiting()
+        wake_all(wakes)
+
+    def _check(self) -> None:
+        """Raise what has stopped it. With the lock held, as a reader that begins to wait afterwards is not woken."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)  # which would grow each time
+
+    def _all_waiting(self) -> list[Wake]:
+        """Return what wakes the readers that wait, who wait no longer. With the lock held."""
+        wakes = [following.wake for waiting in self._waiting.values() for following in waiting]
+        self._waiting.clear()
+        return wakes
 
     def _kept(self, batch: RecordBatch) -> Iterator[_Kept]:
         inner = bytes if self._windows is None else self._windows.inner

@@ -237,7 +237,10 @@ class Watch(Generic[K, V]):
             )
 
     def _miss(self, missed: ChangesMissed) -> None:
-        self._missed = missed
+        with self._lock:
+            self._missed = missed
+            self._waiting.clear()  # its reader gets none of them
+            self._waiting_bytes = 0
         self.close()
 
     def _waiting_reader(self) -> Wake | None:

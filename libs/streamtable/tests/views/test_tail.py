@@ -1,0 +1,140 @@
+"""What a tail does about errors that no broker can be made to give; tests/system/test_tail.py has the rest."""
+
+import asyncio
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamtable import Following, Stream, String, Tail
+from streamtable.errors import Fatal, InputLost, StreamtableError, TopicMismatch
+from streamtable.ports import TopicInfo
+from streamtable.types import TopicPartition, Watermarks
+from streamtable.views import tail as module
+
+STREAM = Stream("s", String(), String())
+PLACE = TopicPartition("s", 0)
+
+
+class LogDouble:
+    """Has a reader of the newest records, and one of old records."""
+
+    def __init__(self, cluster: Any, newest: Any, old: Any) -> None:
+        self._cluster, self._newest, self._old = cluster, newest, old
+
+    def cluster(self) -> Any:
+        return self._cluster
+
+    def table_reader(self, name: str) -> Any:
+        reader = self._old if name.endswith("-back") else self._newest
+        reader.positions.clear()
+        return reader
+
+
+@pytest.fixture
+def cluster(make_cluster: Any, topic_info: Callable[..., TopicInfo]) -> Any:
+    return make_cluster({"s": topic_info("s", partitions=1)})
+
+
+@pytest.fixture
+def old(reader: Any) -> Any:
+    return type(reader)()
+
+
+@pytest.fixture
+def tail(cluster: Any, reader: Any, old: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tail[str, str]]:
+    monkeypatch.setattr(cluster, "close", lambda: None, raising=False)
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.01)
+    reader.during_poll = lambda: time.sleep(0.005)
+    log: Any = LogDouble(cluster, reader, old)
+    with Tail(STREAM, log, before=0) as tail:
+        tail.start()
+        until(lambda: tail.ready)
+        yield tail
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def next_of(following: Following[str, str], meanwhile: Callable[[], object] = bool) -> str | None:
+    async def ask() -> str | None:
+        async with asyncio.timeout(60):
+            waiting = asyncio.create_task(following.next_async())
+            await asyncio.sleep(0.02)
+            await asyncio.to_thread(meanwhile)
+            return (await waiting).value
+
+    return asyncio.run(ask())
+
+
+def test_a_reader_that_waits_is_woken_when_the_tail_is_closed_and_gets_an_error(tail: Tail[str, str]) -> None:
+    with tail.follow("a") as following, pytest.raises(StreamtableError, match="tail of 's' was closed"):
+        next_of(following, tail.close)
+    with pytest.raises(StreamtableError, match="was closed"):
+        tail.follow("a")
+
+
+def test_a_reader_that_waits_is_woken_by_what_stops_the_tail(tail: Tail[str, str], reader: Any) -> None:
+    with tail.follow("a") as following, pytest.raises(Fatal, match="no more"):
+        next_of(following, lambda: reader.errors.append(Fatal("no more")))
+
+
+def test_a_topic_with_another_number_of_partitions_stops_the_tail(
+    tail: Tail[str, str], reader: Any, cluster: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    cluster.infos["s"] = topic_info("s", partitions=2)
+    with tail.follow("a") as following, pytest.raises(TopicMismatch, match="had 1 partitions and has 2"):
+        next_of(following, lambda: reader.errors.append(InputLost("created again")))
+
+
+def test_a_reader_of_old_records_gets_the_error_of_a_damaged_one_behind_what_comes_before_it(
+    tail: Tail[str, str], reader: Any, cluster: Any, old: Any, record: Any
+) -> None:
+    cluster.marks[PLACE] = Watermarks(0, 5)
+    reader.errors.append(InputLost("it begins again, at 5"))
+    until(lambda: tail._parts[0].start == 5)
+    old.logs[PLACE] = [record(b"a", b"1", 0)]
+
+    def fail_behind_it() -> None:
+        if old.positions.get(PLACE) == 1:
+            old.errors.append(InputLost("offset 1 is damaged"))
+
+    old.during_poll = fail_behind_it
+    with tail.follow("a", 0, 0) as following:
+        assert next_of(following) == "1"
+        assert following.offset == 1
+        with pytest.raises(InputLost, match="damaged"):
+            next_of(following)
+
+
+def test_old_records_are_read_for_a_reader_up_to_so_many_bytes_at_a_time(
+    tail: Tail[str, str], reader: Any, cluster: Any, old: Any, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_POLL_RECORDS", 1)
+    cluster.marks[PLACE] = Watermarks(0, 9)
+    reader.errors.append(InputLost("it begins again, at 9"))
+    until(lambda: tail._parts[0].start == 9)
+    old.logs[PLACE] = [record(b"a", b"x" * 400_000, offset) for offset in range(9)]
+    with tail.follow("a", 0, 0) as following:
+        next_of(following)
+        assert len(following._found) == 2
+
+
+def test_keys_with_one_record_each_take_no_more_memory_than_is_said() -> None:
+    part = module._KeptPartition(0)
+    tracemalloc.start()
+    for offset in range(5_000):
+        key = b"user-%05d" % offset
+        part.add(module._Kept(offset, bytes(bytearray(key)), key + bytes(16), bytes(8)))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 1.1 * part.size
+    for _ in range(5_000):
+        part.forget_first()
+    assert part.size == 0
