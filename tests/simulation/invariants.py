@@ -117,7 +117,7 @@ class Books:
                 self._emit(self.expected[number].outputs, source_of(source)[0], (source, record.key()))
                 if self.times is not None:
                     topic_number, of_partition, offset = source_of(source)
-                    self.times.told(
+                    self.times.check_late_before(
                         self._job.topics[topic_number], of_partition, offset, record.headers() or ()
                     )
         for producer in {producer for _, producer in self._marked}:

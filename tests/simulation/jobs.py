@@ -26,12 +26,12 @@ from streamtable.types import Headers
 
 _STEP = Struct(">qq")
 ROW_BYTES_MAX = 20_000
-UNTOLD_BYTES_MAX = 5_000
-"""What the broker takes of the topics that jobs emit to, though it says that it takes more."""
+ENFORCED_BYTES_MAX = 5_000
+"""The largest record that the broker accepts in the topics that jobs emit to; the limit that it reports is higher."""
 _MANY = [0] * ROW_BYTES_MAX
 _OFFSET_BITS, _PARTITION_BITS = 40, 4
 LATE_BEFORE = "late-before"
-"""The header of an output with what its handler was told of the event time, in groups that follow it."""
+"""The header of an output with the `late_before_ms` that its handler has seen, in groups that follow it."""
 
 Row = list[int]
 """For each topic of the group: events and their checksum. At least once: the places of all events, in order."""
@@ -93,7 +93,7 @@ class Job:
         """Bytes of a header that its handler adds to an output: more than the broker takes, which it says at once, or not."""
         if not self.shape.chokes or not self.bad(event) or self.swells(event):
             return 0
-        return (0, ROW_BYTES_MAX, 0, UNTOLD_BYTES_MAX)[event % 4]
+        return (0, ROW_BYTES_MAX, 0, ENFORCED_BYTES_MAX)[event % 4]
 
     def loops_to(self, topic: str, event: int) -> str | None:
         """The key to which the handler sends an event on; what is tried again stays."""

@@ -1,4 +1,4 @@
-"""What a group that follows event time must have committed, and told its handlers: computed apart, from the log.
+"""The event time that a group must have committed, and that its handlers must have seen: computed apart, from the log.
 
 The stream time of an input is exact at each commit: the greatest event time below the committed offset. The watermark is
 exact while no input can have been idle; where one can, it may stand anywhere up to what the idle inputs leave free.
@@ -20,8 +20,8 @@ from streamtable_testing.log import VirtualKafka
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the handler of a record may have been told: the stream time with it, and the watermark before and after."""
+class EventTimeBounds:
+    """What the handler of a record may have seen: the stream time with it, and the watermark of the commits before and after."""
 
     stream_ms: int
     least_ms: int
@@ -69,7 +69,7 @@ class TimeBooks:
 
     Args:
         kafka: The broker.
-        trace: Told when the watermark is ahead of an input.
+        trace: Gets an entry when the watermark is ahead of an input.
         event_time: The settings of the group.
         inputs: The topics that advance it.
         partitions: The number of partitions.
@@ -96,7 +96,7 @@ class TimeBooks:
         self._silence = Silence(kafka, inputs, self._idle_after, 3 * observe_seconds(event_time))
         self._watermarks = [NO_TIME] * partitions
         self._committed_at = [kafka.clock.monotonic()] * partitions
-        self._told: dict[tuple[str, int, int], Told] = {}
+        self._bounds_of: dict[tuple[str, int, int], EventTimeBounds] = {}
 
     def look(self) -> None:
         """After each turn."""
@@ -134,7 +134,7 @@ class TimeBooks:
         if watermark > min(expected.stream_ms.values()):
             self._trace.add("", "idle input", partition, watermark)
         for topic, offset, stream_ms in expected.timed:
-            self._told[topic, partition, offset] = Told(stream_ms, before, watermark)
+            self._bounds_of[topic, partition, offset] = EventTimeBounds(stream_ms, before, watermark)
         expected.timed.clear()
 
     def _bounds(self, partition: int, before: int, expected: Expected) -> tuple[int, int]:
@@ -151,15 +151,16 @@ class TimeBooks:
         by_clock = int((self._kafka.clock.now() - self._idle_after) * 1000)
         return least, max(before, by_clock, *expected.stream_ms.values())
 
-    def told(self, topic: str, partition: int, offset: int, headers: Headers) -> None:
-        """Compare what a handler was told of a committed record. Raises `Wrong`."""
-        must = self._told.pop((topic, partition, offset), None)
+    def check_late_before(self, topic: str, partition: int, offset: int, headers: Headers) -> None:
+        """Check the `late_before` that a handler has seen with a committed record. Raises `Wrong`."""
+        bounds = self._bounds_of.pop((topic, partition, offset), None)
         text = dict(headers).get(LATE_BEFORE)
-        if must is None or text is None:
+        if bounds is None or text is None:
             return
-        told = int(text)
-        if not max(must.stream_ms, must.least_ms) <= told <= max(must.stream_ms, must.most_ms):
-            raise Wrong(f"I8: {topic}[{partition}]@{offset} was late before {told}: {must}")
+        late_before = int(text)
+        least, most = (max(bounds.stream_ms, each) for each in (bounds.least_ms, bounds.most_ms))
+        if not least <= late_before <= most:
+            raise Wrong(f"I8: {topic}[{partition}]@{offset} was late before {late_before}: {bounds}")
 
     def behind(self, watermark_ms: int | None) -> bool:
         """With all inputs silent for long, the watermark has not followed the clock."""

@@ -6,7 +6,7 @@ from random import Random
 
 from tests.simulation.faults import Adversary, Crash
 from tests.simulation.invariants import Books, check_plan
-from tests.simulation.jobs import ROW_BYTES_MAX, UNTOLD_BYTES_MAX, Flaky, Job, make_job
+from tests.simulation.jobs import ENFORCED_BYTES_MAX, ROW_BYTES_MAX, Flaky, Job, make_job
 from tests.simulation.join_books import JoinBooks
 from tests.simulation.joins import LEFT, REACH_MS, RIGHT, flow_of
 from tests.simulation.life import Life, Machine, ViewLife
@@ -91,7 +91,7 @@ class World:
             )
             self._create_topics(job)
             if job.output and shape.chokes:
-                self.kafka.topics[job.output].untold_bytes_max = UNTOLD_BYTES_MAX
+                self.kafka.topics[job.output].untold_bytes_max = ENFORCED_BYTES_MAX
             reads = [job.output] if job.output else []
             yield job
 
