@@ -1,19 +1,15 @@
 """A join of two topics of clicks with the library: all groups of its flow in one process, until a signal stops it."""
 
-import os
-import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.job import Job
+from bench.programs.flow_process import run_flow
 from bench.programs.processor import clicks
-from bench.programs.watched import Watched
 
 from contracts.records import USER_CLICK, UserClick
-from streamtable import App, Avro, Guarantee, Kafka, Stream, String
+from streamtable import Avro, Stream, String
 from streamtable.flow import Flow
-from streamtable.observe import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,17 +71,5 @@ def _out(name: str) -> Stream[str, str]:
     return Stream(f"{name}-out", String(), String())
 
 
-def main(job: Job) -> None:
-    """Run it."""
-    kafka = Watched(Kafka(job.broker), (job.topic, job.second), job.records, lambda: None)
-    App(kafka, Path(job.state_dir)).run(
-        flow_of_job(job),
-        instance_id=job.instance,
-        guarantee=Guarantee(job.guarantee),
-        commit_interval=job.commit_ms / 1000,
-    )
-
-
 if __name__ == "__main__":
-    configure_logging("json", "warning", sys.stderr)
-    main(Job.from_environment(os.environ))
+    run_flow(flow_of_job, lambda job: (job.topic, job.second))

@@ -1,19 +1,14 @@
 """A query of Nexmark with the library: all groups of its flow in one process, until a signal stops it."""
 
-import os
-import sys
 import time
-from pathlib import Path
 
 from bench.job import Job
 from bench.nexmark.generator import Generator
 from bench.nexmark.model import Topics
 from bench.nexmark.queries import flow_of
-from bench.programs.watched import Watched
+from bench.programs.flow_process import run_flow
 
-from streamtable import App, Guarantee, Kafka
 from streamtable.flow import Flow
-from streamtable.observe import configure_logging
 
 
 def flow_of_job(job: Job) -> Flow:
@@ -27,19 +22,11 @@ def flow_of_job(job: Job) -> Flow:
     )
 
 
-def main(job: Job) -> None:
-    """Run it."""
+def inputs_of_job(job: Job) -> list[str]:
+    """Return the names of the topics of all events."""
     topics = Topics(job.topic)
-    inputs = [each.name for each in (topics.persons, topics.auctions, topics.bids)]
-    kafka = Watched(Kafka(job.broker), inputs, job.records, lambda: None)
-    App(kafka, Path(job.state_dir)).run(
-        flow_of_job(job),
-        instance_id=job.instance,
-        guarantee=Guarantee(job.guarantee),
-        commit_interval=job.commit_ms / 1000,
-    )
+    return [each.name for each in (topics.persons, topics.auctions, topics.bids)]
 
 
 if __name__ == "__main__":
-    configure_logging("json", "warning", sys.stderr)
-    main(Job.from_environment(os.environ))
+    run_flow(flow_of_job, inputs_of_job)
