@@ -7,6 +7,7 @@ from typing import Final, Protocol, Self, TypeVar
 from streamtable.errors import NotReady, UnreadableRow
 
 OnUnreadable = Callable[[UnreadableRow], object]
+K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
 
 STALE_SECONDS: Final = 5.0
@@ -28,17 +29,21 @@ class TableAnswer(Protocol[V_co]):
     def stale(self) -> bool: ...
 
 
-class TableChange(Protocol[V_co]):
-    """A user's new row; None: deleted."""
+class KeyedRow(Protocol[K_co, V_co]):
+    """A row with its key and its place in the topic; None: deleted."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> K_co: ...
     @property
     def value(self) -> V_co | None: ...
     @property
     def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
+
+
+class TableChange(KeyedRow[str, V_co], Protocol[V_co]):
+    """A user's new row; None: deleted."""
 
 
 class TableWatch(Protocol[V_co]):
@@ -130,17 +135,8 @@ class WindowTable(Protocol[V_co]):
     def position(self) -> Mapping[int, PartitionAge]: ...
 
 
-class ClosedWindow(Protocol[V_co]):
+class ClosedWindow(KeyedRow[WindowBounds, V_co], Protocol[V_co]):
     """A window that has closed, with its row and its place in the topic."""
-
-    @property
-    def key(self) -> WindowBounds: ...
-    @property
-    def value(self) -> V_co | None: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
 
 
 class WindowFollowing(Protocol[V_co]):
