@@ -28,7 +28,7 @@ class Topic:
         id: The field that holds the id of an event. Of two events with the same id the later one is a repeat. None: no
             event repeats another.
         text_keys: Whether keys are text, which each record has; otherwise they are kept as bytes, or null.
-        horizon_days: By how many days two events of the same id may be apart to be recognised in different batches.
+        horizon_days: How many days apart two events with the same id may be to be recognised as a repetition across batches.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Topic:
 
     @property
     def peeked_id(self) -> Column:
-        """The same from the column `value`, for those that do decode; what else it finds is of no event."""
+        """The id of an event, from the column `value`. Where a value cannot be decoded, it may be anything."""
         assert self.id is not None, "asked for a topic whose events have ids"
         return self.codec.peek("value", self.id)
 
@@ -145,7 +145,7 @@ def topic_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=DAYS,...",
-        help=f"by how many days two events of one id may be apart to be recognised in different batches ({HORIZON_DAYS})",
+        help=f"days that two events with one id may be apart and still be recognised as a repetition across batches ({HORIZON_DAYS})",
     )
     parser.add_argument(
         "--byte-keys",

@@ -70,7 +70,7 @@ def ids(decoded: DataFrame, event_id: Column) -> DataFrame:
 
 
 def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None) -> DataFrame:
-    """Return all ids that come more than once, and some by mistake: what `repeated` has to look at.
+    """Return the hashes of ids that may come more than once: of all that do, and by chance of a few others.
 
     Nearly always there are few of them. So they are looked for by 8 bytes of each id, without decoding the rest of a value.
 
