@@ -18,9 +18,9 @@ from servicekit.http.urls import URL
 
 CLOSED_TEXT: Final = (
     'Server-sent events `closed`, one for each window, with data like `{{{}, "count": 3, "start_ms": 1700000040000, '
-    '"end_ms": 1700000100000, "partition": 2, "offset": 41}}`. Send the id that came last as `Last-Event-ID`, as browsers do, '
-    "and none is left out, however long the connection was away. `missed` comes where windows were deleted from Kafka "
-    "meanwhile, `unreadable` in place of one that cannot be decoded; both name partition and offset."
+    '"end_ms": 1700000100000, "partition": 2, "offset": 41}}`. A client that reconnects with the last id it has received as '
+    "`Last-Event-ID`, as browsers do, gets all windows that have closed since. `missed` says that Kafka has deleted windows "
+    "meanwhile, `unreadable` that one cannot be decoded; both name partition and offset."
 )
 QUERY: Final[TableApi[int]] = TableApi(
     title="click-count query",
@@ -81,7 +81,7 @@ QUERY: Final[TableApi[int]] = TableApi(
         WatchWindows(
             "/clicks/{user}/minutes/closed",
             "watch_minutes",
-            "The minutes of one user when they have closed: each with the count that it keeps.",
+            "Each minute of one user once it has closed, with its final count.",
             CLOSED_TEXT.format('"user_id": "alice"'),
             members=lambda count: {"count": count},
             closed=MINUTES_TABLE,
@@ -89,7 +89,7 @@ QUERY: Final[TableApi[int]] = TableApi(
         WatchWindows(
             "/urls/hours/closed",
             "watch_hours",
-            "The hours of one URL when they have closed: each with the count that it keeps.",
+            "Each hour of one URL once it has closed, with its final count.",
             CLOSED_TEXT.format('"url": "https://example.org/"'),
             members=lambda count: {"count": count},
             closed=HOURS_TABLE,

@@ -314,7 +314,7 @@ class ListWindows(Operation):
 
 @dataclass(frozen=True)
 class WatchWindows:
-    """Sends the windows of one key as server-sent events when they have closed, one event for each.
+    """Sends each window of one key as a server-sent event once it has closed.
 
     Attributes:
         path: The address.

@@ -19,7 +19,7 @@ LastEventId = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
-        description="the id that came last: go on behind it. Browsers send it when they connect again",
+        description="the id that was received last: the stream continues after it. Browsers send it when they reconnect",
     ),
 ]
 _ID: Final = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
@@ -28,14 +28,14 @@ _OFFSET_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class WindowPlace:
-    """The place in a topic of closed windows from which a client goes on; the id of events."""
+    """The partition and the offset at which a client continues; the id of events."""
 
     partition: int
     offset: int
 
     @classmethod
     def of(cls, text: str) -> "WindowPlace":
-        """Return the place of an id. Raises `Problem`."""
+        """Parse an id. Raises `Problem`."""
         found = _ID.fullmatch(text)
         if found is None or int(found[2]) >= _OFFSET_END:
             raise _not_of_this_stream()
@@ -49,12 +49,12 @@ def _not_of_this_stream() -> Exception:
 class ClosedSource:
     """A context whose source yields the windows of a key as they close.
 
-    The first thing that it yields, and each heartbeat, is the place: a client that is cut off goes on there.
+    The first event, and each heartbeat, only carries the id: a client that is disconnected continues there.
 
     Args:
         windows: The topic of closed windows.
         key: The key.
-        begin: Where to begin; None: with those that close from now on.
+        begin: Where to begin; None: with the windows that close from now on.
         name: The name of the events.
         member: The name of the key in events.
         members: What an event says of a row.
