@@ -367,7 +367,7 @@ class App:
         return cast("View[K, V]", found)
 
     def tail(self, stream: Stream[K, V]) -> Tail[K, V]:
-        """Return the records of a stream by key, live and from any offset on, until it or the App is closed."""
+        """Follow the records of a stream by key, live or from any offset on, until the tail or the App is closed."""
         tail = Tail(stream, self.kafka, self.name, closed=self._forget_tail)
         with self._lock:
             self._tails.add(tail)

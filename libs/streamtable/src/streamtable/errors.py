@@ -17,6 +17,7 @@
     │   ├── QueueFull           the record was not sent: send it again
     │   ├── RetryKeys           some rows of a central store were not read or written: ask for these again
     │   └── TransactionPending  a transaction holds the committed offsets and has not ended: ask again
+    ├── ChangesMissed           changes were lost to a reader: watch again and read the rows; a tail continues after them
     ├── PartitionNotAssigned    the partition is at work in another process: ask that one, or a view
     ├── Migrated                the partition belongs to another member now: drop its work
     ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
@@ -173,7 +174,7 @@ class NotReady(RetryLater):
 
 
 class ChangesMissed(StreamtableError):
-    """Changes were left out. A watch has ended with it: watch again, then read the rows; a tail goes on behind them."""
+    """Changes were not delivered. A watch has ended: watch again, then read the rows. A tail continues after them."""
 
 
 class QueueFull(RetryLater):

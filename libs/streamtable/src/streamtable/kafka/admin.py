@@ -187,7 +187,7 @@ class KafkaAdmin(KafkaAcls):
                 raise self._unanswered(error, "DELETE", group=group) from exception
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and wait until brokers know it no more; no error if there is none. Raises `RetryLater`."""
+        """Delete a topic, and wait until the broker does not show it any more; no error if there is none. Raises `RetryLater`."""
         (future,) = self._admin.delete_topics([name], request_timeout=self._timeout).values()
         self._existing(future, "DELETE", name)
         self._wait_for_brokers({name}, lambda found: not found)

@@ -249,7 +249,7 @@ class KafkaCluster:
     def _pending(self, group: str, asked: list[Partition]) -> bool:
         """Whether the coordinator answers when it need not wait for transactions.
 
-        The client asks again and again while a transaction is pending, and tells of a time-out only.
+        The client asks again and again while a transaction is pending, and reports only a time-out.
         """
         if group not in self._uncommitted:
             self._uncommitted[group] = self._outsider(group, "read_uncommitted")
@@ -271,10 +271,10 @@ class KafkaCluster:
                 self._refused[group] = error
 
     def create_topics(self, topics: Iterable[TopicDescription]) -> None:
-        """Create topics, and wait until brokers know them; existing ones are left as they are.
+        """Create topics, and wait until the broker shows them; existing ones are left as they are.
 
         Raises:
-            RetryLater: There is no answer, or brokers do not know them in time.
+            RetryLater: There is no answer, or the broker does not show them in time.
             ConfigurationError: Kafka refuses.
         """
         new = [
@@ -299,7 +299,8 @@ class KafkaCluster:
         while not done(self._described(names, self._timeout)):
             if time.monotonic() >= end:
                 raise RetryLater(
-                    f"brokers have not taken over a change of topics in {self._timeout:g} s: {', '.join(sorted(names))}"
+                    f"a change of these topics is not visible on the broker after {self._timeout:g} s: "
+                    f"{', '.join(sorted(names))}. Run this again"
                 )
             time.sleep(_LOOK_SECONDS)
 

@@ -23,7 +23,7 @@ class OrderedTable(WorkingTable[V]):
         cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
 
     Attributes:
-        fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: there is no index.
+        fresh: The keys that were changed or restored since the index over the rows was last updated; None: there is no index.
         notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
     """
 

@@ -116,7 +116,7 @@ class _Read(NamedTuple):
     """What was read from Kafka: the records, up to which offset, and whether some had been deleted before."""
 
     found: list[_Kept]
-    looked: int
+    read_to: int
     missed: bool = False
 
 
@@ -130,7 +130,7 @@ class Following(Generic[K, V]):
 
     def __init__(self, tail: "Tail[K, V]", key: bytes, partition: int, offset: int) -> None:
         self.key, self.partition = key, partition
-        self.looked = offset  # all records before it have been returned, or are in the list
+        self.read_to = offset  # all records before it have been returned, or are in the list
         self.wake: Wake = bool
         self._tail = tail
         self._found: deque[_Kept] = deque()
@@ -140,7 +140,7 @@ class Following(Generic[K, V]):
     @property
     def offset(self) -> int:
         """All records before it have been returned: a reader who follows from here misses nothing."""
-        return self._found[0].offset if self._found else self.looked
+        return self._found[0].offset if self._found else self.read_to
 
     async def next_async(self) -> TailRecord[K, V]:
         """Return the next record, as soon as there is one. It may be cancelled, and no record is lost by that.
@@ -181,11 +181,11 @@ class Following(Generic[K, V]):
             await asyncio.sleep(_RETRY_SECONDS)
             return
         self._found.extend(read.found)
-        self.looked = read.looked
+        self.read_to = read.read_to
         if read.missed:
             topic = self._tail.stream.name
             text = f"records of {topic!r} were deleted before they were read"
-            raise ChangesMissed(text, topic=topic, partition=self.partition, offset=self.looked)
+            raise ChangesMissed(text, topic=topic, partition=self.partition, offset=self.read_to)
 
     def close(self) -> None:
         """Wait until no thread works for it. Not to be called while a record is awaited."""
@@ -207,7 +207,7 @@ class Tail(Generic[K, V]):
                 record = await minutes.next_async()
                 print(record.key.start_ms, record.value)
 
-    All readers share one consumer and one thread; a record costs only the readers of its key. It has the number of partitions
+    All readers share one consumer and one thread; a record costs only the readers of its key. It follows the partitions
     that the topic had at its start.
 
     Args:
@@ -302,17 +302,17 @@ class Tail(Generic[K, V]):
     # ---- for `Following` -------------------------------------------------------------------------------------------
 
     def look(self, following: Following[K, V]) -> list[_Kept] | None:
-        """Return what is in memory from where it has looked on; None: memory does not reach there.
+        """Return what is in memory from where it has read to; None: memory does not reach back so far.
 
         If there is nothing yet, its `wake` is called when there is.
         """
         with self._lock:
             self._check()
             part = self._parts[following.partition]
-            if not part.start <= following.looked <= part.position:
+            if not part.start <= following.read_to <= part.position:
                 return None
-            found = part.since(following.key, following.looked)
-            following.looked = part.position
+            found = part.since(following.key, following.read_to)
+            following.read_to = part.position
             if not found:
                 self._waiting.setdefault((following.partition, following.key), set()).add(following)
             return found
@@ -323,7 +323,7 @@ class Tail(Generic[K, V]):
         with self._lock:
             waiting = self._waiting.get(place, set())
             if following in waiting:
-                following.looked = self._parts[following.partition].position
+                following.read_to = self._parts[following.partition].position
                 waiting.discard(following)
                 if not waiting:
                     del self._waiting[place]
@@ -332,7 +332,7 @@ class Tail(Generic[K, V]):
         """Read older records from Kafka, in a thread; not all at once if there are many."""
         with self._lock:
             self._check()
-            return self._pool.submit(self._read, following.key, following.partition, following.looked)
+            return self._pool.submit(self._read, following.key, following.partition, following.read_to)
 
     def decoded(self, kept: _Kept, partition: int) -> TailRecord[K, V]:
         """Return the record. Raises `DeserializationError` with its place."""
@@ -421,7 +421,7 @@ class Tail(Generic[K, V]):
                 for kept in self._kept(batch):
                     part.add(kept)
                     for following in self._waiting.pop((batch.partition, kept.key), ()):
-                        following.looked = kept.offset  # what was before it was not for it
+                        following.read_to = kept.offset  # what was before it was not for it
                         woken.add(following)
                 while part.size > most:
                     part.forget_first()
