@@ -7,6 +7,7 @@ import pytest
 from servicekit.http.server_events import ServerEvent, Source
 from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit_testing import MemoryTable
+from servicekit_testing.memory_table import MemoryChange
 from streamtable.errors import NotReady
 
 
@@ -49,6 +50,13 @@ def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: Memory
         )
         assert (second.data["count"], second.id) == (4, "0-2")
         assert given(source, 0) is None
+
+
+def test_an_event_is_shared_by_all_watches_but_not_with_a_topic_that_was_created_again() -> None:
+    events = TableEvents(MemoryTable[int](), "count", count)
+    first = events.changed(MemoryChange("alice", 3, 0, 1))
+    assert events.changed(MemoryChange("alice", 3, 0, 1)) is first
+    assert events.changed(MemoryChange("alice", 4, 0, 1)).data["count"] == 4
 
 
 def test_events_call_the_key_what_it_is(counts: MemoryTable[int]) -> None:

@@ -31,16 +31,21 @@ class TableEvents(Generic[V]):
     name: str
     data: Callable[[V | None], Mapping[str, Any]]
     key: str = "user_id"
-    _latest: dict[tuple[str, int, int], ServerEvent] = field(default_factory=dict, init=False, compare=False)
+    _latest: dict[tuple[str, int, int], tuple[V | None, ServerEvent]] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     def changed(self, change: TableChange[V]) -> ServerEvent:
-        """Return the event of a change: to all who watch the row the same, which is encoded once."""
-        place = change.key, change.partition, change.offset
-        event = self._latest.get(place)
-        if event is None:
-            event = self.event(change.key, change)
-            self._latest.clear()
-            self._latest[place] = event
+        """Return the event of a change. All watches of the row share it, so it is encoded once."""
+        place, value = (change.key, change.partition, change.offset), change.value
+        kept = self._latest.get(place)
+        if (
+            kept is not None and kept[0] == value
+        ):  # in a topic that was created again the place can have another
+            return kept[1]
+        event = self.event(change.key, change)
+        self._latest.clear()
+        self._latest[place] = value, event
         return event
 
     def event(self, user: str, at: TableAnswer[V] | TableChange[V]) -> ServerEvent:
