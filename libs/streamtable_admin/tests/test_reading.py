@@ -70,6 +70,18 @@ def test_a_read_yields_the_records_of_its_offsets_and_reports_its_progress(
     assert values(cluster, place, 6, 6) == []
 
 
+@pytest.mark.parametrize(("bytes_max", "expected"), [(1, [b"9"]), (1_000, None)])
+def test_of_the_last_records_as_many_come_as_may_be_kept_and_one_at_least_after_a_single_read(
+    cluster: Cluster, place: TopicPartition, observer: Observer, bytes_max: int, expected: list[bytes] | None
+) -> None:
+    marks = cluster.admin.watermarks([place])
+    found = last_records(cluster, marks, 6, limits=ReadLimits(bytes_max=bytes_max))
+    shown = [record.value for record in found]
+    assert shown == (expected or [b"%d" % number for number in range(10 - len(found), 10)])
+    assert 0 < len(found) < 6
+    assert sum(observer.offsets) == 6, "it has looked no further back"
+
+
 def test_the_first_and_the_last_records_are_found_by_offset_and_by_time(
     cluster: Cluster, place: TopicPartition
 ) -> None:

@@ -89,7 +89,8 @@ def last_records(
 ) -> list[TopicRecord]:
     """Return the last records of these partitions together, in the order of time.
 
-    Where transaction markers and compaction leave too few records, it looks further back.
+    Where transaction markers and compaction leave too few records, it looks further back, unless the records found have
+    reached the limit of bytes already.
     """
     found: dict[TopicPartition, deque[TopicRecord]] = {}
     pending, window = dict(marks), count
@@ -97,7 +98,12 @@ def last_records(
     while pending and count and time.monotonic() < deadline:
         starts = {place: max(mark.low, mark.high - window) for place, mark in pending.items()}
         ends = {place: mark.high for place, mark in pending.items()}
-        found |= collect(cluster, starts, ends, keep=count, limits=limits)
+        kept = Kept(starts, count, limits.bytes_max, first=False)
+        for batch in read_to(cluster, starts, ends, limits=limits):
+            kept.add(batch.place, records_of(batch))
+        found |= kept.records
+        if kept.full:
+            break
         pending = {
             place: mark
             for place, mark in pending.items()
@@ -139,11 +145,16 @@ def _by_time(found: Mapping[TopicPartition, Iterable[TopicRecord]]) -> list[Topi
 
 
 class Kept:
-    """The records that a read has found, as many of them as it may keep."""
+    """The records that a read has found, as many of them as it may keep; one at least, however large it is.
+
+    Attributes:
+        dropped: Some records were left out.
+        full: Some were left out because of their bytes.
+    """
 
     def __init__(self, places: Iterable[TopicPartition], keep: int, bytes_max: float, *, first: bool) -> None:
         self.records: dict[TopicPartition, deque[TopicRecord]] = {place: deque() for place in places}
-        self.dropped = False
+        self.dropped = self.full = False
         self._keep = keep
         self._bytes_max = bytes_max
         self._first = first
@@ -163,6 +174,9 @@ class Kept:
             if len(part) > self._keep:
                 self._drop(part)
         while not self._first and self._bytes > self._bytes_max:
+            if sum(map(len, self.records.values())) == 1:
+                return
+            self.full = True
             self._drop(max(self.records.values(), key=len))
 
     def _drop(self, part: deque[TopicRecord]) -> None:
