@@ -76,7 +76,7 @@ ITEM: Final = KeyParameter(
         str,
         AfterValidator(item_prefix),
         Query(
-            description="only items that begin so, as with lamp or lamp@",
+            description="only items that begin with this, such as lamp or lamp@",
             json_schema_extra={**_PREFIX_SCHEMA},
         ),
     ],
