@@ -16,7 +16,7 @@ from messaging.domain import (
     counted,
     folded,
     is_blocked,
-    is_found_guilty,
+    is_blocking,
     is_spammer,
     no_messages,
     translated,
@@ -84,7 +84,7 @@ def test_the_latest_session_decides() -> None:
     assert after_verdict(guilty, verdict(5, spammer=False, closed=True)) is None
     for earlier in (verdict(4, spammer=False), verdict(4, spammer=False, closed=True)):
         assert after_verdict(guilty, earlier) == guilty
-    assert [is_found_guilty(each) for each in (guilty, innocent, None)] == [True, False, False]
+    assert [is_blocking(each) for each in (guilty, innocent, None)] == [True, False, False]
 
 
 def test_whom_everybody_blocks_is_blocked_for_each_recipient() -> None:

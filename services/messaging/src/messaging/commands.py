@@ -28,11 +28,11 @@ ROLES: Final = (
     *(each.name for each in (groups.FILTER, groups.COLLECTOR, groups.BLOCKER, groups.TRANSLATOR)),
     groups.DETECTOR.name,
 )
-"""The roles of processors: each a group, but the detector, which is a flow."""
+"""The roles of processors: each runs a group, except for the detector, which runs a flow."""
 
 
 def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) -> int:
-    """Process what a role is about until stopped, or until the process `parent` has gone."""
+    """Run the group or the flow of a role until stopped, or until the process `parent` has gone."""
     if role == groups.DETECTOR.name:
         return serving.serve_flow(runtime, groups.DETECTOR, parent)
     return serving.serve_group(runtime, _group(runtime, role), parent)

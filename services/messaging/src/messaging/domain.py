@@ -83,7 +83,7 @@ def translated(text: str, replacement: Callable[[str], str | None]) -> str:
 
 
 def both_sides(message: Message) -> Iterator[tuple[str, Traffic]]:
-    """What a message adds to the counts of its sender and of its recipient."""
+    """What a message adds to the counts of its sender and its recipient; nothing if they are the same user."""
     sender, recipient = message["sender"], message["recipient"]
     if sender != recipient:  # or a spammer would only have to write to themselves
         yield sender, Traffic(sent=1, received=0)
@@ -107,13 +107,13 @@ def is_spammer(sent: int, received: int) -> bool:
 
 
 def verdicts(user: str, end_ms: int, counts: MessageCounts, *, closed: bool) -> Iterator[tuple[str, Verdict]]:
-    """What the counts of a session say of its user; nothing if they have never said that the user is a spammer.
+    """The verdict on the user of a session; none if the user has sent too few messages to have been a spammer in it.
 
     Args:
         user: whose session it is.
         end_ms: the time of its last message.
         counts: of the session, in which `sent` never falls.
-        closed: no message is added to the session any more, so it is held against the user no longer.
+        closed: the session has closed, so the user is not blocked for it any more.
     """
     if counts["sent"] >= SPAM_SENT_MIN:
         yield user, Verdict(session_end=end_ms, spammer=counts["spammer"] and not closed, closed=closed)
@@ -122,15 +122,15 @@ def verdicts(user: str, end_ms: int, counts: MessageCounts, *, closed: bool) -> 
 def after_verdict(last: Verdict | None, verdict: Verdict) -> Verdict | None:
     """Return the verdict on a user's latest session after one more. None: that session has closed.
 
-    A session that has closed late, or that a late message was added to, says nothing once a later one has begun.
+    The verdict on an earlier session, which has closed late or got a late message, changes nothing.
     """
     if last is not None and verdict["session_end"] < last["session_end"]:
         return last
     return None if verdict["closed"] else verdict
 
 
-def is_found_guilty(verdict: Verdict | None) -> bool:
-    """Whether the last verdict on a user says that they are a spammer; None: there is none."""
+def is_blocking(verdict: Verdict | None) -> bool:
+    """Whether a user is blocked after this verdict; None: there is none."""
     return verdict is not None and verdict["spammer"]
 
 

@@ -120,13 +120,13 @@ COLLECTOR: Final = collector("collector")
 
 
 SESSIONS: Final = Session(timedelta(minutes=5), grace=timedelta(minutes=1))
-"""By the times of the messages: a user who neither writes nor is written to for five minutes begins with new counts."""
+"""In the time of the messages: after five minutes without a message from or to a user, counting begins again."""
 LAST_VERDICT: Final[State[str, Verdict]] = State("last", key=String(), value=Avro(VERDICT))
 """The last verdict on a user's latest session, until that has closed."""
 
 
 def give_verdict(ctx: Context[str, None], verdict: Verdict) -> None:
-    """Emit a block when a user has become a spammer, and the end of it when they are none any more."""
+    """Emit a block when a user becomes a spammer, and its end when the user is not one any more."""
     table = ctx.table(LAST_VERDICT)
     old = table.get(ctx.key)
     new = domain.after_verdict(old, verdict)
@@ -134,8 +134,8 @@ def give_verdict(ctx: Context[str, None], verdict: Verdict) -> None:
         table.delete(ctx.key)
     else:
         table.put(ctx.key, new)
-    spammer = domain.is_found_guilty(new)
-    if spammer != domain.is_found_guilty(old):
+    spammer = domain.is_blocking(new)
+    if spammer != domain.is_blocking(old):
         ctx.emit(BLOCKS, ctx.key, Block(by=None, blocked=spammer))
 
 
