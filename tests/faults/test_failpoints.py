@@ -55,10 +55,14 @@ def test_a_kill_at_this_place_loses_and_doubles_nothing_more_than_promised(
     uncommitted = 0 if exactly_once else arena.unhandled()
     counted_ahead = not exactly_once and is_ahead(arena)
     arena.feed(third)
-    arena.start(process.name)
+    again = arena.start(process.name)
     arena.wait_handled()
     arena.finish()
-    verdict = arena.verify(over_max=uncommitted if place in MAY_BE_COUNTED_TWICE else 0)
+    twice_max = uncommitted if place in MAY_BE_COUNTED_TWICE else 0
+    if not exactly_once:
+        # Rows of a commit that a slow broker had not acknowledged in time may be stored, and their events come again.
+        twice_max += len(arena.events) * again.log.count("commit aborted")
+    verdict = arena.verify(over_max=twice_max)
     if counted_ahead and place in COUNTED_TWICE:
         assert verdict.over > 0, "the changelog held counts of events that were then counted again"
 
