@@ -1,15 +1,17 @@
 """One partition of a state table: a named table of the group whose rows handlers read and write."""
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
-from streamtable.engine.due import DueIndex, RowsOf, expanded_by_key, indexed
+from streamtable.engine.due import DueIndex, RowsOf, expanded_in_order, indexed
 from streamtable.engine.undo import OrderedJournal
 from streamtable.ports import Store
 from streamtable.state import State, StateTable
 from streamtable.tables.ordered_table import OrderedTable
 
 _INDEXED_MAX = 50_000  # keys
+_SAMPLED = 1_000  # keys
 
 
 class KeptState:
@@ -63,13 +65,16 @@ class KeptState:
         if not due.by_key:
             return indexed(due)(self.store, changes)
         self._writing = changes
-        return expanded_by_key(due, changes, self._indexed)
+        return expanded_in_order(due, changes, self._indexed)
 
     def committed(self) -> None:
         self.handle.late = 0
         written = {key for key, data in self._writing if data is not None}
-        if len(self._indexed) > _INDEXED_MAX or written.isdisjoint(self._indexed):
-            self._indexed = written  # rows that are written only once need not be remembered
+        if written.isdisjoint(self._indexed):
+            # Rows that are written only once need not be remembered. A few show whether rows are written again.
+            self._indexed = set(islice(written, _SAMPLED))
+        elif len(self._indexed) > _INDEXED_MAX:
+            self._indexed = written
         else:
             self._indexed |= written
             self._indexed.difference_update(key for key, data in self._writing if data is None)

@@ -18,6 +18,8 @@ from streamtable.types import RecordBatch
 
 V = TypeVar("V")
 
+_NEVER_MS = 1 << 63
+
 
 class RowJournal(Generic[V]):
     """Stands in front of a table and notes each row that a record reads or writes.
@@ -145,6 +147,14 @@ class OrderedJournal(RowJournal[V]):
         """Nothing is remembered: a record that is undone would have to be forgotten."""
         self._table.notes = {}
         return {}
+
+    def gone_before_ms(self) -> int:
+        """As `OrderedTable.gone_before_ms`."""
+        return self._table.gone_before_ms()
+
+    def last_due_ms(self) -> int | None:
+        """Nothing is known: to look at all rows that have changed would cost each record."""
+        return _NEVER_MS
 
     def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
         """As `OrderedTable.scan`."""

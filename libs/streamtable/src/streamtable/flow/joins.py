@@ -72,6 +72,19 @@ class Bounds:
             return time - self.before_ms, time + self.after_ms
         return time - self.after_ms, time + self.before_ms
 
+    def all_matching(self, side: Side, times: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the spans of time at which records of the other stream match some of several, in order and apart."""
+        if len(times) == 1:
+            return [self.matching(side, times[0])]
+        spans: list[tuple[int, int]] = []
+        for time in sorted(times):
+            since, until = self.matching(side, time)
+            if spans and since <= spans[-1][1] + 1:
+                spans[-1] = spans[-1][0], until
+            else:
+                spans.append((since, until))
+        return spans
+
     def life_ms(self, side: int) -> int:
         """From the time of a record until its window is closed."""
         # A record at the very end of the window still matches, one millisecond later it does not.

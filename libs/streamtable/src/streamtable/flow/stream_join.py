@@ -1,9 +1,10 @@
 """Joins of two streams: each record waits in a state table until nothing can match it any more."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from streamtable.due import Due, DueRows
@@ -24,6 +25,7 @@ from streamtable.flow.joins import (
     span_of,
     time_of,
 )
+from streamtable.flow.key_filter import KeyFilter
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.ports import Codec
@@ -31,6 +33,7 @@ from streamtable.state import State, StateRows
 
 Function = Callable[..., Any]
 _FEW = 8  # that are looked at one by one
+_FILTERS = b"filters"  # the name of what is remembered of a table
 
 
 @dataclass(frozen=True)
@@ -197,38 +200,49 @@ class _Joining:
         self._table = table
         following = table.get(NEXT_KEY)
         self._number: int = 0 if following is None else following.late_before
+        self._filters = _filters(table)
         # Of each side, by key and time: those that records of the batch may match.
-        self._waiting: list[dict[bytes, list[_Waits]]] = [{}, {}]
+        self._waiting: tuple[dict[bytes, list[_Waits]], ...] = {}, {}
         self._rows: dict[bytes, Waiting] = {}
         self._new: list[bytes] = []
+        # Of each side: the keys of the records, and the time of the latest.
+        self._keys: tuple[list[bytes], ...] = [], []
+        self._latest = [0, 0]
 
     def look_up(self, records: Columns) -> None:
         """Read the waiting records that may match some of these, all of a side at once."""
-        asked: tuple[dict[bytes, tuple[int, int]], ...] = {}, {}
         keys, times, _ = records.keyed_times()
+        asked: tuple[dict[bytes, list[int]], ...] = {}, {}
         for key, time, (side, _) in zip(keys, times, records.values, strict=True):
-            since, until = self._bounds.matching(side, time)
-            spans = asked[other_side(side)]
-            if key in spans:
-                first, last = spans[key]
-                since, until = min(since, first), max(until, last)
-            spans[key] = since, until
-        for side, spans in enumerate(asked):
-            ordered = sorted(spans)
-            found = self._table.ranges([span_of(key, side, *spans[key]) for key in ordered])
-            self._waiting[side] = {
-                key: [_Waits(time_of(raw), raw, row) for raw, row in rows if is_of(key, raw)]
-                for key, rows in zip(ordered, found, strict=True)
-            }
+            asked[side].setdefault(key, []).append(time)
+        for side in (LEFT, RIGHT):
+            self._read(other_side(side), side, asked[side])
+            if asked[other_side(side)]:  # records of both sides may match each other
+                for key in asked[side]:
+                    self._waiting[other_side(side)].setdefault(key, [])
+
+    def _read(self, waiting: Side, side: Side, asked: Mapping[bytes, list[int]]) -> None:
+        """Read the waiting records of one side that may match records of the other, by whose keys their times are given."""
+        keys = list(asked)
+        there = self._filters[waiting].may_have(keys, self._table.gone_before_ms())
+        ordered = sorted(compress(keys, there))
+        spans = [(key, span) for key in ordered for span in self._bounds.all_matching(side, asked[key])]
+        found = self._table.ranges([span_of(key, waiting, *span) for key, span in spans])
+        for (key, _), rows in zip(spans, found, strict=True):
+            if rows:
+                waits = [_Waits(time_of(raw), raw, row) for raw, row in rows if is_of(key, raw)]
+                self._waiting[waiting].setdefault(key, []).extend(waits)
 
     def join(self, key: bytes, time: int, bound: int, side: Side, value: Any) -> int:
         """Join a record with those that wait, and let it wait. Returns the number of pairs."""
-        others = self._waiting[other_side(side)][key]
+        others = self._waiting[other_side(side)].get(key)
         count = self._match(others, time, bound, side, value) if others else 0
         raw = place(key, side, time, self._number)
         self._number += 1
         self._rows[raw] = row = Waiting(side, count > 0, bound, value)
         self._new.append(raw)
+        self._keys[side].append(key)
+        self._latest[side] = max(self._latest[side], time)
         if (same := self._waiting[side].get(key)) is not None:
             insort(same, _Waits(time, raw, row), key=_time)
         return count
@@ -256,8 +270,24 @@ class _Joining:
 
     def write(self) -> None:
         """Write the records that wait now, and those that have been matched."""
+        gone_before_ms = self._table.gone_before_ms()
+        for keys, each, latest, life in zip(
+            self._keys, self._filters, self._latest, self._lives, strict=True
+        ):
+            if keys:
+                each.add(keys, max(latest + life, gone_before_ms))
         self._table.replace((), self._rows, self._new)
         self._table.put(NEXT_KEY, next_row(self._number))
+
+
+def _filters(table: StateRows[Any]) -> tuple[KeyFilter, KeyFilter]:
+    """Return the filters of the keys of both sides, as they are remembered of a table or made for it."""
+    notes = table.notes
+    found: tuple[KeyFilter, KeyFilter] | None = notes.get(_FILTERS)
+    if found is None:
+        last_due_ms = table.last_due_ms()
+        found = notes[_FILTERS] = KeyFilter(last_due_ms), KeyFilter(last_due_ms)
+    return found
 
 
 def _time(waits: _Waits) -> int:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from streamtable.ports import Codec
 from streamtable.tables.working_table import CommittedRows, WorkingTable
@@ -12,6 +12,13 @@ V = TypeVar("V")
 
 _ROWS_AT_ONCE = 256
 _INSERTED_MAX = 32  # keys; more are sorted together
+
+
+class DueTimes(Protocol):
+    """When the rows of a table are due. `engine.due.DueIndex` implements it."""
+
+    def gone_before_ms(self) -> int: ...
+    def last_ms(self) -> int | None: ...
 
 
 class OrderedTable(WorkingTable[V]):
@@ -25,7 +32,10 @@ class OrderedTable(WorkingTable[V]):
     Attributes:
         fresh: The keys that were changed or restored since the index over the rows was last updated; None: there is no index.
         notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
+        due: When the rows are due; None: they never are.
     """
+
+    due: DueTimes | None = None
 
     def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
         super().__init__(store, codec, cache_bytes)
@@ -93,6 +103,16 @@ class OrderedTable(WorkingTable[V]):
     def changed_row(self, key: bytes) -> V | None:
         """Return a row that was changed since the last commit; None if it was deleted."""
         return self._rows.get(key)
+
+    def changed_keys(self) -> list[bytes]:
+        """Return the keys of the rows that were changed or deleted since the last commit."""
+        return list(self._changed)
+
+    def gone_before_ms(self) -> int:
+        return 0 if self.due is None else self.due.gone_before_ms()
+
+    def last_due_ms(self) -> int | None:
+        return None if self.due is None else self.due.last_ms()
 
     def deleted(self, keys: Iterable[bytes]) -> set[bytes]:
         """Return which of these rows, changed since the last commit, were deleted."""
@@ -183,7 +203,8 @@ class OrderedTable(WorkingTable[V]):
         if self._touched is None:
             self._ordered = sorted(self._changed)
         elif len(self._touched) > _INSERTED_MAX:
-            self._ordered = sorted(self._touched.union(self._ordered))
+            # Two sorted parts are merged in a time that grows with the keys, without a comparison of each with many.
+            self._ordered = list(dict.fromkeys(sorted([*self._ordered, *sorted(self._touched)])))
         else:
             for key in self._touched:
                 place = bisect_left(self._ordered, key)

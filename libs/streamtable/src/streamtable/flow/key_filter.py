@@ -1,0 +1,80 @@
+"""A filter of the keys that have rows in a state table: a key that it does not have has no rows, which saves a look into the store.
+
+It is a Bloom filter with one bit for each key, as in [Bloom 1970](https://doi.org/10.1145/362686.362692), in generations: one
+takes keys until it is full, and is dropped when all rows of its keys are gone. All times are milliseconds since 1970.
+"""
+
+from collections.abc import Iterable, Sequence
+
+_FIRST_BYTES, _LARGEST_BYTES = 64 << 10, 512 << 10
+_KEYS_PER_BYTE = 1  # eight bits for each: of the keys that have no rows, one in eight is looked up in vain
+_GENERATIONS_MAX = 8  # the last one takes all further keys, and more is looked up in vain
+_BITS = tuple(1 << bit for bit in range(8))
+
+
+class _Generation:
+    """Keys that were added one after another.
+
+    Args:
+        size: The bytes of its bits, a power of two.
+
+    Attributes:
+        keys: The number of keys, those that were added again counted again.
+        due_ms: When the last of their rows is due.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.bits = bytearray(size)
+        self.mask = size - 1
+        self.keys = 0
+        self.due_ms = 0
+
+    @property
+    def full(self) -> bool:
+        return self.keys >= len(self.bits) * _KEYS_PER_BYTE
+
+
+class KeyFilter:
+    """The keys that have had rows since the filter was made.
+
+    Args:
+        due_ms: When the last row is due that the table had before, whose key is not known here; None: it had none.
+    """
+
+    def __init__(self, due_ms: int | None) -> None:
+        self._unknown_until_ms = due_ms
+        self._generations = [_Generation(_FIRST_BYTES)]
+
+    def add(self, keys: Iterable[bytes], due_ms: int) -> None:
+        """Add keys, of which the last row is due at this time."""
+        newest = self._generations[-1]
+        if newest.full and len(self._generations) < _GENERATIONS_MAX:
+            newest = _Generation(min(2 * len(newest.bits), _LARGEST_BYTES))
+            self._generations.append(newest)
+        bits, mask = newest.bits, newest.mask
+        hashes = list(map(hash, keys))
+        for number in hashes:
+            bits[number >> 3 & mask] |= _BITS[number & 7]
+        newest.keys += len(hashes)
+        newest.due_ms = max(newest.due_ms, due_ms)
+
+    def may_have(self, keys: Sequence[bytes], gone_before_ms: int) -> Sequence[object]:
+        """Return for each key a true value if it may have rows.
+
+        Args:
+            keys: The keys.
+            gone_before_ms: Rows that were due before this time are gone.
+        """
+        if self._unknown_until_ms is not None:
+            if self._unknown_until_ms >= gone_before_ms:
+                return [True] * len(keys)
+            self._unknown_until_ms = None
+        older = [each for each in self._generations[:-1] if each.due_ms >= gone_before_ms]
+        self._generations = [*older, self._generations[-1]]
+        hashes = list(map(hash, keys))
+        found: list[int] = []
+        for each in self._generations:
+            bits, mask = each.bits, each.mask
+            here = [bits[number >> 3 & mask] & _BITS[number & 7] for number in hashes]
+            found = [one | other for one, other in zip(found, here, strict=True)] if found else here
+        return found
