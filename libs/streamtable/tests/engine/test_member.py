@@ -236,6 +236,21 @@ def test_many_changes_force_a_commit_before_its_time(doubles: dict[str, Any]) ->
     assert "commit" in rig.steps.taken
 
 
+def test_changed_rows_that_take_a_quarter_of_the_memory_of_rows_force_a_commit_before_its_time(
+    doubles: dict[str, Any],
+) -> None:
+    rig = Rig(Guarantee.EXACTLY_ONCE, doubles)
+    rig.member.settings = ProcessorSettings("i", commit_interval=1.0, cache_bytes=400_000)
+    rig.join()
+    keys = [b"%04d" % number for number in range(1_000)]
+    rig.deliver([(key, b"x") for key in keys[:100]])
+    rig.turn()
+    assert "commit" not in rig.steps.taken
+    rig.deliver([(key, b"x") for key in keys[100:]], first=100)
+    rig.turn()
+    assert "commit" in rig.steps.taken
+
+
 def test_offsets_of_a_new_partition_are_committed_before_its_first_record(rig: Any) -> None:
     rig.cluster.committed = {}
     rig.join()

@@ -225,6 +225,11 @@ class BaseTask(ABC):
         return 0
 
     @property
+    def changed_memory(self) -> int:
+        """About how many bytes of memory the rows take that have changed since the last commit."""
+        return 0
+
+    @property
     def deferred(self) -> int:
         """The number of deferred results that the next commit waits for."""
         return 0

@@ -366,6 +366,8 @@ class Member:
         if (
             now - self._committed_at >= self.settings.commit_interval
             or self._pending_bytes() >= self._budget.bytes
+            # Rows that have changed cannot leave the cache, and a commit takes as much memory again.
+            or sum(task.changed_memory for task in tasks) >= self.settings.cache_bytes // 4
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
             or any(task.must_commit for task in tasks)
         ):

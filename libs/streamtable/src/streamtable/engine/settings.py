@@ -24,7 +24,7 @@ class ProcessorSettings:
         commit_bytes: Outputs and changed rows that force a commit earlier.
         poll_records: The maximum number of records of one poll.
         poll_timeout: Seconds to wait for input; bounds how late a commit or a stop may be.
-        cache_bytes: Decoded rows of all partitions.
+        cache_bytes: Decoded rows of all partitions. Changed rows that take a quarter of it force a commit earlier.
         start_timeout: Seconds to wait for the broker at start; None waits for ever.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep copies of the partitions that are at work elsewhere.

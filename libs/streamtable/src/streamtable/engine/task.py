@@ -335,6 +335,11 @@ class Task(BaseTask):
         rows = self.table.changed_bytes if self.table else 0
         return self._dispatcher.outgoing.bytes + rows + sum(each.changed_bytes for each in self._kept)
 
+    @property
+    def changed_memory(self) -> int:
+        own = self.table.changed_memory if self.table else 0
+        return own + sum(kept.table.changed_memory for kept in self._states)
+
     def work(self) -> Work:
         """Return what is to be committed now.
 

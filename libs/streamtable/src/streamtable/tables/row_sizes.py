@@ -60,6 +60,10 @@ class RowSizes:
         """Return how many rows of the mean size fit."""
         return int(memory_bytes / (self._mean * self._factor))
 
+    def memory_of_rows(self, rows: int) -> int:
+        """Return how many bytes of memory so many rows of the mean size take."""
+        return int(rows * self._mean * self._factor)
+
     def encoded_room(self, memory_bytes: int) -> int:
         """Return how many encoded bytes take that much memory when decoded."""
         return int(memory_bytes / self._factor)

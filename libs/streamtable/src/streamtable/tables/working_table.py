@@ -83,6 +83,11 @@ class WorkingTable(RowCache[V]):
         """About how many bytes the next commit will write."""
         return int(len(self._changed) * self._row_bytes)
 
+    @property
+    def changed_memory(self) -> int:
+        """About how many bytes of memory the rows take that have changed since the last commit."""
+        return self._sizes.memory_of_rows(len(self._changed))
+
     def changes(
         self, bytes_max: int, encoded: Mapping[bytes, bytes | None] | None = None
     ) -> list[tuple[bytes, bytes | None]]:
