@@ -10,8 +10,9 @@ from exactavro.schema import Node, kind, logical
 
 Write = Callable[[Any], bytes]
 
-_TWO_BYTES, _FOUR_BYTES = 1 << 13, 1 << 27
-"""Numbers from 0 to below these take at most so many bytes, after zigzag."""
+_TWO_BYTES, _FOUR_BYTES, _SIX_BYTES = 1 << 13, 1 << 27, 1 << 41
+"""Numbers from 0 to below these take at most so many bytes, after zigzag. Six hold milliseconds since 1970 until 2039."""
+_LOW, _PIECE = _TWO_BYTES - 1, (1 << 14) - 1
 
 
 def unrolled(
@@ -27,7 +28,7 @@ def unrolled(
 
     Args:
         fields: name, schema and writer of each.
-        write_long: Writes negative numbers, and those that take more than four bytes.
+        write_long: Writes negative numbers, and those that take more than six bytes.
         last: The varints of the numbers below 2**14.
         more: The two bytes of 14 bits that are not a varint's last ones.
         errors: The exceptions that the writers of fields raise.
@@ -55,8 +56,9 @@ def unrolled(
                 checks.append(f"type(v{at}) is int")
                 parts.append(
                     f"last[v{at} << 1] if 0 <= v{at} < {_TWO_BYTES} else"
-                    f" more[(v{at} & {_TWO_BYTES - 1}) << 1] + last[v{at} >> 13] if 0 <= v{at} < {_FOUR_BYTES} else"
-                    f" write_long(v{at})"
+                    f" more[(v{at} & {_LOW}) << 1] + last[v{at} >> 13] if 0 <= v{at} < {_FOUR_BYTES} else"
+                    f" more[(v{at} & {_LOW}) << 1] + more[v{at} >> 13 & {_PIECE}] + last[v{at} >> 27]"
+                    f" if 0 <= v{at} < {_SIX_BYTES} else write_long(v{at})"
                 )
             case _:
                 names[f"write{at}"] = write
