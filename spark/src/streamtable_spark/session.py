@@ -34,8 +34,15 @@ PACKAGES: Final = {
     "io.delta.sql.DeltaSparkSessionExtension": "io.delta:delta-spark_4.1_2.13:4.3.1",
 }
 """The Maven package that brings each class without which the jobs do not work, in the versions of `pom.xml`."""
-UNLIKE: Final = ("offset", "value", "id_hash.high", "id_hash.low")
-"""Columns that hardly hold a value twice: Parquet would begin a dictionary of them in each file, and give it up."""
+LATE: Final = (
+    "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=90000 "
+    "-XX:Tier4BackEdgeThreshold=240000"
+)
+"""The second compiler (C2) begins at six times as many calls and loops as usual. A job of minutes runs much of its code, Spark's
+planner first of all, a few thousand times: to compile that took a third of the CPU time of the ETL, beside tasks on the same cores."""
+DICTIONARY_BYTES: Final = 64 * 1024
+"""The largest dictionary of a column in a Parquet file. Columns with few values have one; to look up each of the many values of a
+key, in a dictionary that no cache holds, takes as long as the rest of writing the record."""
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 LOG_LEVEL: Final = "spark.log.level"
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
@@ -188,7 +195,7 @@ def _meaning() -> dict[str, str]:
         "spark.sql.maxConcurrentOutputFileWriters": "4",
         # A number of 8 bytes; Spark's usual form is one of 12 that older tools needed, and costs a tenth of writing bronze.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in UNLIKE},
+        "spark.hadoop.parquet.dictionary.page.size": str(DICTIONARY_BYTES),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
@@ -215,6 +222,6 @@ def _place(local: Local, jars: Path) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.jars": ",".join(str(jars / name) for name in jar_names((PACKAGE / "jars.sha256").read_text())),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={PACKAGE / 'log4j2.properties'} "
-        f"-XX:+UseSerialGC -XX:-UsePerfData{f' {BRIEF}' if local.brief else ''}",
+        f"-XX:+UseSerialGC -XX:-UsePerfData {BRIEF if local.brief else LATE}",
         **scratch,
     }
