@@ -12,7 +12,7 @@ _LOOK_SECONDS = 0.1
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
 # Places in /proc/<pid>/stat behind the name, which may hold spaces: see proc(5).
-_PARENT, _TIMES, _PAGES = 1, slice(11, 15), 21
+_PARENT, _TIMES, _BYTES, _PAGES = 1, slice(11, 15), 20, 21
 
 
 class Share(NamedTuple):
@@ -22,11 +22,13 @@ class Share(NamedTuple):
         parent: The id of the process that has started it.
         cpu: seconds, its own and those of its children that have ended.
         rss_mb: resident memory now; pages that are shared count for each that has them.
+        virtual: bytes of its address space.
     """
 
     parent: int
     cpu: float
     rss_mb: float
+    virtual: int = 0
 
 
 class FamilyProgram(Program):
@@ -51,7 +53,15 @@ def together(pid: int, known: Mapping[int, Share]) -> Share:
         added = {each for each, share in known.items() if share.parent in added} - family
         family |= added
     found = [known[each] for each in family]
-    return Share(0, sum(each.cpu for each in found), sum(each.rss_mb for each in found))
+    return Share(
+        0, sum(each.cpu for each in found), sum(each.rss_mb for each in found if _has_own(each, known))
+    )
+
+
+def _has_own(share: Share, known: Mapping[int, Share]) -> bool:
+    """Whether a process has memory of its own: between fork and exec it has all that is its parent's, Java's heap too."""
+    parent = known.get(share.parent)
+    return parent is None or not share.virtual or share.virtual != parent.virtual
 
 
 def processes(folders: Iterable[Path] | None = None) -> dict[int, Share]:
@@ -65,5 +75,6 @@ def processes(folders: Iterable[Path] | None = None) -> dict[int, Share]:
                 continue  # it has ended meanwhile
             words = text.rpartition(")")[2].split()
             cpu = sum(map(int, words[_TIMES])) / _TICK
-            found[int(folder.name)] = Share(int(words[_PARENT]), cpu, int(words[_PAGES]) * _PAGE_MB)
+            rss_mb, virtual = int(words[_PAGES]) * _PAGE_MB, int(words[_BYTES])
+            found[int(folder.name)] = Share(int(words[_PARENT]), cpu, rss_mb, virtual)
     return found

@@ -13,6 +13,12 @@ def test_a_process_and_its_descendants_are_one_and_others_do_not_count() -> None
     assert together(7, KNOWN) == Share(0, 0, 0)
 
 
+def test_a_child_that_still_has_its_parents_memory_adds_none() -> None:
+    java = Share(0, 1.0, 900.0, 3 << 30)
+    assert together(1, {1: java, 2: Share(1, 0.5, 900.0, 3 << 30)}) == Share(0, 1.5, 900.0)
+    assert together(1, {1: java, 2: Share(1, 0.5, 4.0, 1 << 20)}) == Share(0, 1.5, 904.0)
+
+
 def test_a_name_with_spaces_and_brackets_does_not_move_the_numbers(tmp_path: Path) -> None:
     folder = tmp_path / "42"
     folder.mkdir()
