@@ -62,7 +62,7 @@ class Local:
     """
 
     cores: int = 2
-    memory: str = "1g"
+    memory: str = "768m"
     partitions: int = 4
     scratch: Path | None = None
     brief: bool = False

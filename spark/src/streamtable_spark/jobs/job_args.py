@@ -286,7 +286,10 @@ def lake_of(found: argparse.Namespace) -> str | None:
 def place_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says how Spark runs in this process; `local_of` reads it."""
     parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    heap = Local().memory
+    parser.add_argument(
+        "--memory", default=heap, help=f"heap of Spark, where it runs in this process ({heap})"
+    )
 
 
 def local_of(found: argparse.Namespace) -> Local:
