@@ -13,7 +13,7 @@ from contracts import records
 from contracts.schema import RecordSchema
 from streamtable import Avro
 from streamtable_spark.transforms.avro import (
-    confluent,
+    Framing,
     decode,
     encode,
     fingerprint_prefix,
@@ -237,22 +237,37 @@ def test_a_type_that_is_used_a_second_time_is_checked_there_too(spark: SparkSess
     assert [row["reason"] for row in found] == [None, "holds text that is not UTF-8"]
 
 
-def test_values_with_a_registrys_number_are_read(spark: SparkSession) -> None:
-    framing = confluent(V2, {7: V1, 258: V2})
-    rows = [
-        (0, b"\x00\x00\x00\x00\x07" + text("a") + b"\x02\x01"),
-        (1, b"\x00\x00\x00\x01\x02" + text("b") + b"\x02\x01\x00"),
-        (2, b"\x00\x00\x00\x00\x08" + text("c") + b"\x02\x01"),
-        (3, b"\x01\x00\x00\x00\x07" + text("c") + b"\x02\x01"),
-    ]
-    found = decode(spark.createDataFrame(rows, "n int, value binary"), framing).orderBy("n").collect()
-    assert [row["decoded"] and row["decoded"]["id"] for row in found] == ["a", "b", None, None]
-    assert [row["reason"] for row in found] == [
-        None,
-        None,
-        "schema not known: 0000000008",
-        "does not begin with 00",
-    ]
+def test_a_value_is_read_from_the_one_encoding_that_it_has(spark: SparkSession) -> None:
+    least = b"\xff" * 9 + b"\x01"
+    click = json.dumps(
+        {
+            "type": "record",
+            "name": "Click",
+            "fields": [
+                {"name": "id", "type": "string"},
+                {"name": "at", "type": "long"},
+                {"name": "n", "type": ["null", "int"]},
+            ],
+        }
+    )
+    values = {
+        "short": (text("a") + b"\x02\x00", None),
+        "long": (b"\xd8\x04" + b"x" * 300 + b"\xff\x7f\x02\x80\x80\x80\x80\x08", None),
+        "the least numbers": (text("a") + least + b"\x02\xff\xff\xff\xff\x0f", None),
+        "bits of a long that are ignored": (text("a") + b"\xff" * 9 + b"\x03\x00", "not encoded"),
+        "bits of an int that are ignored": (text("a") + b"\x02\x02\xff\xff\xff\xff\x1f", "not encoded"),
+        "a number with a byte too many": (text("a") + b"\x82\x00\x00", "not encoded"),
+        "a length with a byte too many": (b"\x82\x00a\x02\x00", "not encoded"),
+        "a branch with a byte too many": (text("a") + b"\x02\x80\x00", "not encoded"),
+        "a byte behind it": (text("a") + b"\x02\x00\x00", "left over"),
+        "a byte too few": (text("a") + b"\x02", "cut short"),
+    }
+    rows = [(name, value) for name, (value, _) in values.items()]
+    found = decode(spark.createDataFrame(rows, "name string, value binary"), plain(click)).collect()
+    for row in found:
+        fault = values[row["name"]][1]
+        assert (row["reason"] is None) == (fault is None) == (row["decoded"] is not None), row
+        assert fault is None or fault in row["reason"], row
 
 
 def test_a_count_without_a_frame_is_read(spark: SparkSession) -> None:
@@ -275,4 +290,4 @@ def test_a_filter_on_the_reason_does_not_decode_a_value_a_second_time(spark: Spa
 
 def test_a_framing_without_writers_is_refused() -> None:
     with pytest.raises(ValueError, match="one length"):
-        confluent(V1, {})
+        Framing(V1, {})

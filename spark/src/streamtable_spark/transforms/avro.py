@@ -21,9 +21,6 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from contracts.schema import RecordSchema
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
-FINGERPRINT_BYTES: Final = 8
-CONFLUENT: Final = b"\x00"
-ID_BYTES: Final = 4
 TO_THE_END: Final = (1 << 31) - 1
 CHECK: Final = {"name": "check", "type": {"type": "fixed", "name": "Check", "size": 16}}
 
@@ -71,12 +68,6 @@ def released(record: RecordSchema[Any]) -> Framing:
 def plain(reader: str, writer: str | None = None) -> Framing:
     """Bodies alone, all written with one schema; None: the reader's."""
     return Framing(reader, {b"": writer or reader})
-
-
-def confluent(reader: str, writers: Mapping[int, str]) -> Framing:
-    """00, the id under which a registry knows the writer's schema (4 bytes, big-endian), the body."""
-    prefixes = {CONFLUENT + number.to_bytes(ID_BYTES, "big"): text for number, text in writers.items()}
-    return Framing(reader, prefixes, CONFLUENT)
 
 
 def fingerprint_prefix(schema: str) -> bytes:
