@@ -110,24 +110,6 @@ def aged(small: Small, folder: Path, days: int) -> Small:
 
 
 @pytest.mark.parametrize(
-    ("folders", "groups"),
-    [
-        ([], []),
-        ([{"a": 4}], []),
-        ([{"a": 4, "b": 4}], [["a", "b"]]),
-        ([{"a": 4}, {"b": 6}, {"c": 1}], [["a", "b"]]),
-        ([{"a": 4}, {"b": 7}, {"c": 3}], [["b", "c"]]),
-        ([{"a": 1}, {"big": 50}, {"b": 1}, {"c": 1, "d": 1}], [["b", "c", "d"]]),
-        ([{"a": 1}, {"big": 10}, {"c": 1}, {"d": 1}], [["c", "d"]]),
-    ],
-)
-def test_files_of_folders_side_by_side_are_put_together_as_far_as_they_fit(
-    folders: list[dict[str, int]], groups: list[list[str]]
-) -> None:
-    assert maintain.together(folders, 10) == groups
-
-
-@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (["--lake", "/lake", "--keep", "0"], "--keep 0: at least 1 day"),

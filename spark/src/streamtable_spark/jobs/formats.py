@@ -115,12 +115,12 @@ class DeltaTables:
         files = [unquote(uri).rpartition(f"{self.path(name)}/")[2] for uri in self.read(name).inputFiles()]
         return {file: there[file] for file in files if file in there}
 
-    def compact(self, name: str, size: int) -> int:
-        """Write files that are smaller than `size` bytes together, day by day. Returns how many came out."""
+    def compact(self, name: str, size: int) -> tuple[int, int]:
+        """Write files that are smaller than `size` bytes together, day by day. Returns how many went in and came out."""
         with self._set(f"{OPTIMIZE}.minFileSize", str(size)), self._set(f"{OPTIMIZE}.maxFileSize", str(size)):
             row = self._spark.sql(f"OPTIMIZE delta.`{self.path(name)}`").first()
         assert row is not None
-        return int(row["metrics"]["numFilesAdded"])
+        return int(row["metrics"]["numFilesRemoved"]), int(row["metrics"]["numFilesAdded"])
 
     def expired(self, name: str, days: int) -> list[str]:
         """The files that no version of the last `days` days needs, by their paths in the table's folder."""

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -54,35 +54,16 @@ class Settings:
             raise ConfigurationError(f"--file-mb {self.file_mb}: at least 1")
 
 
-def small_files(tables: DeltaTables, name: str, size: int) -> list[list[str]]:
-    """Return the files of a table that would be written together, day by day."""
-    by_day: dict[str, list[dict[str, int]]] = defaultdict(list)
-    # Delta goes through a day's files by their size, too.
-    for file, own in sorted(tables.sizes(name).items(), key=lambda each: each[1]):
-        if own < size:
-            by_day[file.rpartition("/")[0]].append({file: own})
-    return [group for _, files in sorted(by_day.items()) for group in together(files, size)]
+def small_files(tables: DeltaTables, name: str, size: int) -> list[str]:
+    """Return the files of a table that are smaller than this, of the days that have several of them.
 
-
-def together(folders: Iterable[Mapping[str, int]], size: int) -> list[list[str]]:
-    """Divide files into groups that become one file each: whole folders that stand side by side, as many as fit.
-
-    Args:
-        folders: The size of each file in bytes, in the order of the folders.
-        size: The maximum size of a group in bytes.
-
-    Returns:
-        The groups of more than one file.
+    Delta leaves those as they are that would be too large together.
     """
-    groups: list[list[str]] = [[]]
-    left = size
-    for files in folders:
-        if sum(files.values()) > left:
-            groups.append([])
-            left = size
-        groups[-1] += files
-        left -= sum(files.values())
-    return [group for group in groups if len(group) > 1]
+    by_day: dict[str, list[str]] = defaultdict(list)
+    for file, own in tables.sizes(name).items():
+        if own < size:
+            by_day[file.rpartition("/")[0]].append(file)
+    return sorted(file for files in by_day.values() if len(files) > 1 for file in files)
 
 
 def maintain(
@@ -101,7 +82,7 @@ def maintain(
 
     Returns:
         By table, of those that change: how many files were `compacted` `into` how many, and how many have `expired`; of a
-        dry run the files that it would `compact` and `expire`.
+        dry run the files that it would `compact`, or leave where they do not fit together, and `expire`.
 
     Raises:
         ConfigurationError: There is no lake, or it has no Delta tables.
@@ -111,14 +92,14 @@ def maintain(
     names = [name for name in lake.names() if tables.exists(name)]
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name in names:
-        small = undisturbed(partial(small_files, tables, name, size))
-        files = sum(map(len, small))
-        progress.stage(STAGES[0], table=name, files=files)
-        if small and settings.dry_run:
-            found[name]["compact"] = sorted(file for group in small for file in group)
-        elif small:
-            into = undisturbed(partial(tables.compact, name, size))
-            found[name] |= {"compacted": files, "into": into}
+        progress.stage(STAGES[0], table=name)
+        if settings.dry_run:
+            if small := undisturbed(partial(small_files, tables, name, size)):
+                found[name]["compact"] = small
+            continue
+        compacted, into = undisturbed(partial(tables.compact, name, size))
+        if compacted:
+            found[name] |= {"compacted": compacted, "into": into}
             reached("compacted")
     for name in names:
         if not settings.dry_run:
