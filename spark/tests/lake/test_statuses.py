@@ -10,7 +10,6 @@ UPDATES = (
 )
 CLOCK = datetime(2026, 1, 1, tzinfo=UTC)
 CLOCK_MS = round(CLOCK.timestamp() * 1000)
-CLICKS = "key string, event struct<at: long>, repeat boolean"
 ROWS = [
     ("ann", ("lunch", 20, "b"), False),
     ("ann", ("work", 10, "a"), False),
@@ -35,25 +34,5 @@ def test_a_status_lasts_until_the_next_one_by_its_own_time_whatever_order_they_c
                 ("bob", "away", 5, "d", None),
             ],
             "user_id string, status string, at long, id string, until long",
-        ),
-    )
-
-
-def test_the_latest_status_has_the_clicks_up_to_its_time(spark: SparkSession) -> None:
-    clicks = spark.createDataFrame(
-        [
-            ("ann", (20,), False),
-            ("ann", (20,), True),
-            ("ann", (1,), False),
-            ("ann", (21,), False),
-            ("eve", (1,), False),
-        ],
-        CLICKS,
-    )
-    assertDataFrameEqual(
-        statuses.latest(spark.createDataFrame([(CLOCK, *row) for row in ROWS], UPDATES), clicks),
-        spark.createDataFrame(
-            [("ann", "home", 20, "c", 2), ("bob", "away", 5, "d", 0)],
-            "user_id string, status string, at long, id string, clicks long",
         ),
     )

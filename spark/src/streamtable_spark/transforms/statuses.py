@@ -26,36 +26,6 @@ def add_history(kept: DataFrame, updates: DataFrame) -> DataFrame:
     return _lasting(kept.select("user_id", *ORDER).unionByName(_said(updates).select("user_id", *ORDER)))
 
 
-def latest(updates: DataFrame, clicks: DataFrame) -> DataFrame:
-    """Compute each user's latest status with the clicks at that time.
-
-    The table of user-status joins the count that a processor has met; which one that is depends on how fast records
-    came. Here it is a matter of the events alone: the clicks up to the status's own time.
-
-    Args:
-        updates: The silver table of user-status-updates.
-        clicks: The silver table of user-clicks.
-
-    Returns:
-        `user_id`, `status`, `at`, `id`, `clicks` (0: none).
-    """
-    last = fn.max(fn.struct(*[fn.col(f"event.{name}").alias(name) for name in ORDER]))
-    statuses = timely(updates).groupBy(fn.col("key").alias("user_id")).agg(last.alias("last"))
-    statuses = statuses.select("user_id", "last.status", "last.at", "last.id")
-    clicked = clicks.where(~fn.col("repeat")).select(
-        fn.col("key").alias("user_id"), fn.col("event.at").alias("clicked_at")
-    )
-    counted = (
-        clicked.join(statuses.select("user_id", "at"), "user_id")
-        .where("clicked_at <= at")
-        .groupBy("user_id")
-        .agg(fn.count("*").alias("clicks"))
-    )
-    return statuses.join(counted, "user_id", "left").select(
-        "user_id", "status", "at", "id", fn.coalesce("clicks", fn.lit(0).cast("bigint")).alias("clicks")
-    )
-
-
 def _said(updates: DataFrame) -> DataFrame:
     said = timely(updates).where(~fn.col("repeat"))
     return said.select(fn.col("key").alias("user_id"), "event.status", "event.at", "event.id")
