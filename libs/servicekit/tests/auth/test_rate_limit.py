@@ -85,3 +85,15 @@ def test_a_peer_is_its_address_and_with_ipv6_its_network() -> None:
 def test_one_request_of_one_caller_is_the_smallest_limit() -> None:
     limiter = RateLimiter(1.0, 1, callers_max=1, clock=lambda: 0.0)
     assert [limiter.take("a").allowed for _ in range(2)] == [True, False]
+
+
+def test_of_too_many_callers_the_one_that_has_asked_least_recently_is_forgotten_whether_it_was_rejected_or_not() -> (
+    None
+):
+    limiter = RateLimiter(1.0, 1, callers_max=2, clock=lambda: 0.0)
+    assert limiter.take("rejected").allowed
+    assert limiter.take("quiet").allowed
+    assert not limiter.take("rejected").allowed
+    assert limiter.take("new").allowed
+    assert not limiter.take("rejected").allowed, "it has asked more recently than the quiet one"
+    assert limiter.take("quiet").allowed, "it was forgotten"

@@ -71,9 +71,10 @@ class RateLimiter:
             if allowed:
                 lacking += 1
                 self._full_at[caller] = now + lacking / self.rate
-                self._full_at.move_to_end(caller)
-                if len(self._full_at) > self._callers_max:
-                    self._full_at.popitem(last=False)
+            # Also a rejected one: a caller that goes on asking is not forgotten, and gets no full bucket again.
+            self._full_at.move_to_end(caller)
+            if len(self._full_at) > self._callers_max:
+                self._full_at.popitem(last=False)
         return Taken(
             allowed=allowed,
             remaining=max(0, int(self.burst - lacking + 1e-9)),
