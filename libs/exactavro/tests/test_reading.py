@@ -9,6 +9,7 @@ import pytest
 
 import exactavro
 from exactavro import Malformed, Schema, encode, make_reader, make_writer
+from exactavro.reading import ITEM_NODES_MAX, Blocks
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
 FIXED = {"type": "fixed", "name": "F", "size": 4}
@@ -186,3 +187,11 @@ def test_no_small_message_fills_the_memory() -> None:
         [sys.executable, "-c", HUNGRY], capture_output=True, text=True, timeout=60, check=False
     )
     assert (run.returncode, run.stdout.split()) == (0, ["refused"] * 6), run.stderr
+
+
+def test_blocks_of_an_array_hold_as_many_items_as_are_allowed_and_not_one_more() -> None:
+    two = Blocks(0, ITEM_NODES_MAX // 2)
+    one_item = b"\x02"
+    assert two.start(one_item, 0, 1) == (1, 1, -1)
+    with pytest.raises(Malformed, match="a block of 1 items"):
+        two.start(one_item, 0, 2)
