@@ -12,7 +12,9 @@ from streamtable.engine.state import KeptState
 from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.foreign_key import Left, Parts, Right
 from streamtable.flow.joins import Bounds, next_row
+from streamtable.flow.key_filter import KeyFilter
 from streamtable.flow.stream_join import StreamJoin, _Joining
+from streamtable.tables.ordered_table import OrderedTable
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -74,6 +76,22 @@ def closed_windows_match(patch: pytest.MonkeyPatch) -> None:
 def waiting_records_of_the_same_time_replace_each_other(patch: pytest.MonkeyPatch) -> None:
     """What tells them apart begins again with each batch."""
     patch.setattr("streamtable.flow.stream_join.next_row", lambda _: next_row(0))
+
+
+def keys_from_before_a_restart_are_taken_as_without_records(patch: pytest.MonkeyPatch) -> None:
+    """The filter of keys does not know that the table had rows when it was made."""
+    patch.setattr(OrderedTable, "last_due_ms", lambda _: None)
+
+
+def keys_are_forgotten_while_their_records_wait(patch: pytest.MonkeyPatch) -> None:
+    """The filter of keys drops those of a batch with the next one."""
+    add = KeyFilter.add
+
+    def add_to_an_empty_one(self: KeyFilter, keys: Any, due_ms: int) -> None:
+        self._generations = [type(self._generations[0])(64)]
+        add(self, keys, due_ms)
+
+    patch.setattr(KeyFilter, "add", add_to_an_empty_one)
 
 
 # ---- as of a time ---------------------------------------------------------------------------------------------------------
