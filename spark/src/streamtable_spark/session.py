@@ -62,7 +62,7 @@ class Local:
     """
 
     cores: int = 2
-    memory: str = "768m"
+    memory: str = "720m"
     partitions: int = 4
     scratch: Path | None = None
     brief: bool = False
