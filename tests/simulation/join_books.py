@@ -1,4 +1,4 @@
-"""What must hold after every turn of a flow that joins: as `invariants` of the other groups."""
+"""The invariants of a flow that joins, checked after each turn, as `invariants` are for other groups."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class JoinBooks:
         self._keyed = Keyed(shape, self._sent)
 
     def check(self) -> None:
-        """Look at what has changed. Raises `Wrong`."""
+        """Check what has changed since the last turn. Raises `Wrong`."""
         self._note_sent()
         for replayed in (each for named in self.named.values() for each in named):
             if replayed.undecided:
@@ -101,7 +101,7 @@ class JoinBooks:
             raise Wrong(f"I4: table {name} {partition} at {position} differs at {wrong[:3]}")
 
     def check_end(self) -> None:
-        """When all is quiet: everything that was sent has been applied, and what must come out has."""
+        """Check at the end, when nothing happens any more: all that was sent is applied, and all due records are written."""
         self.check()
         for topic in self._job.topics:
             for partition in self._kafka.topics[topic].partitions:
@@ -115,7 +115,7 @@ class JoinBooks:
             raise Wrong(f"I1: {left}")
 
     def due_left(self) -> str:
-        """What has still to come out; empty if there is nothing."""
+        """Return the records that are missing; empty if none is."""
         if not self._written:
             return ""
         if not self._timed:
@@ -125,7 +125,7 @@ class JoinBooks:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _decided(self) -> Mapping[TopicPartition, Committed]:
-        """The offsets that are committed, also where the marker is still missing."""
+        """Return the committed offsets, also of transactions whose marker is still missing."""
         found: Mapping[TopicPartition, Committed] = self._offsets.committed
         for transaction, offsets in self._offsets._pending.items():
             if transaction.committed:
@@ -138,7 +138,7 @@ class JoinBooks:
         now: Mapping[TopicPartition, Committed],
         before: Mapping[TopicPartition, Committed],
     ) -> None:
-        """A partition's offsets have changed: apply its inputs up to them."""
+        """Apply the inputs of a partition up to its committed offsets, which have changed."""
         expected, tables = self.expected[number], dict[str, int]()
         for topic in self._job.topics:
             place = TopicPartition(topic, number)

@@ -1,4 +1,4 @@
-"""The joins that the simulation runs, as flows, and what must come of them: computed apart, record by record.
+"""The joins that the simulation runs, as flows, and their expected output, computed independently record by record.
 
 An event is a number. A stream is joined with a stream, with a table as of each record's time, or a table with another one
 by a foreign key; where a table is made of events, each fifth number deletes its row.
@@ -132,11 +132,11 @@ class Timed:
                 self._pairs[Made(left.key, left.value, right.value, max(left.time_ms, right.time_ms))] += 1
 
     def _closes_ms(self, side: int, event: Event) -> int:
-        """Return the time from which on nothing matches it any more."""
+        """Return the time at which its window closes: no later event matches it."""
         return event.time_ms + (self._shape.after, self._shape.before)[side] + self._shape.grace + 1
 
     def take(self, found: Sequence[Made]) -> None:
-        """Compare what was written with what must, and may, have come out by now. Raises `Wrong`."""
+        """Compare the written records with those that are due, and those that may be written. Raises `Wrong`."""
         self._finish()
         for made in found:
             counted = self._pairs if self._pairs[made] else self._over
@@ -148,12 +148,12 @@ class Timed:
         self._pairs.clear()
 
     def left(self) -> str:
-        """What has still to come out, though the watermark has passed it; empty if there is nothing."""
+        """Return the records that are missing although the watermark has passed their windows; empty if none is."""
         missing = +self._over
         return f"{missing.total()} must come out, of which one is {_one(missing)}" if missing else ""
 
     def _finish(self) -> None:
-        """Look at whose time is over. The watermark is the time of the input that is behind, as none is ever idle."""
+        """Find the events whose window has closed. The watermark is the time of the input that is behind, as none is ever idle."""
         watermark_ms = min(self._input_ms)
         for side in self._alone:
             over = [each for each in self._waiting[side] if self._ends_ms(side, each) <= watermark_ms]
@@ -200,7 +200,7 @@ class Keyed:
         self._at: dict[tuple[bytes, ...], int] = defaultdict(int)  # the last version that was seen of a row
 
     def take(self, found: Sequence[Made]) -> None:
-        """Look at what was written: each pair is one of rows that name each other, and none goes back. Raises `Wrong`."""
+        """Check the written records: each pair is of rows that refer to each other, and no row goes back to an older version. Raises `Wrong`."""
         for made in found:
             self._last[made.key] = made
             if made.left is None:
@@ -221,7 +221,7 @@ class Keyed:
         self._at[what] = at
 
     def left(self) -> str:
-        """How what was written differs from the join of both tables as they are; empty if it does not."""
+        """Return how the written rows differ from the join of both tables as they are; empty if they do not."""
         rows, others = (
             {
                 key: row

@@ -111,12 +111,12 @@ class Flow:
 
     def group(self, name: str = "") -> Group[Any, Any]:
         """Return one of the groups: that which reads the flow's streams, or that behind the step `name`."""
-        wanted = self._group(name)
+        full_name = self._group(name)
         for group in self.groups:
-            if group.name == wanted:
+            if group.name == full_name:
                 return group
         names = ", ".join(group.name for group in self.groups)
-        raise GraphError(f"flow {self.name!r} has no group {wanted!r}: its groups are {names}")
+        raise GraphError(f"flow {self.name!r} has no group {full_name!r}: its groups are {names}")
 
     def describe(self) -> Description:
         """Describe the flow, as text and as a Mermaid drawing."""
