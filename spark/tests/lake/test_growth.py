@@ -52,13 +52,23 @@ def test_a_batch_reads_its_own_files_and_the_hashes_of_the_days_within_the_horiz
     for batch in range(BATCHES):
         assert len(tables.read("bronze").where(fn.col("batch") == batch).inputFiles()) == 1
         day = FIRST + timedelta(batch)
-        earlier = tables.before("silver/c", batch).where(fn.col("day").isin(around([day], 1)))
+        ((first, last),) = around([day], 1)
+        earlier = tables.before("silver/c", batch).where(fn.col("day").between(first, last))
         days = {file.split("day=")[1][:10] for file in earlier.inputFiles()}
-        assert days == {str(each) for each in around([day], 1) if FIRST <= each < FIRST + timedelta(BATCHES)}
+        near = (day + timedelta(shift) for shift in (-1, 0, 1))
+        assert days == {str(each) for each in near if FIRST <= each < FIRST + timedelta(BATCHES)}
     found = layers.repeated(layers.ids(decoded(spark, 0), fn.col("event.id")), earlier)
     plan = str(found._jdf.queryExecution().executedPlan())
     assert "ReadSchema: struct<id_hash:struct<high:bigint,low:bigint>>" in plan, "and nothing else of a row"
     assert {row["repeat"] for row in found.collect()} == set(), "its day is not within this horizon"
+
+
+def test_days_near_each_other_are_searched_as_one_span_however_long_the_horizon_is() -> None:
+    days = [date(2026, 3, 9), date(2026, 3, 1), date(2026, 3, 2)]
+    assert around(days, 0) == [(date(2026, 3, 1), date(2026, 3, 2)), (date(2026, 3, 9), date(2026, 3, 9))]
+    assert around(days, 3) == [(date(2026, 2, 26), date(2026, 3, 12))]
+    assert around([date.min, date.max], 4_000_000) == [(date.min, date.max)]
+    assert around([], 3) == []
 
 
 def test_the_last_batch_of_a_table_is_known_without_reading_its_rows(

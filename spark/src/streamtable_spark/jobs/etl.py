@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
+from operator import or_
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -283,7 +284,8 @@ class Etl:
         assert event_id is not None, "asked for a topic whose events have ids"
         earlier = None
         if tables.exists(name):
-            earlier = tables.before(name, batch).where(fn.col("day").isin(around(days, topic.horizon_days)))
+            near = (fn.col("day").between(*span) for span in around(days, topic.horizon_days))
+            earlier = tables.before(name, batch).where(reduce(or_, near, fn.lit(False)))
 
         def held(frame: DataFrame) -> DataFrame:
             kept.callback(frame.persist().unpersist)
@@ -298,10 +300,16 @@ class Etl:
         return found if found.count() else None
 
 
-def around(days: Iterable[date], horizon: int) -> list[date]:
-    """Return the days that are at most so many days away from one of these; nothing but these is read of a table."""
-    near = {day.toordinal() + shift for day in days for shift in range(-horizon, horizon + 1)}
-    return [date.fromordinal(each) for each in sorted(near) if 1 <= each <= date.max.toordinal()]
+def around(days: Iterable[date], horizon: int) -> list[tuple[date, date]]:
+    """Return the spans of days that are at most `horizon` days away from one of these; only they are read of a table."""
+    spans: list[tuple[int, int]] = []
+    for day in sorted(each.toordinal() for each in days):
+        first, last = max(1, day - horizon), min(date.max.toordinal(), day + horizon)
+        if spans and first <= spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], last
+        else:
+            spans.append((first, last))
+    return [(date.fromordinal(first), date.fromordinal(last)) for first, last in spans]
 
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
