@@ -53,16 +53,15 @@ def test_a_table_that_was_not_made_is_an_error_that_is_not_repeated(connect: Con
 def test_a_frozen_server_is_waited_for_until_the_deadline_and_the_write_stands_or_not(
     server: CassandraServer, connect: Connect
 ) -> None:
-    store = connect(deadline=2, attempt=0.7)
-    store.put_many({b"a": b"1"}, 1)
+    patient, hasty = connect(), connect(deadline=2, attempt=0.7)
+    patient.put_many({b"a": b"1"}, 1)
     server.pause()
     try:
         with pytest.raises(RetryKeys, match="writing 2 of 2 rows failed") as failed:
-            store.put_many({b"a": b"2", b"b": b"2"}, 2)
+            hasty.put_many({b"a": b"2", b"b": b"2"}, 2)
         assert set(failed.value.keys) == {b"a", b"b"}
     finally:
         server.resume()
-    patient = connect()
     patient.put_many({b"a": b"3"}, 3)  # what was written late, if it was, is older
     assert patient.get(b"a") == Row(3, b"3")
 
