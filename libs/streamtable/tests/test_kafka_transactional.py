@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
+from streamtable import ports
 from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, SerializationError
 from streamtable.kafka import Kafka
 from streamtable.kafka.client_log import ClientLog
@@ -258,6 +259,18 @@ class Silent:
     def lost(self, places: object) -> None: ...
 
 
+def open_when_answered(producer: ports.TransactionalProducer) -> None:
+    """Open a producer as a processor does: again as long as the coordinator that was frozen is not ready."""
+    deadline = Deadline(90)
+    while True:
+        try:
+            producer.open(WITHIN_S)
+        except RetryLater:
+            assert not deadline.passed()
+        else:
+            return
+
+
 def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_known(
     frozen_broker: Broker,
 ) -> None:
@@ -290,7 +303,7 @@ def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_kno
 
     broker.resume()
     successor = kafka.transactional_producer("tx")
-    successor.open(WITHIN_S)
+    open_when_answered(successor)
     successor.begin()
     successor.produce(topic, b"key", b"after")
     successor.commit(WITHIN_S)
@@ -363,3 +376,22 @@ def test_what_the_client_says_to_offsets_is_raised_where_they_were_sent() -> Non
     outbox = KafkaTransactionalProducer(client, ClientLog("test", "localhost:9092"), transactional=True)
     with pytest.raises(Migrated):
         outbox.send_offsets({}, GroupMembership(b"", "member"))
+
+
+class Unanswered:
+    """A client whose broker does not answer a commit. To abort now may end the process when the answer comes."""
+
+    def commit_transaction(self, _timeout: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+
+    def abort_transaction(self, _timeout: float) -> None:
+        pytest.fail("it was asked to abort")
+
+
+def test_a_transaction_whose_commit_was_not_answered_is_not_aborted_by_its_client() -> None:
+    client: Any = Unanswered()
+    outbox = KafkaTransactionalProducer(client, ClientLog("test", "localhost:9092"), transactional=True)
+    with pytest.raises(OutcomeUnknown):
+        outbox.commit(0.01)
+    with pytest.raises(OutcomeUnknown, match="takes a new producer"):
+        outbox.abort(0.01)

@@ -88,6 +88,7 @@ class KafkaTransactionalProducer:
         self._tracked: dict[TopicPartition, int] = {}
         self._failed: StreamtableError | None = None
         self._damaged = False  # a record has failed within a transaction
+        self._in_doubt = False  # a commit was not answered in time
         self._begun_at = time.monotonic()
 
     def open(self, timeout: float) -> None:
@@ -216,10 +217,18 @@ class KafkaTransactionalProducer:
 
     def commit(self, timeout: float) -> None:
         if self._transactional:
-            self._ask(self._producer.commit_transaction, timeout, "the commit")
+            try:
+                self._ask(self._producer.commit_transaction, timeout, "the commit")
+            except OutcomeUnknown:
+                self._in_doubt = True
+                raise
 
     def abort(self, timeout: float) -> None:
         self._tracked, self._failed = {}, None
+        if self._in_doubt:
+            # The client still waits for the answer. An abort would confuse its states: when the answer comes, librdkafka
+            # (2.16) may end the process with "BUG: Invalid transaction state transition".
+            raise OutcomeUnknown("a commit was not answered, so the next transaction takes a new producer")
         if self._transactional:
             try:
                 self._ask(self._producer.abort_transaction, timeout, "the abort")
