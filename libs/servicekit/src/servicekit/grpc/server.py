@@ -100,6 +100,7 @@ class GrpcServer:
 
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Accept no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
+        self._guard.stopping = True  # before streams end: a caller whose stream ended must not find this server again
         self._streams.stop()
         self._health_watches.stop()
         if self._server is not None:
@@ -109,7 +110,6 @@ class GrpcServer:
             self._end_loop()
 
     async def _stop(self, grace_seconds: float) -> None:
-        self._guard.stopping = True
         # gRPC answers a call that arrives while it shuts down with CANCELLED, which no caller takes for "ask again".
         await asyncio.sleep(self._limits.drain_seconds)
         await self._server.stop(grace_seconds)
