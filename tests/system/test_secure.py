@@ -28,7 +28,7 @@ from localkafka.certificates import Authority, write_secret
 from localkafka.security import BROKER
 from servicekit_testing import with_ids
 from streamtable import Emitter, Kafka
-from streamtable.errors import AuthorizationError, RetryLater
+from streamtable.errors import AuthenticationFailed, AuthorizationError
 from streamtable.kafka.acls import Acl
 from streamtable.ports import TopicDescription
 from streamtable.types import TopicPartition
@@ -154,7 +154,7 @@ def test_a_new_password_is_valid_at_once_and_closes_no_connection(world: World) 
     world.command("admin", "users", "apply", "--file", str(world.file), "--passwords", str(world.folder))
     assert STATUS_TOPIC in world.kafka(user).admin().topic_partitions()
     assert STATUS_TOPIC in old.topic_partitions()
-    with pytest.raises(RetryLater, match=f"user '{user}' does not get in"):
+    with pytest.raises(AuthenticationFailed, match=f"user '{user}' does not get in"):
         world.kafka(user, 3, sasl_password="the-old-one").admin().topic_partitions()
 
 
@@ -300,7 +300,7 @@ def test_a_service_that_trusts_another_authority_reports_that_the_broker_is_not_
 ) -> None:
     other = tmp_path / "other.crt"
     other.write_bytes(Authority("stranger").certificate)
-    with pytest.raises(RetryLater, match=r"is of an authority that is not in .*other\.crt"):
+    with pytest.raises(AuthenticationFailed, match=r"is of an authority that is not in .*other\.crt"):
         world.kafka("console", 3, ssl_ca_location=str(other)).admin().brokers()
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from localkafka.certificates import Authority, Pair
 from localkafka.waiting import Deadline
-from streamtable.errors import RetryLater
+from streamtable.errors import AuthenticationFailed, RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import forbidden, forbidden_in
@@ -86,6 +86,7 @@ def test_a_client_says_what_is_wrong_with_the_certificate_and_what_to_do(
             with pytest.raises(RetryLater) as raised:
                 admin.brokers()
             said = str(raised.value)
+        assert isinstance(raised.value, AuthenticationFailed)
         admin.close()
 
 

@@ -169,6 +169,14 @@ class RetryLater(StreamtableError):
     """An external system does not answer at the moment."""
 
 
+class AuthenticationFailed(RetryLater):
+    """Kafka refuses the client's password or certificate, or the client the broker's certificate.
+
+    Connecting is tried again all the same: a password that is being changed is right at the next try, and a broker that starts or
+    stops may break off a handshake.
+    """
+
+
 class NotReady(RetryLater):
     """The table is not loaded yet; a partial answer would look like a full one."""
 

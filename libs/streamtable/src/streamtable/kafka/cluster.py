@@ -29,7 +29,13 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import TopicDescription as DescribedTopic
 
-from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TransactionPending
+from streamtable.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    RetryLater,
+    StreamtableError,
+    TransactionPending,
+)
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
 from streamtable.ports import TopicDescription, TopicInfo
@@ -363,12 +369,16 @@ class KafkaCluster:
         return self._silent(error)
 
     def _silent(self, error: KafkaError) -> RetryLater:
-        """Return the error for no answer: no broker is reachable, or it refuses the connection."""
+        """Return the error for no answer: no broker is reachable, or one side refuses the connection (`AuthenticationFailed`)."""
         with suppress(KafkaException):
             self._admin.poll(0)  # delivers its connection errors, which are not read before
         refusal = self._connection_errors.taken()
-        why = describe(error) if refusal is None else self._caller.explain(refusal)
-        return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({why})")
+        kind, why = (
+            (RetryLater, describe(error))
+            if refusal is None
+            else (AuthenticationFailed, self._caller.explain(refusal))
+        )
+        return kind(f"no answer from Kafka at {self._bootstrap_servers} ({why})")
 
 
 def _has_leaders(topic: DescribedTopic) -> bool:
