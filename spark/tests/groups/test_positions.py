@@ -1,36 +1,15 @@
 import pytest
 
-from streamtable.tables.position import TablePosition as TheirPosition
+from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.history import whole
-from streamtable_spark.jobs.positions import (
-    Committed,
-    Cut,
-    Place,
-    Span,
-    TablePosition,
-    check_within,
-    cut_of,
-    parse_until,
-)
+from streamtable_spark.jobs.positions import Cut, Place, Span, check_within, cut_of, parse_until
 
 TWO = {"clicks": 2}
 
 
 def committed(first: Committed | None, second: Committed | None) -> dict[Place, Committed | None]:
     return {Place("clicks", 0): first, Place("clicks", 1): second}
-
-
-def test_the_engine_reads_the_metadata_that_is_written_and_the_other_way_round() -> None:
-    assert TheirPosition.decode(TablePosition(57).encode()) == TheirPosition(57, exact=True)
-    assert TablePosition.decode(TheirPosition(57, exact=False).encode()) == TablePosition(57, exact=False)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "x", "[]", "7", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}']
-)
-def test_metadata_of_another_tool_is_no_position(text: str) -> None:
-    assert TablePosition.decode(text) is None
 
 
 def test_until_names_the_offsets_of_all_partitions() -> None:
@@ -71,7 +50,7 @@ def test_offsets_beyond_the_end_are_refused_with_both_numbers() -> None:
 
 def test_a_cut_is_what_was_committed_with_the_table_of_that_moment() -> None:
     metadata = '{"changelog": 9, "exact": true}'
-    assert cut_of("g", committed(Committed(5, metadata), None), ["clicks"]) == Cut(
+    assert cut_of("g", committed(Committed(NextOffset(5), metadata), None), ["clicks"]) == Cut(
         {"clicks": {0: 5, 1: 0}}, {0: 9, 1: 0}
     )
 
@@ -80,8 +59,8 @@ def test_a_cut_is_what_was_committed_with_the_table_of_that_moment() -> None:
     ("first", "said"),
     [
         (None, "no committed offsets"),
-        (Committed(5, ""), "a tool has set the offset"),
-        (Committed(5, '{"changelog": 9, "exact": false}'), "at least once"),
+        (Committed(NextOffset(5), ""), "a tool has set the offset"),
+        (Committed(NextOffset(5), '{"changelog": 9, "exact": false}'), "at least once"),
     ],
 )
 def test_a_group_without_exact_positions_has_no_cut(first: Committed | None, said: str) -> None:

@@ -37,7 +37,7 @@ def test_a_job_gets_its_arguments_and_gives_its_status() -> None:
     with command("reconcile", "--bootstrap-servers", "nowhere", "--group", "click-count") as run:
         _, said = run.communicate(timeout=60)
     assert run.returncode == 2
-    assert "--bootstrap-servers 'nowhere'" in said
+    assert "STREAMTABLE_BOOTSTRAP_SERVERS='nowhere': expected host:port" in said
 
 
 def test_a_name_that_is_no_job_is_answered_with_those_that_are(

@@ -21,7 +21,7 @@ from streamtable_spark.jobs.positions import Span
 from streamtable_spark.jobs.progress import Standing
 from streamtable_spark.jobs.report import Difference
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.runs import End, Run, Subject, encoded, record_of
+from streamtable_spark.jobs.runs import End, Run, Subject, record_of
 
 SUBJECT = Subject(
     run="r-1", job="reconcile", version="0.1", started_at=1_000, group="click-count", report="here"
@@ -71,7 +71,7 @@ def test_services_can_read_the_record() -> None:
         summary="1 key differs",
     )
     record = record_of(SUBJECT, standing, End("different"), 2_000)
-    assert SERVICES.decode(encoded(record)) == record
+    assert SERVICES.decode(SERVICES.encode(record)) == record
     assert (record["records"], record["finished_at"], record["state"]) == (7, 2_000, "different")
     assert [(each["partition"], each["start"], each["end"]) for each in record["inputs"]] == [
         (0, 0, 3),

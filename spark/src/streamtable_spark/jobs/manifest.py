@@ -14,9 +14,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
+from streamtable.types import Committed
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.files import RemotePath
-from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, Spans
+from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
 
 FORMAT = 1
 State = Literal["begun", "done"]

@@ -9,13 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from streamtable.types import Committed
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.history import check_kept
 from streamtable_spark.jobs.job_args import Source, spans_of, with_earlier
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
-from streamtable_spark.jobs.positions import Committed, Offsets, Place, check_within, parse_until
+from streamtable_spark.jobs.positions import Offsets, Place, check_within, parse_until
 from streamtable_spark.jobs.recreated import refuse_recreated
 
 _RECREATED: Final = "Give --allow-missing to make a table of what the inputs hold now"

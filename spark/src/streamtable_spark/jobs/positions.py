@@ -3,76 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, TopicPartition
 from streamtable_spark.errors import ConfigurationError
 
+Place: TypeAlias = TopicPartition
 Offsets = dict[int, int]
 """The next offset of each partition of a topic, by partition."""
-
-
-class Place(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}[{self.partition}]"
-
-
-class Committed(NamedTuple):
-    """What a group has committed for one input partition.
-
-    Attributes:
-        next_offset: The offset of the next input record to read.
-        metadata: The metadata that was committed with it; see `TablePosition`.
-    """
-
-    next_offset: int
-    metadata: str = ""
-
-
-@dataclass(frozen=True)
-class TablePosition:
-    """Where a group's table stood when an offset was committed: the metadata of that offset, as JSON.
-
-    Attributes:
-        changelog: The offset after the last record of the partition's changelog that belongs to the commit.
-        exact: Whether it was committed exactly once; if not, later records may have compacted older ones away.
-        tables: The same of the group's other tables, by their names.
-        time: The greatest event time of the input, and the watermark of the partition; None if the group follows none.
-    """
-
-    changelog: int
-    exact: bool = True
-    tables: Mapping[str, int] = field(default_factory=dict)
-    time: tuple[int, int] | None = None
-
-    def encode(self) -> str:
-        document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
-        if self.tables:
-            document["tables"] = dict(self.tables)
-        if self.time is not None:
-            document["time"] = list(self.time)
-        return json.dumps(document, separators=(",", ":"))
-
-    @staticmethod
-    def decode(metadata: str) -> "TablePosition | None":
-        """None if the offset was set by something else."""
-        try:
-            match json.loads(metadata):
-                case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
-                    match more.get("time"):
-                        case [int(stream_ms), int(watermark_ms), *_]:
-                            time: tuple[int, int] | None = (stream_ms, watermark_ms)
-                        case _:
-                            time = None
-                    tables: Any = more.get("tables", {})
-                    return TablePosition(changelog, exact, dict(tables), time)
-        except json.JSONDecodeError:
-            return None
-        return None
 
 
 @dataclass(frozen=True)
@@ -219,8 +158,8 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequ
             of_name = tables.setdefault(name, {})
             of_name[place.partition] = max(of_name.get(place.partition, 0), at)
         if position.time is not None:
-            known = watermarks.get(place.partition, position.time[1])
-            watermarks[place.partition] = max(known, position.time[1])
+            watermark = position.time.watermark_ms
+            watermarks[place.partition] = max(watermarks.get(place.partition, watermark), watermark)
     for of_name in tables.values():
         for number in table:
             of_name.setdefault(number, 0)

@@ -18,6 +18,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from streamtable.event_time import InputTime
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import History, Times, compute
@@ -36,7 +39,7 @@ from streamtable_spark.jobs.job_args import (
 )
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
-from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, TablePosition
+from streamtable_spark.jobs.positions import Offsets, Place, Span
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
@@ -231,10 +234,10 @@ def _commit(
         own = positions[TABLE][number] if TABLE in positions else 0
         tables = {name: positions[name][number] for name in others}
         time = times.get(number, {}).get(names.get(topic, topic))
-        return TablePosition(own, tables=tables, time=time).encode()
+        return TablePosition(own, exact=True, tables=tables, time=time and InputTime(*time)).encode()
 
     offsets = {
-        Place(topic, number): Committed(offset, metadata(topic, number))
+        Place(topic, number): Committed(NextOffset(offset), metadata(topic, number))
         for topic, parts in plan.offsets.items()
         for number, offset in parts.items()
     }

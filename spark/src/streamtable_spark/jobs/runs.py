@@ -3,19 +3,16 @@
 A report that fails does not disturb the job: it is noted once on standard error, and the job goes on.
 """
 
-import io
-import json
 import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from fastavro import parse_schema, schemaless_writer
+from typing import Final, Protocol
 
 from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
+from streamtable import Avro, Emitter, Stream, String
+from streamtable.errors import StreamtableError
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.progress import Standing
 
@@ -23,9 +20,8 @@ LOOK_S: Final = 1.0
 STILL_THERE_S: Final = 10.0
 ENTRIES_MAX: Final = 1_000
 KEYS_MAX: Final = 100
+DELIVERY_S: Final = 30.0
 CLOSE_S: Final = 5.0
-_SINGLE_OBJECT: Final = b"\xc3\x01"
-_SCHEMA: Final[Any] = parse_schema(json.loads(JOB_RUN.schema))
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Reporter(Protocol):
     """A destination for the reports of a run."""
 
     def report(self, record: JobRun) -> None:
-        """Report the state of the run. Raises `OSError` or `KafkaException` if that fails."""
+        """Report the state of the run. Raises `OSError` or `StreamtableError` if that fails."""
         ...
 
     def close(self) -> None: ...
@@ -120,13 +116,6 @@ def record_of(subject: Subject, standing: Standing, end: End | None, at: int) ->
     )
 
 
-def encoded(record: JobRun) -> bytes:
-    """C3 01, the fingerprint of the schema, the body: as services write their records."""
-    out = io.BytesIO()
-    schemaless_writer(out, _SCHEMA, record)
-    return _SINGLE_OBJECT + JOB_RUN.fingerprint.to_bytes(8, "little") + out.getvalue()
-
-
 class RunsTopic:
     """The compacted topic of all runs: the latest record of each is kept.
 
@@ -137,36 +126,18 @@ class RunsTopic:
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._topic = topic
-        self._producer = Producer(
-            {
-                **kafka.client(),
-                "enable.idempotence": True,
-                "acks": "all",
-                "partitioner": "murmur2_random",
-                "message.timeout.ms": 30_000,
-            }
-        )
-        self._failed: KafkaError | None = None
+        stream = Stream(topic, key=String(), value=Avro(JOB_RUN))
+        self._emitter = Emitter(stream, kafka.client(), delivery_timeout=DELIVERY_S)
 
     def __str__(self) -> str:
         return f"topic {self._topic}"
 
     def report(self, record: JobRun) -> None:
-        self._producer.produce(self._topic, encoded(record), record["run"], on_delivery=self._delivered)
-        self._producer.poll(0)
-        if self._failed is not None:
-            failed, self._failed = self._failed, None
-            raise KafkaException(failed)
+        self._emitter.emit(record["run"], record)
 
     def close(self) -> None:
-        left = self._producer.flush(CLOSE_S)
-        if self._failed is not None:
-            raise KafkaException(self._failed)
-        if left:
-            raise TimeoutError(f"no acknowledgement in {CLOSE_S:g} s")
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        self._failed = error or self._failed
+        """Wait for acknowledgements. Raises the first failure of a report."""
+        self._emitter.close(CLOSE_S)
 
 
 class Run:
@@ -222,7 +193,7 @@ class Run:
     def _guarded(self, reporter: Reporter, work: Callable[[], None]) -> None:
         try:
             work()
-        except (OSError, KafkaException, BufferError) as error:
+        except (OSError, StreamtableError) as error:
             if reporter not in self._complained:
                 self._complained.add(reporter)
                 print(f"\nnote: this run is not reported to {reporter}: {error}", file=sys.stderr)  # noqa: T201 - a command line

@@ -70,6 +70,10 @@ class KafkaAdmin(KafkaAcls):
             for each in sorted(self._metadata().brokers.values(), key=lambda each: each.id)
         ]
 
+    def cluster_id(self) -> str:
+        """Return Kafka's name of the cluster, made when its storage was formatted."""
+        return str(self._metadata().cluster_id)
+
     def topic_partitions(self) -> dict[str, int]:
         """Return the number of partitions of each topic, internal ones included."""
         return {name: len(topic.partitions) for name, topic in sorted(self._metadata().topics.items())}
