@@ -12,12 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter
 
 from streamtable.types import Committed
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.files import RemotePath
-from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
+from streamtable_spark.jobs.positions import Offsets, Place, Spans
 
 FORMAT = 1
 State = Literal["begun", "done"]
@@ -85,29 +87,22 @@ class Manifest:
         return replace(self, state="done", table=table, counts=counts, tables=tables)
 
 
+_MANIFEST: Final = TypeAdapter(Manifest)
+"""Reads the numbers of partitions, which JSON has as text."""
+
+
 def load(path: Path | RemotePath) -> Manifest | None:
     """What was saved; None if nothing was. Raises `ConfigurationError` if it is no manifest."""
     try:
         found = json.loads(path.read_text())
         if found.pop("format") != FORMAT:
             raise ValueError("of another format")
-        found["inputs"], found["letters"] = _spans(found["inputs"]), _spans(found["letters"])
-        found["offsets"] = {
-            topic: {int(number): offset for number, offset in parts.items()}
-            for topic, parts in found["offsets"].items()
-        }
-        found["table"] = {int(number): each for number, each in found["table"].items()}
-        found["tables"] = {
-            name: {int(number): each for number, each in parts.items()}
-            for name, parts in found.get("tables", {}).items()
-        }
-        return Manifest(**found)
+        return _MANIFEST.validate_python(found)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigurationError(
-            f"{path} is no manifest of a rebuild ({error}): name another file"
-        ) from error
+        why, _, _ = str(error).partition("\n")
+        raise ConfigurationError(f"{path} is no manifest of a rebuild ({why}): name another file") from error
 
 
 def offsets_before(committed: Mapping[Place, Committed | None]) -> dict[str, int]:
@@ -134,9 +129,3 @@ def _sources(folder: Traversable, above: str) -> Iterator[tuple[str, bytes]]:
             yield from _sources(each, f"{above}{each.name}/")
         elif each.name.endswith(".py"):
             yield f"{above}{each.name}", each.read_bytes()
-
-
-def _spans(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Spans:
-    return {
-        topic: {int(number): Span(**span) for number, span in parts.items()} for topic, parts in found.items()
-    }
