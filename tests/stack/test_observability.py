@@ -17,7 +17,7 @@ from servicekit.grpc.metrics import CallMetrics
 from servicekit.http.metrics import HttpMetrics
 from servicekit.tables.top_list import TopMetrics
 from streamtable.observe import Metrics
-from streamtable_spark.jobs.metrics import JobMetrics
+from streamtable_spark.jobs.metrics import gauges
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "infra/prometheus"
@@ -53,9 +53,9 @@ def instruments() -> Iterator[Any]:
         HttpMetrics.register(registry),
         CallMetrics.register(registry),
         TopMetrics.register(registry),
-        JobMetrics.register(registry),
     ):
         yield from vars(made).values()
+    yield from gauges(registry).values()
 
 
 def documented_name(instrument: Any) -> str:

@@ -5,9 +5,8 @@ folder (`--collector.textfile.directory`), and `streamtable-spark every` serves 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from prometheus_client.core import Metric
@@ -17,54 +16,28 @@ from prometheus_client.registry import Collector
 from contracts.records import JobRun
 from streamtable_spark.errors import ConfigurationError
 
+GAUGES: Final = {
+    "running": "A run is under way",  # or was killed
+    "started_seconds": "When the latest run has begun",
+    "run_seconds": "How long the latest run has taken",  # so far, or in all
+    "done_ratio": "How much of the latest run is done",  # 0 to 1
+    "records": "Records that the latest run has read",
+    "success_seconds": "When the last run that went well has ended",  # 0: there was none
+    "failed": "The last run that has ended failed",
+    "differences": "Keys that the last audit has found to differ",
+}
+"""The instruments of a job, by name and group. Times are in seconds since 1970."""
 LABELS: Final = ("job_name", "group")
+_PREFIX: Final = "streamtable_job_"
 _SUFFIX: Final = ".prom"
 _ENDED_WELL: Final = ("done", "different")
 # What is known of earlier runs, and holds until a run has ended.
-_CARRIED: Final = ("streamtable_job_success_seconds", "streamtable_job_failed", "streamtable_job_differences")
+_CARRIED: Final = ("success_seconds", "failed", "differences")
 
 
-@dataclass(frozen=True)
-class JobMetrics:
-    """The instruments of a job, by name and group. Times are in seconds since 1970.
-
-    Attributes:
-        running: 1 while a run is in progress; a run that was killed leaves it at 1.
-        started: When the latest run began.
-        seconds: The duration of the latest run so far, or in all.
-        share: The share of the latest run that is done: 0 to 1.
-        records: The number of records that the latest run has read.
-        success: When the last successful run ended; 0 if there was none.
-        failed: 1 if the last run that has ended failed.
-        differences: The number of keys that differed in the last audit.
-    """
-
-    running: Gauge
-    started: Gauge
-    seconds: Gauge
-    share: Gauge
-    records: Gauge
-    success: Gauge
-    failed: Gauge
-    differences: Gauge
-
-    @classmethod
-    def register(cls, registry: CollectorRegistry) -> Self:
-        """Make the instruments in a registry; once for each registry."""
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"streamtable_job_{name}", text, LABELS, registry=registry)
-
-        return cls(
-            gauge("running", "A run is under way"),
-            gauge("started_seconds", "When the latest run has begun"),
-            gauge("run_seconds", "How long the latest run has taken"),
-            gauge("done_ratio", "How much of the latest run is done"),
-            gauge("records", "Records that the latest run has read"),
-            gauge("success_seconds", "When the last run that went well has ended"),
-            gauge("failed", "The last run that has ended failed"),
-            gauge("differences", "Keys that the last audit has found to differ"),
-        )
+def gauges(registry: CollectorRegistry) -> dict[str, Gauge]:
+    """Make the instruments in a registry, by their names in `GAUGES`; once for each registry."""
+    return {name: Gauge(_PREFIX + name, text, LABELS, registry=registry) for name, text in GAUGES.items()}
 
 
 class MetricsFile:
@@ -83,41 +56,40 @@ class MetricsFile:
         self._path = folder / f"{'.'.join(filter(None, (job, group)))}{_SUFFIX}"
         self._labels = (job, group)
         self._registry = CollectorRegistry()
-        self._metrics = JobMetrics.register(self._registry)
+        self._gauges = gauges(self._registry)
         try:
             known = families(self._path)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"--metrics-dir: {self._path} cannot be read ({error}): delete it, or name another folder"
             ) from error
-        self._earlier = {
-            sample.name: sample.value
-            for family in known
-            for sample in family.samples
-            if sample.name in _CARRIED
-        }
+        values = {sample.name: sample.value for family in known for sample in family.samples}
+        self._earlier = {name: values[_PREFIX + name] for name in _CARRIED if _PREFIX + name in values}
 
     def __str__(self) -> str:
         return str(self._path)
 
     def report(self, record: JobRun) -> None:
         """Write it. Raises `OSError` if that cannot be done."""
-        made, earlier = self._metrics, self._earlier
-        at, state = record["at"] / 1000, record["state"]
-        stages = max(1, record["stages"])
-        made.running.labels(*self._labels).set(state == "running")
-        made.started.labels(*self._labels).set(record["started_at"] / 1000)
-        made.seconds.labels(*self._labels).set(at - record["started_at"] / 1000)
-        made.share.labels(*self._labels).set(record["stages_done"] / stages)
-        made.records.labels(*self._labels).set(record["records"])
-        success, failed, differences = (earlier.get(name, 0) for name in _CARRIED)
-        made.success.labels(*self._labels).set(at if state in _ENDED_WELL else success)
-        ended = {"failed": 1.0, **dict.fromkeys(_ENDED_WELL, 0.0)}
-        made.failed.labels(*self._labels).set(ended.get(state, failed))
+        at, began, state = record["at"] / 1000, record["started_at"] / 1000, record["state"]
+        values = {
+            "running": state == "running",
+            "started_seconds": began,
+            "run_seconds": at - began,
+            "done_ratio": record["stages_done"] / max(1, record["stages"]),
+            "records": record["records"],
+            "success_seconds": 0,
+            "failed": 0,
+            **self._earlier,
+        }
+        if state in _ENDED_WELL:
+            values |= {"success_seconds": at, "failed": 0}
+        elif state == "failed":
+            values["failed"] = 1
         if record["differences"] >= 0:
-            made.differences.labels(*self._labels).set(record["differences"])
-        elif _CARRIED[2] in earlier:
-            made.differences.labels(*self._labels).set(differences)
+            values["differences"] = record["differences"]
+        for name, value in values.items():
+            self._gauges[name].labels(*self._labels).set(value)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(self._path), self._registry)
 
