@@ -15,13 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
+from streamtable.hosts import OwnHosts, host_name
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.metrics import MetricsFolder
 from streamtable_spark.jobs.run_report import METRICS_VARIABLE
@@ -127,10 +126,10 @@ def served(environ: Mapping[str, str]) -> Iterator[None]:
     host, _, port = address.rpartition(":")
     registry = CollectorRegistry()
     registry.register(MetricsFolder(Path(folder)))
-    hosts = frozenset(environ.get(HOSTS_VARIABLE, "").replace(" ", "").lower().split(","))
+    hosts = OwnHosts(frozenset([host, *environ.get(HOSTS_VARIABLE, "").replace(" ", "").lower().split(",")]))
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry)
-        server.set_app(_only_for(hosts | {host}, make_wsgi_app(registry)))
+        server.set_app(_only_for(hosts, make_wsgi_app(registry)))
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigurationError(f"{ADDRESS_VARIABLE}={address!r} cannot be served: {error}") from error
     try:
@@ -141,34 +140,18 @@ def served(environ: Mapping[str, str]) -> Iterator[None]:
         thread.join()
 
 
-def _only_for(hosts: frozenset[str], page: "WSGIApplication") -> "WSGIApplication":
+def _only_for(hosts: OwnHosts, page: "WSGIApplication") -> "WSGIApplication":
     """Refuse requests under foreign names: a page of another site makes them by DNS rebinding."""
 
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        if _may_name(environ.get("HTTP_HOST", "localhost"), hosts):
+        host = environ.get("HTTP_HOST")
+        # Unlike a name, no other site can have an address resolved to this machine: each counts as its own.
+        if hosts.include(host, host and host_name(host)):
             return page(environ, start_response)
         start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
         return [f"The server does not answer to this host name: list it in {HOSTS_VARIABLE}.\n".encode()]
 
     return answer
-
-
-def _may_name(host: str, hosts: frozenset[str]) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    domains = (f"*{name[at:]}" for at, letter in enumerate(name) if letter == ".")
-    return name == "localhost" or name in hosts or any(each in hosts for each in domains) or _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    """Return whether this is an address, which unlike a name no other site can have resolved to this machine."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _module(job: str) -> str:
