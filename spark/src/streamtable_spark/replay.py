@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -48,7 +48,6 @@ class Program:
         lookups: The names of the tables that it looks up.
         retry: The name of its retries.
         tables: The ends of the names of its tables' topics: `table` is the group's own.
-        event_time: Whether it follows event time.
         answers: The inputs by which the two sides of a join by a foreign key talk. They carry the event time of the row that
             they are about, which may be before the timestamp of its record, so their records are handled after all others:
             an answer is matched with its row by a version, and the last one counts.
@@ -64,7 +63,6 @@ class Program:
     lookups: tuple[str, ...]
     retry: str
     tables: tuple[str, ...]
-    event_time: bool
     answers: tuple[str, ...] = ()
 
     @property
@@ -124,7 +122,6 @@ def program_of(graph: str, group: str) -> Program:
         lookups=tuple(edge.table.name for edge in chosen.lookups),
         retry=chosen.retry,
         tables=(*own, *chosen.named_tables),
-        event_time=chosen.event_time is not None,
         answers=tuple(
             edge.stream.name for edge in chosen.inputs if isinstance(edge.stream.value, PartsCodec)
         ),
@@ -206,17 +203,16 @@ class GroupReplay:
 
     def _partition(self, group: Group[Any, Any], number: int, rows: Iterable[Any]) -> Iterator[Made]:
         replay = Replay(group, partition=number, partitions=self.partitions, now=self.now)
-        handled = 0
-        retried = 0
+        handled, retried = 0, count()
         try:
             for (topic, partition), run in groupby(rows, key=lambda row: (row["topic"], row["partition"])):
                 name = self.names[topic]
-                records = [_record(row, self.names) for row in run]
-                if name == self.program.retry:
-                    # Those of two groups, if its table was rebuilt from another's, are one topic here.
-                    records = [_at(record, retried + index) for index, record in enumerate(records)]
-                    retried += len(records)
-                if name in self.program.inputs or name == self.program.retry:
+                is_retry = name == self.program.retry
+                # Retries of two groups, if its table was rebuilt from another's, are one topic here.
+                records = [
+                    _record(row, next(retried) if is_retry else row["offset"], self.names) for row in run
+                ]
+                if is_retry or name in self.program.inputs:
                     handled += len(records)
                 replay.feed(name, records, partition)
             replay.finish(self.watermarks.get(number))
@@ -228,14 +224,14 @@ class GroupReplay:
             replay.close()
 
 
-def _record(row: Any, names: Mapping[str, str]) -> InMemoryMessage:
+def _record(row: Any, offset: int, names: Mapping[str, str]) -> InMemoryMessage:
     headers = [
         (name, _renamed(name, None if value is None else bytes(value), names))
         for name, value in row["headers"] or ()
     ]
     key, value = row["key"], row["value"]
     return InMemoryMessage(
-        row["offset"],
+        offset,
         None if key is None else bytes(key),
         None if value is None else bytes(value),
         headers,
@@ -249,12 +245,6 @@ def _renamed(header: str, value: bytes | None, names: Mapping[str, str]) -> byte
         return value
     text = value.decode(errors="replace")
     return names[text].encode() if text in names else value
-
-
-def _at(record: InMemoryMessage, offset: int) -> InMemoryMessage:
-    return InMemoryMessage(
-        offset, record.key(), record.value(), list(record.headers() or ()), record.timestamp()[1], None
-    )
 
 
 def _chosen(groups: list[Group[Any, Any]], name: str) -> Group[Any, Any]:
