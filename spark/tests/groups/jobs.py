@@ -10,11 +10,12 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.jobs import rebuild, reconcile
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.job_args import Source, ended
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.report import Report
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.transforms.tables import TABLES
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -44,7 +45,9 @@ class Jobs:
         now: Callable[[], datetime] = lambda: NOW,
         **more: Any,
     ) -> Manifest:
-        request = RebuildRequest(of or source(), as_group, self.manifest(as_group), **more)
+        request = RebuildRequest(
+            source=of or source(), as_group=as_group, manifest=self.manifest(as_group), **more
+        )
         with Cluster(self.stage.servers) as cluster:
             return rebuild.rebuild(
                 lambda: self.spark, cluster, request, _silent(rebuild.STAGES), now=now, reached=reached
@@ -54,7 +57,7 @@ class Jobs:
         self, of: Source | None = None, session: Callable[[], SparkSession] | None = None, **more: Any
     ) -> Report:
         """`session` is called between the cut and the reading."""
-        request = reconcile.AuditRequest(of or source(), self.stage.folder / "audit", **more)
+        request = reconcile.AuditRequest(source=of or source(), folder=self.stage.folder / "audit", **more)
         with Cluster(self.stage.servers) as cluster:
             return reconcile.reconcile(
                 session or (lambda: self.spark), cluster, request, _silent(reconcile.STAGES), now=lambda: NOW

@@ -14,7 +14,7 @@ from spark.tests.groups.jobs import Jobs
 
 from streamtable import App, Json, Processor
 from streamtable_spark.errors import ConfigurationError, RetryLater
-from streamtable_spark.jobs.job_args import Source
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import program_of
 
 pytestmark = pytest.mark.timeout(600)

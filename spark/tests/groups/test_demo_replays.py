@@ -16,7 +16,8 @@ from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
 from streamtable import Avro, Count, Group, Input, Persist, Stream
-from streamtable_spark.jobs.job_args import Source, arguments, source_of
+from streamtable_spark.jobs.job_args import arguments, source_of
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, program_of
 from streamtable_testing import Tester
 from tweet_reach.stages import STATES

@@ -15,8 +15,8 @@ from spark.tests.groups.jobs import Jobs, source
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.job_args import Source
 from streamtable_spark.jobs.manifest import Manifest, load
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import program_of
 
 pytestmark = pytest.mark.timeout(1200)  # five starts of Spark, one after another

@@ -2,18 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from streamtable_spark.jobs.job_args import TABLE, Source
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.history import read, whole
+from streamtable_spark.jobs.lake_history import lake_history, read_with
+from streamtable_spark.jobs.manifest import Manifest
+from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
+from streamtable_spark.jobs.source import TABLE, Source
 from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Summary
 from streamtable_spark.transforms.applied import RECORD, applied, kept, letters
-from streamtable_spark.transforms.changelog import ROW
+from streamtable_spark.transforms.changelog import ROW, digests
 from streamtable_spark.transforms.history_order import in_order
 from streamtable_spark.transforms.tables import GroupTable, events, read_values, values
 
 Times = Mapping[int, Mapping[str, tuple[int, int]]]
+Digests = dict[int, dict[str, Any]]
+"""The number of `rows` of each partition, and their `digest`; see `changelog.digests`."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,89 @@ class History:
     watermarks: Mapping[int, int] = field(default_factory=dict)
 
 
-def compute(session: SparkSession, source: Source, history: History) -> Computed:
-    """Compute the tables of a group from its history."""
-    if source.table is not None:
-        return _natively(source, source.table, history)
-    return _by_handlers(session, source, history)
+@dataclass(frozen=True, kw_only=True)
+class TableRequest:
+    """Whose tables are computed, and from what.
+
+    Attributes:
+        source: The group whose history is read.
+        allow_missing: The inputs may begin later than at offset 0.
+        lake: The folder of a lake that has the records that Kafka no longer has.
+        earlier: The rebuild that the group's table comes from.
+    """
+
+    source: Source
+    allow_missing: bool = False
+    lake: str | None = None
+    earlier: Manifest | None = None
+
+    def spans(
+        self, cluster: Cluster, ends: Mapping[str, Offsets], partitions: Mapping[str, int]
+    ) -> tuple[Spans, Spans]:
+        """What to read: of inputs, retries and context, and of dead letters.
+
+        Args:
+            cluster: The Kafka cluster.
+            ends: Up to where inputs, retries and joins are read; context is read to its present end.
+            partitions: The number of partitions of each topic.
+
+        Raises:
+            InputLost: Without a lake, the beginning of a topic is gone.
+        """
+        source = self.source
+        # After the ends: letters of records before these are there now, and those of later ones do no harm.
+        beside = cluster.stable_ends(
+            {name: partitions[name] for name in [source.dead_letters, *source.context]}
+        )
+        letter_ends = {source.dead_letters: beside.pop(source.dead_letters)}
+        inputs = self._from_beginning(cluster, {**beside, **ends})
+        # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
+        letters = whole(letter_ends, cluster.starts(_counted(letter_ends)), allow_missing=True)
+        if self.earlier is None:
+            return inputs, letters
+        # Retries and letters that went into an earlier rebuild belong to its table.
+        before = {topic: parts for topic, parts in self.earlier.inputs.items() if topic not in source.read}
+        return before | inputs, self.earlier.letters | letters
+
+    def _from_beginning(self, cluster: Cluster, ends: Mapping[str, Offsets]) -> Spans:
+        if self.lake is not None:
+            return spans_to(ends, {topic: dict.fromkeys(parts, 0) for topic, parts in ends.items()})
+        return whole(ends, cluster.starts(_counted(ends)), allow_missing=self.allow_missing)
+
+    def compute(
+        self,
+        session: SparkSession,
+        cluster: Cluster,
+        inputs: Spans,
+        letters: Spans,
+        now: float,
+        watermarks: Mapping[int, int] | None = None,
+    ) -> Computed:
+        """Compute the tables from what `spans` returns, or has returned before.
+
+        Args:
+            session: The Spark session.
+            cluster: The Kafka cluster.
+            inputs: The offset ranges of inputs, retries and all other topics that are needed.
+            letters: The offset ranges of the dead letters.
+            now: Seconds since 1970: the time that handlers see.
+            watermarks: Where the watermark of each partition is to end at least.
+        """
+        records = self._records(session, cluster, inputs)
+        dead = read(session, cluster.bootstrap_servers, letters)
+        retries = sorted(inputs.keys() - self.source.read)
+        partitions = len(inputs[self.source.retry])
+        history = History(records, dead, retries, partitions, now, watermarks or {})
+        if self.source.table is not None:
+            return _natively(self.source, self.source.table, history)
+        return _by_handlers(session, self.source, history)
+
+    def _records(self, session: SparkSession, cluster: Cluster, spans: Spans) -> DataFrame:
+        """From Kafka, or from the lake as far as it goes."""
+        if self.lake is None:
+            return read(session, cluster.bootstrap_servers, spans)
+        lake = lake_history(session, self.lake, cluster)
+        return read_with(session, cluster, spans, lake, allow_missing=self.allow_missing)
 
 
 def live_rows(source: Source, held: DataFrame) -> DataFrame:
@@ -124,3 +210,15 @@ def _by_handlers(session: SparkSession, source: Source, history: History) -> Com
         {number: each.times for number, each in summaries.items()},
         (made,),
     )
+
+
+def digests_of(rows: DataFrame, partitions: int) -> Digests:
+    """Return the digests of so many partitions, also of those without rows."""
+    empty = {number: {"rows": 0, "digest": "0" * 16} for number in range(partitions)}
+    found = digests(rows).collect()
+    return empty | {row["partition"]: {"rows": row["rows"], "digest": row["digest"]} for row in found}
+
+
+def _counted(topics: Mapping[str, Mapping[int, object]]) -> dict[str, int]:
+    """The number of partitions of each topic."""
+    return {topic: len(parts) for topic, parts in topics.items()}

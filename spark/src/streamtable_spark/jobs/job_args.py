@@ -3,152 +3,28 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from contracts.schema import RecordSchema
 from streamtable_spark.errors import ConfigurationError, SparkJobError
-from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import path_of
-from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
 from streamtable_spark.jobs.lake import lake_folder
-from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest, load
-from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
 from streamtable_spark.jobs.run_report import run_report_arguments
-from streamtable_spark.replay import FAILED, Program, counted, program_of
+from streamtable_spark.jobs.source import TABLE, Source
+from streamtable_spark.replay import FAILED, counted, program_of
 from streamtable_spark.session import Local
 from streamtable_spark.transforms.tables import TABLES, GroupTable, counts, table_named
 
 INTERRUPTED = 130
-TABLE: Final = "table"
-"""The group's own table, by the end of its topic's name."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A group whose tables are computed, and the topics that takes.
-
-    Attributes:
-        group: The name of the group, whose retries and dead letters are read.
-        table: What is computed by Spark itself; None if the group's own handlers do it.
-        topics: The actual names of topics that are not called as in the graph, by the graph's name.
-        program: The group's own handlers; None if there is a `table`.
-    """
-
-    group: str
-    table: GroupTable | None
-    topics: Mapping[str, str]
-    program: Program | None = None
-
-    def topic(self, name: str) -> str:
-        """Return the actual name of a topic of the graph."""
-        if self.program is not None and name == self.program.loop:
-            return f"{self.group}-loop"
-        return self.topics.get(name, name)
-
-    @property
-    def scenario(self) -> str:
-        """What the group computes, by its name in the graph."""
-        return self.table.name if self.table is not None else self._program.group
-
-    @property
-    def retry(self) -> str:
-        return f"{self.group}-retry"
-
-    @property
-    def dead_letters(self) -> str:
-        return f"{self.group}-dead-letters"
-
-    @property
-    def loop(self) -> str | None:
-        """The loop topic of the group; None if it has none."""
-        return None if self.program is None or self.program.loop is None else f"{self.group}-loop"
-
-    @property
-    def inputs(self) -> list[str]:
-        """The topics whose events make rows, without the retries."""
-        return [self.topic(n) for n in (self._program.inputs if self.table is None else self.table.inputs)]
-
-    @property
-    def context(self) -> list[str]:
-        """Further topics that are read, and whose offsets the group does not commit."""
-        return [self.topic(n) for n in (self._program.lookups if self.table is None else self.table.context)]
-
-    @property
-    def joins(self) -> list[str]:
-        """The tables that it joins, whose offsets it commits beside those of its inputs."""
-        return [self.topic(n) for n in (self._program.joins if self.table is None else self.table.joins)]
-
-    @property
-    def joins_read(self) -> list[str]:
-        """Those of them that are read as they are."""
-        return self.joins if self.table is None else []
-
-    @property
-    def compacted(self) -> list[str]:
-        """The topics that are read as tables: of a row that has changed, it is enough to know the last value."""
-        if self.program is None:
-            return []
-        return [*self.context, *(self.topic(n) for n in self.program.joins if n not in self.program.changes)]
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that are computed, by the ends of their topics' names."""
-        return (TABLE,) if self.table is not None else self._program.tables
-
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """Those of them that an audit compares."""
-        return (TABLE,) if self.table is not None else self._program.compared
-
-    def names(self, retries: Sequence[str]) -> dict[str, str]:
-        """Return the names in the graph of all topics that are read, by their actual names."""
-        program = self._program
-        names = [*program.inputs, *program.joins, *program.lookups]
-        return {self.topic(name): name for name in names} | dict.fromkeys(
-            [self.retry, *retries], program.retry
-        )
-
-    @property
-    def _program(self) -> Program:
-        assert self.program is not None, "there is one or the other"
-        return self.program
-
-
-def history_of(
-    spark: SparkSession, cluster: Cluster, spans: Spans, lake: str | None, *, allow_missing: bool
-) -> DataFrame:
-    """Return the records in these spans, from Kafka, or from a lake as far as it goes."""
-    servers = cluster.bootstrap_servers
-    if lake is None:
-        return read(spark, servers, spans)
-    starts = cluster.starts({topic: len(parts) for topic, parts in spans.items()})
-    return read_with(
-        spark, servers, spans, starts, lake_history(spark, lake, cluster), allow_missing=allow_missing
-    )
-
-
-def spans_of(
-    cluster: Cluster, ends: Mapping[str, Offsets], lake: str | None, *, allow_missing: bool
-) -> Spans:
-    """From the beginning of each topic to these ends: of what Kafka has, or, with a lake, of all that there ever was.
-
-    Raises:
-        InputLost: Without a lake, the beginning is gone.
-    """
-    if lake is not None:
-        return spans_to(ends, {topic: dict.fromkeys(parts, 0) for topic, parts in ends.items()})
-    starts = cluster.starts({topic: len(parts) for topic, parts in ends.items()})
-    return whole(ends, starts, allow_missing=allow_missing)
 
 
 def kafka_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -262,20 +138,6 @@ def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -
             f"--rebuilt {found.rebuilt}: the manifest of a rebuild as {found.group!r} that was done is needed"
         )
     return earlier
-
-
-def with_earlier(spans: Spans, dead: Spans, earlier: Manifest | None, source: Source) -> tuple[Spans, Spans]:
-    """What is read of inputs and letters, together with retries and letters that went into an earlier rebuild."""
-    if earlier is None:
-        return spans, dead
-    known = {*source.inputs, *source.context, *source.joins_read}
-    before = {topic: parts for topic, parts in earlier.inputs.items() if topic not in known}
-    return before | spans, earlier.letters | dead
-
-
-def retries_of(spans: Spans, source: Source) -> list[str]:
-    """The retry topics among what is read."""
-    return sorted(spans.keys() - {*source.inputs, *source.context, *source.joins_read})
 
 
 def lake_of(found: argparse.Namespace) -> str | None:

@@ -60,21 +60,14 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
 
 
 def read_with(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    spans: Spans,
-    starts: Mapping[str, Offsets],
-    lake: LakeHistory,
-    *,
-    allow_missing: bool,
+    spark: SparkSession, cluster: Cluster, spans: Spans, lake: LakeHistory, *, allow_missing: bool
 ) -> DataFrame:
     """Return the committed records in these spans, from the lake as far as it goes and from Kafka after that.
 
     Args:
         spark: The Spark session.
-        bootstrap_servers: The addresses of the Kafka brokers.
+        cluster: The Kafka cluster.
         spans: The offset ranges to read.
-        starts: The first offsets that Kafka has.
         lake: The history in the lake.
         allow_missing: Continue without the records that neither has.
 
@@ -84,6 +77,7 @@ def read_with(
     Raises:
         InputLost: Some records are neither in the lake nor in Kafka.
     """
+    starts = cluster.starts({topic: len(parts) for topic, parts in spans.items()})
     rest: Spans = {}
     here = fn.lit(False)
     for topic, parts in spans.items():
@@ -103,4 +97,4 @@ def read_with(
             rest[topic][number] = Span(min(max(high, start), span.end), span.end)
             inside = (fn.col("offset") >= span.start) & (fn.col("offset") < high)
             here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & inside)
-    return lake.raw.where(here).select(*COLUMNS).unionByName(read(spark, bootstrap_servers, rest))
+    return lake.raw.where(here).select(*COLUMNS).unionByName(read(spark, cluster.bootstrap_servers, rest))

@@ -4,7 +4,7 @@ A run that was ended halfway is taken up with the plan that its manifest holds, 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -12,58 +12,42 @@ from typing import Final
 from streamtable.types import Committed
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.computed import TableRequest
 from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.history import check_kept
-from streamtable_spark.jobs.job_args import Source, spans_of, with_earlier
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
 from streamtable_spark.jobs.positions import Offsets, Place, check_within, parse_until
 from streamtable_spark.jobs.recreated import refuse_recreated
+from streamtable_spark.jobs.source import Source
 
 _RECREATED: Final = "Give --allow-missing to make a table of what the inputs hold now"
 
 
-@dataclass(frozen=True)
-class RebuildRequest:
+@dataclass(frozen=True, kw_only=True)
+class RebuildRequest(TableRequest):
     """What to rebuild.
 
     Attributes:
-        source: The group whose events are read.
         as_group: The group whose table is written.
         manifest: The path of the manifest.
         until: `now`, or offsets as JSON.
         replace: `as_group` may have a table and offsets already; they are replaced.
-        allow_missing: The inputs may begin later than at offset 0, or have been created again.
-        lake: The folder of a lake that has the records that Kafka no longer has.
-        earlier: The rebuild that the table of the source group comes from.
     """
 
-    source: Source
     as_group: str
     manifest: Path | RemotePath
     until: str = "now"
     replace: bool = False
-    allow_missing: bool = False
-    lake: str | None = None
-    earlier: Manifest | None = None
 
     @property
-    def changelogs(self) -> dict[str, str]:
-        """The topics of the tables that are written, by the tables' names."""
-        return {name: f"{self.as_group}-{name}" for name in self.source.tables}
-
-    @property
-    def retry(self) -> str:
-        return f"{self.as_group}-retry"
-
-    @property
-    def loop(self) -> str | None:
-        return None if self.source.loop is None else f"{self.as_group}-loop"
+    def target(self) -> Source:
+        """The group whose tables are written: the same graph, with topics of its own."""
+        return replace(self.source, group=self.as_group)
 
     @property
     def own(self) -> list[str]:
-        """The topics whose offsets are committed for the new group."""
-        inputs = [topic for topic in self.source.inputs if topic != self.source.loop]
-        return [*inputs, self.retry, *self.source.joins, *([self.loop] if self.loop else [])]
+        """The topics whose offsets are committed for it."""
+        return [*self.target.inputs, self.target.retry, *self.target.joins]
 
 
 def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetime]) -> Manifest:
@@ -106,7 +90,7 @@ def _topics(cluster: Cluster, request: RebuildRequest) -> dict[str, int]:
         *source.inputs,
         source.retry,
         source.dead_letters,
-        *request.changelogs.values(),
+        *request.target.changelogs.values(),
         *request.own,
     ]
     found = cluster.partitions([*together, *source.context])
@@ -126,7 +110,7 @@ def _refuse_used(
     committed: Mapping[Place, Committed | None],
     partitions: Mapping[str, int],
 ) -> None:
-    ends = cluster.ends({topic: partitions[topic] for topic in request.changelogs.values()})
+    ends = cluster.ends({topic: partitions[topic] for topic in request.target.changelogs.values()})
     full = [Place(topic, n) for topic, parts in ends.items() for n, end in sorted(parts.items()) if end > 0]
     if full:
         raise ConfigurationError(
@@ -200,19 +184,9 @@ def _frozen(
     if until is not None:
         check_within(until, ends)
         ends |= until
-    beside = {topic: partitions[topic] for topic in [source.dead_letters, *source.context]}
-    others = {topic: partitions[topic] for topic in request.own if topic not in read_}
-    beside_ends, other_ends = cluster.stable_ends(beside), cluster.stable_ends(others)
-    dead = {source.dead_letters: beside_ends.pop(source.dead_letters)}
-    ends_read = ends | {topic: at for topic, at in beside_ends.items() if topic not in ends}
-    own: dict[str, Offsets] = {topic: ends[topic] for topic in request.own if topic in ends} | other_ends
-    inputs, letters = with_earlier(
-        spans_of(cluster, ends_read, request.lake, allow_missing=request.allow_missing),
-        # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
-        spans_of(cluster, dead, None, allow_missing=True),
-        request.earlier,
-        source,
-    )
+    others = cluster.stable_ends({topic: partitions[topic] for topic in request.own if topic not in read_})
+    own: dict[str, Offsets] = {topic: ends[topic] for topic in request.own if topic in ends} | others
+    inputs, letters = request.spans(cluster, ends, partitions)
     return Manifest(
         scenario=source.scenario,
         group=source.group,

@@ -10,10 +10,11 @@ offsets.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -23,28 +24,19 @@ from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.computed import History, Times, compute
+from streamtable_spark.jobs.computed import Digests, Times, digests_of
 from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.history import read
-from streamtable_spark.jobs.job_args import (
-    TABLE,
-    arguments,
-    earlier_of,
-    ended,
-    history_of,
-    lake_of,
-    local_of,
-    retries_of,
-    source_of,
-)
+from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
 from streamtable_spark.jobs.positions import Offsets, Place, Span
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
+from streamtable_spark.jobs.source import TABLE
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 from streamtable_spark.session import connect
-from streamtable_spark.transforms.changelog import changes, digests, rows_held
+from streamtable_spark.transforms.changelog import changes, rows_held
 
 STAGES: Final = (
     "looking at topics and groups",
@@ -57,7 +49,6 @@ STAGES: Final = (
 _STABLE_S: Final = 60.0
 
 Reached = Callable[[str], None]
-Digests = dict[int, dict[str, Any]]
 Positions = Mapping[str, Offsets]
 """Behind the last record of each partition of each table's changelog, by the tables' names."""
 
@@ -92,9 +83,10 @@ def rebuild(
     plan.save(request.manifest)
     progress.reads(plan.inputs)
     reached("begun")
-    count = len(plan.offsets[request.retry])
+    count = len(plan.offsets[request.target.retry])
     writers = {
-        name: ChangelogWriter(cluster.bootstrap_servers, topic) for name, topic in request.changelogs.items()
+        name: ChangelogWriter(cluster.bootstrap_servers, topic)
+        for name, topic in request.target.changelogs.items()
     }
     _fence(writers, count)
     reached("fenced")
@@ -109,7 +101,7 @@ def rebuild(
     progress.stage(STAGES[4], written=made.written, deleted=made.deleted)
     positions = {
         name: _read_back(session, cluster, topic, made.digests[name])
-        for name, topic in request.changelogs.items()
+        for name, topic in request.target.changelogs.items()
     }
     reached("read back")
     progress.stage(STAGES[5])
@@ -153,15 +145,12 @@ def _make(
 ) -> _Made:
     """Compute the tables, and write of each what its changelog does not hold."""
     progress.stage(STAGES[1])
-    source, count = request.source, len(plan.offsets[request.retry])
-    records = history_of(session, cluster, plan.inputs, plan.lake, allow_missing=request.allow_missing)
-    dead = read(session, cluster.bootstrap_servers, plan.letters)
-    # The time at which it began: a run that takes it up computes the same.
+    count = len(plan.offsets[request.target.retry])
+    # By the lake and the time with which it began: a run that takes it up computes the same.
     now = datetime.fromisoformat(plan.began).timestamp()
-    retries = retries_of(plan.inputs, source)
-    computed = compute(session, source, History(records, dead, retries, count, now))
+    computed = replace(request, lake=plan.lake).compute(session, cluster, plan.inputs, plan.letters, now)
     try:
-        target = {name: _digests(computed.values[name], count) for name in writers}
+        target = {name: digests_of(computed.values[name], count) for name in writers}
         reached("computed")
         progress.stage(STAGES[2], **computed.counts)
         written: list[Written] = []
@@ -187,7 +176,7 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
     """See whether the changelog holds what was computed. Returns its positions, behind the last record of each partition."""
     log = _changelog(session, cluster, topic, len(target))
     last = log.groupBy("partition").agg((fn.max("offset") + 1).alias("next")).collect()
-    there = _digests(rows_held(log), len(target))
+    there = digests_of(rows_held(log), len(target))
     if there != target:
         first = min(number for number in there if there[number] != target[number])
         raise RetryLater(
@@ -207,12 +196,6 @@ def _changelog(session: SparkSession, cluster: Cluster, topic: str, count: int) 
         cluster.bootstrap_servers,
         {topic: {number: Span(starts[number], end) for number, end in ends.items()}},
     )
-
-
-def _digests(rows: DataFrame, count: int) -> Digests:
-    empty = {number: {"rows": 0, "digest": "0" * 16} for number in range(count)}
-    found = digests(rows).collect()
-    return empty | {row["partition"]: {"rows": row["rows"], "digest": row["digest"]} for row in found}
 
 
 def _write(todo: DataFrame, writer: ChangelogWriter) -> list[Written]:
@@ -274,20 +257,16 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--manifest", help="file of the manifest, a path or a URL (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
-    local = local_of(found)
-
-    def session() -> SparkSession:
-        return connect("rebuild", local)
-
+    session = partial(connect, "rebuild", local_of(found))
     request = RebuildRequest(
-        source_of(found, goes_on=True),
-        found.as_group,
-        path_of(found.manifest or f"{found.as_group}.rebuild.json", session),
-        _text_of(found.until),
-        found.replace,
-        found.allow_missing,
-        lake_of(found),
-        earlier_of(found, session),
+        source=source_of(found, goes_on=True),
+        allow_missing=found.allow_missing,
+        lake=lake_of(found),
+        earlier=earlier_of(found, session),
+        as_group=found.as_group,
+        manifest=path_of(found.manifest or f"{found.as_group}.rebuild.json", session),
+        until=_text_of(found.until),
+        replace=found.replace,
     )
     with (
         reported_run(

@@ -21,32 +21,20 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.computed import History, compute, live_rows
+from streamtable_spark.jobs.computed import Digests, TableRequest, digests_of, live_rows
 from streamtable_spark.jobs.files import RemotePath, path_of
 from streamtable_spark.jobs.history import check_kept, read
-from streamtable_spark.jobs.job_args import (
-    TABLE,
-    Source,
-    arguments,
-    earlier_of,
-    ended,
-    history_of,
-    lake_of,
-    local_of,
-    retries_of,
-    source_of,
-    spans_of,
-    with_earlier,
-)
-from streamtable_spark.jobs.manifest import Manifest, code_version
+from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
+from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.positions import Cut, Offsets, Place, Span, Spans, cut_of, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.run_report import reported_run
+from streamtable_spark.jobs.source import TABLE, Source
 from streamtable_spark.replay import Program
 from streamtable_spark.session import connect
-from streamtable_spark.transforms.changelog import digests, rows_held
+from streamtable_spark.transforms.changelog import ROW, rows_held
 from streamtable_spark.transforms.differences import DIFFERENT, MISSING, OVERWRITTEN, differences, overwritten
 
 STAGES: Final = ("asking where the group stands", "computing the table", "comparing", "writing the report")
@@ -54,31 +42,22 @@ _STABLE_S: Final = 60.0
 _SHOWN_MAX: Final = 1_000
 _PRINTED: Final = 20
 _LAG_MS_MAX: Final = 10**12  # Kafka's greatest is more than a timedelta holds
-_EMPTY: Final = (0, "0" * 16)
 _RECREATED: Final = (
     "Reset the group, `streamtable group reset`: what its table holds then can be audited again"
 )
 
 
-@dataclass(frozen=True)
-class AuditRequest:
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest(TableRequest):
     """What to audit.
 
     Attributes:
-        source: The group to audit.
         folder: The folder of the report.
         format: The format of the table of differences: parquet or delta.
-        allow_missing: The inputs may begin later than at offset 0.
-        lake: The folder of a lake that has the records that Kafka no longer has.
-        earlier: The rebuild that the group's table comes from.
     """
 
-    source: Source
     folder: Path | RemotePath
     format: str = "parquet"
-    allow_missing: bool = False
-    lake: str | None = None
-    earlier: Manifest | None = None
 
 
 def reconcile(
@@ -107,13 +86,12 @@ def reconcile(
     asked_at = now()
     asked = _ask(cluster, request)
     session, servers, source = spark(), cluster.bootstrap_servers, request.source
+    count = len(asked.cut.table)
     progress.reads({**asked.spans, **asked.log})
     progress.stage(STAGES[1])
-    records = history_of(session, cluster, asked.spans, request.lake, allow_missing=request.allow_missing)
-    dead = read(session, servers, asked.letters)
-    retries, partitions = retries_of(asked.spans, source), len(asked.cut.table)
-    history = History(records, dead, retries, partitions, asked_at.timestamp(), asked.cut.watermarks)
-    computed = compute(session, source, history)
+    computed = request.compute(
+        session, cluster, asked.spans, asked.letters, asked_at.timestamp(), asked.cut.watermarks
+    )
     live = {
         name: live_rows(source, rows_held(read(session, servers, {topic: asked.log[topic]}))).persist()
         for name, topic in asked.tables.items()
@@ -139,9 +117,9 @@ def reconcile(
             kept.append(found)
             kinds = _kinds(found)
         by_partition: Counter[int] = Counter()
-        for (number, kind), count in kinds.items():
+        for (number, kind), keys in kinds.items():
             if kind != OVERWRITTEN:
-                by_partition[number] += count
+                by_partition[number] += keys
         progress.stage(STAGES[3], differences=by_partition.total())
         found.coalesce(1).write.format(request.format).mode("overwrite").save(
             str(request.folder / "differences")
@@ -156,9 +134,12 @@ def reconcile(
             events=computed.counts["events"],
             unfit=computed.counts["unfit"],
             differences=by_partition.total(),
-            overwritten=sum(count for (_, kind), count in kinds.items() if kind == OVERWRITTEN),
+            overwritten=sum(keys for (_, kind), keys in kinds.items() if kind == OVERWRITTEN),
             partitions=_partitions(
-                asked.cut, _sums(computed.values.values()), _sums(live.values()), by_partition
+                asked.cut,
+                digests_of(_together(computed.values.values()), count),
+                digests_of(_together(live.values()), count),
+                by_partition,
             ),
             keys=[_difference(row, source) for row in found.orderBy(*order).limit(_SHOWN_MAX).collect()],
         )
@@ -196,7 +177,7 @@ class _Asked:
 
 def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     source = request.source
-    tables = {name: f"{source.group}-{name}" for name in source.compared}
+    tables = {name: source.changelogs[name] for name in source.compared}
     inputs = [*source.inputs, source.retry, *source.joins_read]
     partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])
     settings = cluster.settings({*inputs, *source.context, *tables.values()} - {*source.compacted})
@@ -210,15 +191,7 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
         for name, topic in tables.items()
     }
     _wait_readable(cluster, cut, positions)
-    # After the cut: letters of records before it are there now; those of later ones do no harm.
-    beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})
-    dead = {source.dead_letters: beside.pop(source.dead_letters)}
-    spans, letters = with_earlier(
-        spans_of(cluster, {**beside, **cut.inputs}, request.lake, allow_missing=request.allow_missing),
-        spans_of(cluster, dead, None, allow_missing=True),
-        request.earlier,
-        source,
-    )
+    spans, letters = request.spans(cluster, cut.inputs, partitions)
     log = spans_to(positions, cluster.starts({topic: partitions[topic] for topic in positions}))
     return _Asked(cut, spans, letters, log, tables, timedelta(milliseconds=min(lag_ms, _LAG_MS_MAX)))
 
@@ -254,36 +227,27 @@ def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) ->
         cluster.wait_stable(topic, parts, _STABLE_S)
 
 
-def _sums(tables: Iterable[DataFrame]) -> dict[int, tuple[int, str]]:
-    """The rows of all tables of each partition, and the digest of what they hold."""
-    found: dict[int, tuple[int, str]] = {}
-    for rows in tables:
-        for row in digests(rows).collect():
-            count, digest = found.get(row["partition"], _EMPTY)
-            both = int(digest, 16) ^ int(row["digest"], 16)
-            found[row["partition"]] = count + row["rows"], f"{both:016x}"
-    return found
-
-
 def _partitions(
-    cut: Cut,
-    expected: Mapping[int, tuple[int, str]],
-    live: Mapping[int, tuple[int, str]],
-    different: Mapping[int, int],
+    cut: Cut, expected: Digests, live: Digests, different: Mapping[int, int]
 ) -> list[PartitionReport]:
     return [
         PartitionReport(
             partition=number,
             inputs={topic: parts[number] for topic, parts in cut.inputs.items()},
             changelog=cut.table[number],
-            expected_rows=expected.get(number, _EMPTY)[0],
-            live_rows=live.get(number, _EMPTY)[0],
-            expected_digest=expected.get(number, _EMPTY)[1],
-            live_digest=live.get(number, _EMPTY)[1],
+            expected_rows=expected[number]["rows"],
+            live_rows=live[number]["rows"],
+            expected_digest=expected[number]["digest"],
+            live_digest=live[number]["digest"],
             differences=different.get(number, 0),
         )
         for number in sorted(cut.table)
     ]
+
+
+def _together(tables: Iterable[DataFrame]) -> DataFrame:
+    """The rows of all tables."""
+    return reduce(DataFrame.unionByName, [rows.select(*ROW) for rows in tables])
 
 
 def _difference(row: Row, source: Source) -> Difference:
@@ -339,18 +303,14 @@ def main(argv: Sequence[str]) -> int:
         "--format", choices=("parquet", "delta"), default="parquet", help="format of the table of differences"
     )
     found = parser.parse_args(argv)
-    local = local_of(found)
-
-    def session() -> SparkSession:
-        return connect("reconcile", local)
-
+    session = partial(connect, "reconcile", local_of(found))
     request = AuditRequest(
-        source_of(found),
-        path_of(found.report or f"{found.group}.audit", session),
-        found.format,
-        found.allow_missing,
-        lake_of(found),
-        earlier_of(found, session),
+        source=source_of(found),
+        allow_missing=found.allow_missing,
+        lake=lake_of(found),
+        earlier=earlier_of(found, session),
+        folder=path_of(found.report or f"{found.group}.audit", session),
+        format=found.format,
     )
     with (
         reported_run(

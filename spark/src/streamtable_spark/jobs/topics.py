@@ -196,7 +196,7 @@ def contents_of(found: argparse.Namespace) -> Contents:
 def _of_program(program: Any, text: str) -> Contents:
     if isinstance(program, Contents):
         return program
-    # Only here: who declares topics by arguments needs no library of processors.
+    # Only here: it imports this module.
     from streamtable_spark.graphs import input_topics  # noqa: PLC0415 - see above
 
     return Contents(input_topics(program, text))
