@@ -13,20 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry
 
-from streamtable.hosts import OwnHosts, host_name
+from streamtable import Settings, errors
+from streamtable.observe import serve_metrics
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.metrics import MetricsFolder
 from streamtable_spark.jobs.run_report import METRICS_VARIABLE
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 JOBS: Final = ("etl", "maintain", "backfill", "rebuild", "reconcile", "reach", "structured")
 ADDRESS_VARIABLE: Final = "STREAMTABLE_METRICS_ADDRESS"
@@ -114,44 +112,24 @@ def served(environ: Mapping[str, str]) -> Iterator[None]:
     Raises:
         ConfigurationError: The address is invalid or in use, or no folder is named.
     """
-    address = environ.get(ADDRESS_VARIABLE)
-    if address is None:
+    if ADDRESS_VARIABLE not in environ:
         yield
         return
-    folder = environ.get(METRICS_VARIABLE)
-    if folder is None:
+    if METRICS_VARIABLE not in environ:
         raise ConfigurationError(
             f"{ADDRESS_VARIABLE} is set: name the folder of the metrics by {METRICS_VARIABLE}"
         )
-    host, _, port = address.rpartition(":")
     registry = CollectorRegistry()
-    registry.register(MetricsFolder(Path(folder)))
-    hosts = OwnHosts(frozenset([host, *environ.get(HOSTS_VARIABLE, "").replace(" ", "").lower().split(",")]))
-    try:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
-        server.set_app(_only_for(hosts, make_wsgi_app(registry)))
-    except (ValueError, OverflowError, OSError) as error:
-        raise ConfigurationError(f"{ADDRESS_VARIABLE}={address!r} cannot be served: {error}") from error
-    try:
+    registry.register(MetricsFolder(Path(environ[METRICS_VARIABLE])))
+    hosts = environ.get(HOSTS_VARIABLE, "").replace(" ", "").lower().split(",")
+    with ExitStack() as stack:
+        try:
+            settings = Settings.from_environment({ADDRESS_VARIABLE: environ[ADDRESS_VARIABLE]})
+            assert settings.metrics_address is not None, "it was given"
+            stack.enter_context(serve_metrics(registry, settings.metrics_address, hosts))
+        except (errors.ConfigurationError, OSError) as error:
+            raise ConfigurationError(f"the metrics cannot be served: {error}") from error
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _only_for(hosts: OwnHosts, page: "WSGIApplication") -> "WSGIApplication":
-    """Refuse requests under foreign names: a page of another site makes them by DNS rebinding."""
-
-    def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        host = environ.get("HTTP_HOST")
-        # Unlike a name, no other site can have an address resolved to this machine: each counts as its own.
-        if hosts.include(host, host and host_name(host)):
-            return page(environ, start_response)
-        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
-        return [f"The server does not answer to this host name: list it in {HOSTS_VARIABLE}.\n".encode()]
-
-    return answer
 
 
 def _module(job: str) -> str:
