@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,12 @@ def test_a_manifest_that_was_saved_is_loaded_as_it_was(tmp_path: Path) -> None:
     assert load(path) is None
     MANIFEST.save(path)
     assert load(path) == MANIFEST
-    done = MANIFEST.done(
-        {0: {"rows": 1, "digest": "a", "changelog": 5}}, {"events": 2}, {"open": {0: {"rows": 2}}}
+    done = replace(
+        MANIFEST,
+        state="done",
+        table={0: {"rows": 1, "digest": "a", "changelog": 5}},
+        counts={"events": 2},
+        tables={"open": {0: {"rows": 2}}},
     )
     done.save(path)
     assert load(path) == done

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -76,15 +76,6 @@ class Manifest:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-
-    def done(
-        self,
-        table: Mapping[int, Mapping[str, Any]],
-        counts: Mapping[str, int],
-        tables: Mapping[str, Mapping[int, Mapping[str, Any]]],
-    ) -> "Manifest":
-        """The same, when all is committed."""
-        return replace(self, state="done", table=table, counts=counts, tables=tables)
 
 
 _MANIFEST: Final = TypeAdapter(Manifest)

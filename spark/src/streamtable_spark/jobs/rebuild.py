@@ -113,7 +113,7 @@ def rebuild(
         }
         for name, parts in made.digests.items()
     }
-    done = plan.done(tables.pop(TABLE, {}), made.counts, tables)
+    done = replace(plan, state="done", table=tables.pop(TABLE, {}), counts=made.counts, tables=tables)
     done.save(request.manifest)
     rows = sum(each["rows"] for parts in made.digests.values() for each in parts.values())
     progress.done(summary=f"{rows} rows of {made.counts['events']} events", rows=rows, **made.counts)
