@@ -15,7 +15,9 @@ STARTED = 1_700_000_000_000
 
 
 def record(end: End | None, at_s: int, *, job: str = "etl", group: str = "", **standing: int) -> JobRun:
-    subject = Subject(run="r", job=job, version="0.1", started_at=STARTED, group=group)
+    subject = Subject(
+        run="r", job=job, version="0.1", started_at=STARTED, group=group, as_group="", lake="", report=""
+    )
     found = Standing(stages=4, done=standing.get("done", 0), differences=standing.get("differences"))
     return record_of(subject, found, end, STARTED + at_s * 1000)
 

@@ -24,7 +24,14 @@ from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.runs import End, Run, Subject, record_of
 
 SUBJECT = Subject(
-    run="r-1", job="reconcile", version="0.1", started_at=1_000, group="click-count", report="here"
+    run="r-1",
+    job="reconcile",
+    version="0.1",
+    started_at=1_000,
+    group="click-count",
+    report="here",
+    as_group="",
+    lake="",
 )
 SERVICES = Avro(JOB_RUN)
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict
 
 from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
 from streamtable import Avro, Emitter, Stream, String
@@ -24,9 +24,8 @@ DELIVERY_S: Final = 30.0
 CLOSE_S: Final = 5.0
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The identity of a run, which does not change while it works.
+class Subject(TypedDict):
+    """The fields of a record that say which run it is of; they do not change while it works.
 
     Attributes:
         run: The unique name of the run.
@@ -43,10 +42,10 @@ class Subject:
     job: str
     version: str
     started_at: int
-    group: str = ""
-    as_group: str = ""
-    lake: str = ""
-    report: str = ""
+    group: str
+    as_group: str
+    lake: str
+    report: str
 
 
 @dataclass(frozen=True)
@@ -89,31 +88,24 @@ def record_of(subject: Subject, standing: Standing, end: End | None, at: int) ->
         )
         for each in standing.keys
     ]
-    return JobRun(
-        run=subject.run,
-        job=subject.job,
-        group=subject.group,
-        as_group=subject.as_group,
-        lake=subject.lake,
-        host=socket.gethostname(),
-        version=subject.version,
-        started_at=subject.started_at,
-        at=at,
-        finished_at=0 if end is None else at,
-        state="running" if end is None else end.state,
-        error="" if end is None else end.error,
-        stage=standing.stage,
-        stages_done=standing.done,
-        stages=standing.stages,
-        records=standing.records,
-        inputs=inputs[:ENTRIES_MAX],
-        counts=dict(standing.counts),
-        differences=-1 if standing.differences is None else standing.differences,
-        keys=keys[:KEYS_MAX],
-        summary=standing.summary,
-        report=subject.report,
-        omitted=max(0, len(inputs) - ENTRIES_MAX) + max(0, len(keys) - KEYS_MAX),
-    )
+    return {
+        **subject,
+        "host": socket.gethostname(),
+        "at": at,
+        "finished_at": 0 if end is None else at,
+        "state": "running" if end is None else end.state,
+        "error": "" if end is None else end.error,
+        "stage": standing.stage,
+        "stages_done": standing.done,
+        "stages": standing.stages,
+        "records": standing.records,
+        "inputs": inputs[:ENTRIES_MAX],
+        "counts": dict(standing.counts),
+        "differences": -1 if standing.differences is None else standing.differences,
+        "keys": keys[:KEYS_MAX],
+        "summary": standing.summary,
+        "omitted": max(0, len(inputs) - ENTRIES_MAX) + max(0, len(keys) - KEYS_MAX),
+    }
 
 
 class RunsTopic:
