@@ -5,7 +5,7 @@ jobs ask and write with the library's clients, which are librdkafka too, and Spa
 other names and wants certificates and keys as text. Files are read once, when the settings are built.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -164,24 +164,15 @@ class _Security:
     def _trust(self) -> dict[str, str]:
         if "ssl.ca.location" not in self._options:
             return {}  # both clients then trust whom the machine trusts
-        text = self._file("ssl.ca.location", lambda text: _CERTIFICATE in text, "certificates in PEM")
+        text = self._file("ssl.ca.location", (_CERTIFICATE,), "certificates in PEM")
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
 
     def _certificate(self) -> dict[str, str]:
-        pair = ("ssl.certificate.location", "ssl.key.location")
-        if not self._options.keys() & set(pair):
-            if "ssl.key.password" in self._options:
-                self._wrong("ssl.key.password", f"there is no key without {variable_of(pair[1])}")
+        if not self._options.keys() & {"ssl.certificate.location", "ssl.key.location", "ssl.key.password"}:
             return {}
-        for name, other in (pair, pair[::-1]):
-            if name not in self._options:
-                self._wrong(name, f"is missing: {variable_of(other)} is of no use alone")
-                return {}
-        chain = self._file(pair[0], lambda text: _CERTIFICATE in text, "a certificate in PEM")
+        chain = self._file("ssl.certificate.location", (_CERTIFICATE,), "a certificate in PEM")
         key = self._file(
-            pair[1],
-            lambda text: any(each in text for each in _KEYS),
-            "a key in PEM, of PKCS#8 (`openssl pkcs8 -topk8` makes it of others)",
+            "ssl.key.location", _KEYS, "a key in PEM, of PKCS#8 (`openssl pkcs8 -topk8` makes it of others)"
         )
         java = {
             "ssl.keystore.type": "PEM",
@@ -203,15 +194,17 @@ class _Security:
             self._wrong(name, f"is missing: {what}")
         return self._options.get(name, "")
 
-    def _file(self, name: str, fits: Callable[[str], bool], what: str) -> str:
-        path = Path(self._options[name])
+    def _file(self, name: str, marks: tuple[str, ...], what: str) -> str:
+        path = Path(self._needed(name, what))
+        if name not in self._options:
+            return ""
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no text"
             self._wrong(name, f"{path} cannot be read ({why}): a file with {what} is needed")
             return ""
-        if not fits(text):
+        if not any(mark in text for mark in marks):
             self._wrong(name, f"{path} does not hold what is needed: {what}")
         return text
 
