@@ -119,48 +119,39 @@ def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]
 
 def topic_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what a lake is made of; `contents_of` reads them."""
-    parser.add_argument(
-        "--topics",
-        action="append",
-        default=[],
-        metavar="NAME[=TOPIC],...",
-        help="topics to read, by the names of their tables (all that --codecs and --graph name)",
-    )
-    parser.add_argument(
-        "--codecs",
-        action="append",
-        default=[],
-        metavar="NAME=CODEC,...",
-        help=f"how the values of a topic are read: {CODECS}. FILE+OLDER+...: with older versions of the schema",
-    )
-    parser.add_argument(
-        "--ids",
-        action="append",
-        default=[],
-        metavar="NAME=FIELD,...",
-        help="the field that holds the id of an event; without one no event of the topic repeats another",
-    )
-    parser.add_argument(
-        "--horizon",
-        action="append",
-        default=[],
-        metavar="NAME=DAYS,...",
-        help=f"days that two events with one id may be apart and still be recognised as a repetition across batches ({HORIZON_DAYS})",
-    )
-    parser.add_argument(
-        "--byte-keys",
-        action="append",
-        default=[],
-        metavar="NAME,...",
-        help="topics whose keys may be missing, or any bytes; the keys of others are text",
-    )
-    parser.add_argument(
-        "--graph",
-        action="append",
-        default=[],
-        metavar="MODULE:NAME",
-        help="a group, a flow, or the contents of a lake, whose topics are read; may be repeated",
-    )
+    for argument, metavar, about in (
+        (
+            "--topics",
+            "NAME[=TOPIC],...",
+            "topics to read, by the names of their tables (all that --codecs and --graph name)",
+        ),
+        (
+            "--codecs",
+            "NAME=CODEC,...",
+            f"how the values of a topic are read: {CODECS}. FILE+OLDER+...: with older versions of the schema",
+        ),
+        (
+            "--ids",
+            "NAME=FIELD,...",
+            "the field that holds the id of an event; without one no event of the topic repeats another",
+        ),
+        (
+            "--horizon",
+            "NAME=DAYS,...",
+            f"days that two events with one id may be apart and still be recognised as a repetition across batches ({HORIZON_DAYS})",
+        ),
+        (
+            "--byte-keys",
+            "NAME,...",
+            "topics whose keys may be missing, or any bytes; the keys of others are text",
+        ),
+        (
+            "--graph",
+            "MODULE:NAME",
+            "a group, a flow, or the contents of a lake, whose topics are read; may be repeated",
+        ),
+    ):
+        parser.add_argument(argument, action="append", default=[], metavar=metavar, help=about)
 
 
 def contents_of(found: argparse.Namespace) -> Contents:
