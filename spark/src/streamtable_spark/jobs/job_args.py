@@ -40,11 +40,18 @@ def kafka_argument(parser: argparse.ArgumentParser, *, required: bool = True) ->
     )
 
 
+def job_parser(name: str, about: str, *, kafka: bool = True) -> argparse.ArgumentParser:
+    """A parser with what all jobs take; `kafka` says whether the job cannot do without it."""
+    parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
+    kafka_argument(parser, required=kafka)
+    run_report_arguments(parser)
+    place_arguments(parser)
+    return parser
+
+
 def arguments(name: str, about: str) -> argparse.ArgumentParser:
     """A parser with what all jobs that compute a group's table take."""
-    parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
-    kafka_argument(parser)
-    run_report_arguments(parser)
+    parser = job_parser(name, about)
     parser.add_argument(
         "--group", required=True, help="the group whose inputs, retries and dead letters are read"
     )
@@ -80,7 +87,6 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         metavar="NAME=TOPIC",
         help="the topic that stands for one of the graph's or the scenario's; may be repeated",
     )
-    place_arguments(parser)
     return parser
 
 
@@ -92,31 +98,8 @@ def source_of(found: argparse.Namespace, *, goes_on: bool = False) -> Source:
         goes_on: Whether processors go on from what is computed: they need all tables, also the ids that count once, which
             Spark's own counts do not make.
     """
-    if found.graph is not None:
-        return _of_graph(found, goes_on=goes_on)
-    table = TABLES[found.scenario] if found.scenario else table_named(found.group)
-    if table is None:
-        raise ConfigurationError(
-            f"what group {found.group!r} computes is not known: give --graph MODULE:NAME, where its graph is, or "
-            f"--scenario, one of {', '.join(sorted(TABLES))}"
-        )
-    return Source(found.group, table, _renamed(found, [*table.inputs, *table.context, *table.joins]))
-
-
-def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
-    program = program_of(found.graph, found.group)
-    native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
-    inputs = [name for name in program.inputs if name != program.loop]
-    topics = _renamed(found, [*inputs, *program.joins, *program.lookups])
-    if native is None:
-        return Source(found.group, None, topics, program)
-    topic, codec, by, within_ms = native
-    schema: RecordSchema[Any] = RecordSchema(dict, topic, codec.reader, 0, (*codec.older, codec.reader))
-    rows = counts(topic, by, timedelta(milliseconds=within_ms))
-    return Source(found.group, GroupTable(program.group, {topic: schema}, '"long"', (), rows), topics)
-
-
-def _renamed(found: argparse.Namespace, known: Sequence[str]) -> dict[str, str]:
+    source = _of_scenario(found) if found.graph is None else _of_graph(found, goes_on=goes_on)
+    known = {*source.inputs, *source.joins, *source.context} - {source.loop}
     topics = {}
     for pair in found.topic:
         name, is_pair, topic = pair.partition("=")
@@ -125,7 +108,28 @@ def _renamed(found: argparse.Namespace, known: Sequence[str]) -> dict[str, str]:
                 f"--topic {pair!r}: NAME=TOPIC is needed, with a NAME among {', '.join(sorted(known))}"
             )
         topics[name] = topic
-    return topics
+    return changed(source, topics=topics)
+
+
+def _of_scenario(found: argparse.Namespace) -> Source:
+    table = TABLES[found.scenario] if found.scenario else table_named(found.group)
+    if table is None:
+        raise ConfigurationError(
+            f"what group {found.group!r} computes is not known: give --graph MODULE:NAME, where its graph is, or "
+            f"--scenario, one of {', '.join(sorted(TABLES))}"
+        )
+    return Source(found.group, table, {})
+
+
+def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
+    program = program_of(found.graph, found.group)
+    native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
+    if native is None:
+        return Source(found.group, None, {}, program)
+    topic, codec, by, within_ms = native
+    schema: RecordSchema[Any] = RecordSchema(dict, topic, codec.reader, 0, (*codec.older, codec.reader))
+    rows = counts(topic, by, timedelta(milliseconds=within_ms))
+    return Source(found.group, GroupTable(program.group, {topic: schema}, '"long"', (), rows), {})
 
 
 def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -> Manifest | None:

@@ -3,7 +3,6 @@
 python -m streamtable_spark.jobs.reach --lake FOLDER
 """
 
-import argparse
 import json
 import sys
 import time
@@ -17,9 +16,9 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.demo import FOLLOWS, TWEETS
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
+from streamtable_spark.jobs.job_args import ended, job_parser, local_of
 from streamtable_spark.jobs.lake import Lake, lake_folder
-from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
 
@@ -118,15 +117,10 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
 
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
-    parser = argparse.ArgumentParser(
-        prog="reach", description="Compute reach exactly and by sketches, side by side.", allow_abbrev=False
-    )
-    kafka_argument(parser, required=False)
-    run_report_arguments(parser)
+    parser = job_parser("reach", "Compute reach exactly and by sketches, side by side.", kafka=False)
     parser.add_argument(
         "--lake", required=True, metavar="FOLDER", help="folder of a lake that the ETL has filled"
     )
-    place_arguments(parser)
     found = parser.parse_args(argv)
     folder, local = lake_folder(found.lake), local_of(found)
     spark = connect("reach", local)
