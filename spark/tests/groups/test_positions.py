@@ -50,8 +50,8 @@ def test_offsets_beyond_the_end_are_refused_with_both_numbers() -> None:
 
 def test_a_cut_is_what_was_committed_with_the_table_of_that_moment() -> None:
     metadata = '{"changelog": 9, "exact": true}'
-    assert cut_of("g", committed(Committed(NextOffset(5), metadata), None), ["clicks"]) == Cut(
-        {"clicks": {0: 5, 1: 0}}, {0: 9, 1: 0}
+    assert cut_of("g", committed(Committed(NextOffset(5), metadata), None)) == Cut(
+        {"clicks": {0: 5, 1: 0}}, {"table": {0: 9, 1: 0}}
     )
 
 
@@ -65,7 +65,7 @@ def test_a_cut_is_what_was_committed_with_the_table_of_that_moment() -> None:
 )
 def test_a_group_without_exact_positions_has_no_cut(first: Committed | None, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        cut_of("g", committed(first, None), ["clicks"])
+        cut_of("g", committed(first, None))
 
 
 def test_history_that_has_lost_its_beginning_is_refused_unless_that_is_accepted() -> None:

@@ -27,9 +27,10 @@ def plant(stage: Any, *rows: tuple[bytes, int | None]) -> None:
         planted = cluster.ends({"click-count-table": 3})["click-count-table"]
 
         def behind() -> bool:
-            cut = cut_of("click-count", cluster.committed("click-count", dict.fromkeys(inputs, 3)), inputs)
+            cut = cut_of("click-count", cluster.committed("click-count", dict.fromkeys(inputs, 3)))
             return all(
-                cut.table[partition_for(user, 3)] >= planted[partition_for(user, 3)] for user, _ in rows
+                cut.tables["table"][partition_for(user, 3)] >= planted[partition_for(user, 3)]
+                for user, _ in rows
             )
 
         stage.wait(behind)

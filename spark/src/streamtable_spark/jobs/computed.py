@@ -11,8 +11,8 @@ from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest
-from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
-from streamtable_spark.jobs.source import TABLE, Source
+from streamtable_spark.jobs.positions import TABLE, Offsets, Spans, spans_to
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Summary
 from streamtable_spark.transforms.applied import RECORD, applied, kept, letters
 from streamtable_spark.transforms.changelog import ROW, digests
@@ -26,25 +26,19 @@ Digests = dict[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Computed:
-    """The tables of a group.
+    """The tables of a group. What they are made of is persisted: `clearCache` of the session's catalog drops it.
 
     Attributes:
         values: Of each table by its name: `partition`, `key`, `value` (bytes).
         rows: The same with `row`, a struct with the field `value` in which two versions are compared.
         counts: How many `events` there were, and how many of them no handler may see (`unfit`).
         times: The event time that each input of the graph has reached, and the watermark, by partition.
-        persisted: What is to be unpersisted in the end.
     """
 
     values: Mapping[str, DataFrame]
     rows: Mapping[str, DataFrame]
     counts: Mapping[str, int]
     times: Times = field(default_factory=dict)
-    persisted: Sequence[DataFrame] = ()
-
-    def unpersist(self) -> None:
-        for each in self.persisted:
-            each.unpersist()
 
 
 @dataclass(frozen=True)
@@ -161,19 +155,8 @@ def live_rows(source: Source, held: DataFrame) -> DataFrame:
 
 
 def _natively(source: Source, table: GroupTable, history: History) -> Computed:
-    rows = rows_of(source, table, history.records, history.dead, history.retries).persist()
-    made = values(rows, table).persist()
-    found = rows.agg(fn.sum("events").alias("events"), fn.sum("unfit").alias("unfit")).collect()[0]
-    counts = {"events": found["events"] or 0, "unfit": found["unfit"] or 0}
-    known = rows.where("row IS NOT NULL")
-    return Computed({TABLE: made}, {TABLE: known}, counts, persisted=(made, rows))
-
-
-def rows_of(
-    source: Source, table: GroupTable, records: DataFrame, dead: DataFrame, retries: Sequence[str]
-) -> DataFrame:
-    """Compute the rows from records of inputs, retries and context, and from dead letters; see `GroupTable.rows`."""
-    counted = applied(records, retries, source.inputs, letters(dead))
+    records = history.records
+    counted = applied(records, history.retries, source.inputs, letters(history.dead))
     by_topic = {
         name: events(counted.where(counted["input"] == source.topic(name)), record)
         for name, record in table.inputs.items()
@@ -182,7 +165,11 @@ def rows_of(
         name: events(records.where(records["topic"] == source.topic(name)), record)
         for name, record in table.context.items()
     }
-    return table.rows(by_topic)
+    rows = table.rows(by_topic).persist()
+    made = values(rows, table).persist()
+    found = rows.agg(fn.sum("events").alias("events"), fn.sum("unfit").alias("unfit")).collect()[0]
+    counts = {"events": found["events"] or 0, "unfit": found["unfit"] or 0}
+    return Computed({TABLE: made}, {TABLE: rows.where("row IS NOT NULL")}, counts)
 
 
 def _by_handlers(session: SparkSession, source: Source, history: History) -> Computed:
@@ -208,7 +195,6 @@ def _by_handlers(session: SparkSession, source: Source, history: History) -> Com
         {name: rows.withColumn("row", fn.struct("value")) for name, rows in of_name.items()},
         {"events": sum(each.events for each in summaries.values()), "unfit": 0},
         {number: each.times for number, each in summaries.items()},
-        (made,),
     )
 
 

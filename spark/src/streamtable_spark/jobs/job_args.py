@@ -18,8 +18,9 @@ from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
 from streamtable_spark.jobs.lake import lake_folder
 from streamtable_spark.jobs.manifest import Manifest, load
+from streamtable_spark.jobs.positions import TABLE
 from streamtable_spark.jobs.run_report import run_report_arguments
-from streamtable_spark.jobs.source import TABLE, Source
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import FAILED, counted, program_of
 from streamtable_spark.session import Local
 from streamtable_spark.transforms.tables import TABLES, GroupTable, counts, table_named

@@ -1,14 +1,16 @@
 """Places in topics: what an argument names, what a group has committed, what is read from where to where. No I/O."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable_spark.errors import ConfigurationError
 
+TABLE: Final = "table"
+"""The group's own table, by the end of its topic's name."""
 Place: TypeAlias = TopicPartition
 Offsets = dict[int, int]
 """The next offset of each partition of a topic, by partition."""
@@ -28,18 +30,16 @@ Spans = dict[str, dict[int, Span]]
 
 @dataclass(frozen=True)
 class Cut:
-    """One consistent state of a group: what it has read, and where its table stood then.
+    """One consistent state of a group: what it has read, and where its tables stood then.
 
     Attributes:
         inputs: The next offset of each input topic, by partition.
-        table: The position in the changelog, by partition.
-        tables: The same of each of the group's other tables, by its name.
+        tables: The position in the changelog of each of its tables, by the table's name and partition; `TABLE` is always there.
         watermarks: The watermark of each partition, if the group follows event time.
     """
 
     inputs: Mapping[str, Offsets]
-    table: Offsets
-    tables: Mapping[str, Offsets] = field(default_factory=dict)
+    tables: Mapping[str, Offsets]
     watermarks: Offsets = field(default_factory=dict)
 
 
@@ -114,13 +114,12 @@ def check_within(requested: Mapping[str, Offsets], ends: Mapping[str, Offsets]) 
                 )
 
 
-def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequence[str]) -> Cut:
+def cut_of(group: str, committed: Mapping[Place, Committed | None]) -> Cut:
     """Return the state of a group as a consistent cut, if all of it was committed exactly once.
 
     Args:
         group: The name of the group, for messages.
-        committed: The stable committed offsets of all input partitions.
-        inputs: The topics whose offsets carry the table's position.
+        committed: The stable committed offsets of all partitions of its inputs.
 
     Raises:
         ConfigurationError: The group has no committed offsets, or some that were not committed exactly once.
@@ -129,22 +128,17 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequ
         raise ConfigurationError(
             f"group {group!r} has no committed offsets: it has never run, or they have expired"
         )
-    offsets: dict[str, Offsets] = {topic: {} for topic in inputs}
-    table: Offsets = {}
-    tables: dict[str, Offsets] = {}
+    inputs: dict[str, Offsets] = {}
+    tables: dict[str, Offsets] = {TABLE: {}}
     watermarks: Offsets = {}
-    for place, each in sorted(committed.items()):
-        if place.topic not in offsets:
-            continue
-        if each is None:
-            # A partition that no process has worked on yet: nothing of it is in the table.
-            offsets[place.topic][place.partition] = 0
-            table.setdefault(place.partition, 0)
+    for (topic, partition), each in committed.items():
+        inputs.setdefault(topic, {})[partition] = 0 if each is None else each.next_offset
+        if each is None:  # no process has worked on it yet: nothing of it is in the tables
             continue
         position = TablePosition.decode(each.metadata)
         if position is None or not position.exact:
             raise ConfigurationError(
-                f"group {group!r} has committed {place} "
+                f"group {group!r} has committed {Place(topic, partition)} "
                 + (
                     "without the position of its table: a tool has set the offset"
                     if position is None
@@ -152,18 +146,16 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequ
                 )
                 + ", so which rows belong to it is not known; only offsets committed exactly once can be audited"
             )
-        offsets[place.topic][place.partition] = each.next_offset
-        table[place.partition] = max(table.get(place.partition, 0), position.changelog)
-        for name, at in position.tables.items():
-            of_name = tables.setdefault(name, {})
-            of_name[place.partition] = max(of_name.get(place.partition, 0), at)
+        for name, mark in {**position.tables, TABLE: position.changelog}.items():
+            _raise_to(tables.setdefault(name, {}), partition, mark)
         if position.time is not None:
-            watermark = position.time.watermark_ms
-            watermarks[place.partition] = max(watermarks.get(place.partition, watermark), watermark)
-    for of_name in tables.values():
-        for number in table:
-            of_name.setdefault(number, 0)
-    return Cut(offsets, table, tables, watermarks)
+            _raise_to(watermarks, partition, position.time.watermark_ms)
+    nothing = {place.partition: 0 for place in committed}
+    return Cut(inputs, {name: nothing | marks for name, marks in tables.items()}, watermarks)
+
+
+def _raise_to(offsets: Offsets, partition: int, offset: int) -> None:
+    offsets[partition] = max(offset, offsets.get(partition, offset))
 
 
 def spans_to(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets]) -> Spans:

@@ -30,10 +30,9 @@ from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
-from streamtable_spark.jobs.positions import Offsets, Place, Span
+from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Span
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.source import TABLE
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, rows_held
@@ -162,7 +161,7 @@ def _make(
             written += _write(todo, writer)
         reached("written")
     finally:
-        computed.unpersist()
+        session.catalog.clearCache()
     records_written, deleted = sum(each.written for each in written), sum(each.deleted for each in written)
     return _Made(target, computed.counts, computed.times, records_written, deleted)
 
@@ -211,13 +210,13 @@ def _commit(
 ) -> None:
     refuse_members(cluster, request.as_group)
     names = {} if request.source.program is None else request.source.names(())
-    others = [name for name in positions if name != TABLE]
 
     def metadata(topic: str, number: int) -> str:
-        own = positions[TABLE][number] if TABLE in positions else 0
-        tables = {name: positions[name][number] for name in others}
+        marks = {name: parts[number] for name, parts in positions.items()}
         time = times.get(number, {}).get(names.get(topic, topic))
-        return TablePosition(own, exact=True, tables=tables, time=time and InputTime(*time)).encode()
+        return TablePosition(
+            marks.pop(TABLE, 0), exact=True, tables=marks, time=time and InputTime(*time)
+        ).encode()
 
     offsets = {
         Place(topic, number): Committed(NextOffset(offset), metadata(topic, number))

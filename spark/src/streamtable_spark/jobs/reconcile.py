@@ -26,12 +26,12 @@ from streamtable_spark.jobs.files import RemotePath, path_of
 from streamtable_spark.jobs.history import check_kept, read
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
 from streamtable_spark.jobs.manifest import code_version
-from streamtable_spark.jobs.positions import Cut, Offsets, Place, Span, Spans, cut_of, spans_to
+from streamtable_spark.jobs.positions import TABLE, Cut, Offsets, Place, Span, Spans, cut_of, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.source import TABLE, Source
+from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import Program
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import ROW, rows_held
@@ -86,7 +86,7 @@ def reconcile(
     asked_at = now()
     asked = _ask(cluster, request)
     session, servers, source = spark(), cluster.bootstrap_servers, request.source
-    count = len(asked.cut.table)
+    count = len(asked.cut.tables[TABLE])
     progress.reads({**asked.spans, **asked.log})
     progress.stage(STAGES[1])
     computed = request.compute(
@@ -107,14 +107,12 @@ def reconcile(
     if source.program is not None:
         wrong = found.rdd.filter(partial(_differs, source.program))
         found = session.createDataFrame(wrong, found.schema, verifySchema=False).persist()
-    kept = [*computed.persisted, *live.values(), found]
     try:
         progress.stage(STAGES[2], events=computed.counts["events"])
         kinds = _kinds(found)
         if any(kind == MISSING for _, kind in kinds) and now() - asked_at >= asked.uncompacted:
             later = _later(session, cluster, asked)
             found = overwritten(found, later).persist()
-            kept.append(found)
             kinds = _kinds(found)
         by_partition: Counter[int] = Counter()
         for (number, kind), keys in kinds.items():
@@ -144,8 +142,7 @@ def reconcile(
             keys=[_difference(row, source) for row in found.orderBy(*order).limit(_SHOWN_MAX).collect()],
         )
     finally:
-        for each in kept:
-            each.unpersist()
+        session.catalog.clearCache()
     _save(report, request.folder)
     rows_live = sum(each.live_rows for each in report.partitions)
     progress.differs(report.differences, report.keys)
@@ -185,11 +182,9 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     check_kept(settings, allow_missing=request.allow_missing)
     committed = cluster.committed(source.group, {name: partitions[name] for name in inputs})
     refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
-    cut = cut_of(source.group, committed, inputs)
-    positions = {
-        topic: cut.table if name == TABLE else cut.tables.get(name, dict.fromkeys(cut.table, 0))
-        for name, topic in tables.items()
-    }
+    cut = cut_of(source.group, committed)
+    nothing = dict.fromkeys(cut.tables[TABLE], 0)  # of a table that the group has had only since
+    positions = {topic: cut.tables.get(name, nothing) for name, topic in tables.items()}
     _wait_readable(cluster, cut, positions)
     spans, letters = request.spans(cluster, cut.inputs, partitions)
     log = spans_to(positions, cluster.starts({topic: partitions[topic] for topic in positions}))
@@ -234,14 +229,14 @@ def _partitions(
         PartitionReport(
             partition=number,
             inputs={topic: parts[number] for topic, parts in cut.inputs.items()},
-            changelog=cut.table[number],
+            changelog=cut.tables[TABLE][number],
             expected_rows=expected[number]["rows"],
             live_rows=live[number]["rows"],
             expected_digest=expected[number]["digest"],
             live_digest=live[number]["digest"],
             differences=different.get(number, 0),
         )
-        for number in sorted(cut.table)
+        for number in sorted(expected)
     ]
 
 

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from streamtable_spark.jobs.positions import TABLE
 from streamtable_spark.replay import Program
 from streamtable_spark.transforms.tables import GroupTable
-
-TABLE: Final = "table"
-"""The group's own table, by the end of its topic's name."""
 
 
 @dataclass(frozen=True)
