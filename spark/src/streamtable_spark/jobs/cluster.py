@@ -32,7 +32,7 @@ class Cluster:
     def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeout_s = timeout_s
-        self._admin = Kafka(bootstrap_servers).client().admin()
+        self._admin = self._answer(Kafka(bootstrap_servers).client().admin)
 
     def __enter__(self) -> Self:
         return self
@@ -82,17 +82,18 @@ class Cluster:
             )
         return {name: found[name] for name in names}
 
-    def starts(self, topics: Mapping[str, int]) -> dict[str, Offsets]:
-        """The first offset that is still there, of each partition; `topics` says how many there are."""
+    def starts(self, topics: Iterable[str]) -> dict[str, Offsets]:
+        """The first offset that is still there, of each partition."""
         return _by_topic({place: each.low for place, each in self._watermarks(topics).items()})
 
-    def ends(self, topics: Mapping[str, int]) -> dict[str, Offsets]:
+    def ends(self, topics: Iterable[str]) -> dict[str, Offsets]:
         """The offset that the next record will get, open transactions included."""
         return _by_topic({place: each.high for place, each in self._watermarks(topics).items()})
 
-    def stable_ends(self, topics: Mapping[str, int]) -> dict[str, Offsets]:
+    def stable_ends(self, topics: Iterable[str]) -> dict[str, Offsets]:
         """How far committed records can be read: up to the first open transaction."""
-        return _by_topic(self._answer(lambda: self._admin.stable_ends(_places(topics))))
+        places = self._places(topics)
+        return _by_topic(self._answer(lambda: self._admin.stable_ends(places)))
 
     def wait_stable(self, topic: str, until: Offsets, wait_s: float) -> None:
         """Wait until everything before these offsets can be read: the broker shows a commit a moment after it.
@@ -102,7 +103,7 @@ class Cluster:
         """
         deadline = time.monotonic() + wait_s
         while True:
-            ends = self.stable_ends({topic: len(until)})[topic]
+            ends = self.stable_ends([topic])[topic]
             behind = [number for number, offset in sorted(until.items()) if ends[number] < offset]
             if not behind:
                 return
@@ -114,8 +115,14 @@ class Cluster:
                 )
             time.sleep(_ASK_AGAIN_S)
 
-    def _watermarks(self, topics: Mapping[str, int]) -> Mapping[Place, Watermarks]:
-        return self._answer(lambda: self._admin.watermarks(_places(topics)))
+    def _watermarks(self, topics: Iterable[str]) -> Mapping[Place, Watermarks]:
+        places = self._places(topics)
+        return self._answer(lambda: self._admin.watermarks(places))
+
+    def _places(self, topics: Iterable[str]) -> list[Place]:
+        """All partitions of these topics."""
+        counts = self.partitions(topics)
+        return [Place(topic, number) for topic, count in counts.items() for number in range(count)]
 
     # ---- groups ----------------------------------------------------------------------------------------------------
 
@@ -124,14 +131,10 @@ class Cluster:
         found = self._answer(lambda: self._admin.describe_groups([group])).get(group)
         return [] if found is None else [f"{each.client_id} on {each.host}" for each in found.members]
 
-    def committed(self, group: str, topics: Mapping[str, int]) -> Mapping[Place, Committed | None]:
-        """The stable offsets of a group: the answer waits for commits that are under way.
-
-        Args:
-            group: The name of the group.
-            topics: The number of partitions of each topic, by its name.
-        """
-        return self._answer(lambda: self._admin.stable_offsets(group, _places(topics)))
+    def committed(self, group: str, topics: Iterable[str]) -> Mapping[Place, Committed | None]:
+        """The stable offsets of a group in all partitions of these topics: the answer waits for commits that are under way."""
+        places = self._places(topics)
+        return self._answer(lambda: self._admin.stable_offsets(group, places))
 
     def set_offsets(self, group: str, offsets: Mapping[Place, Committed]) -> None:
         """Set the committed offsets of a group without members.
@@ -155,10 +158,6 @@ class Cluster:
             except (errors.AuthorizationError, errors.ConfigurationError) as error:
                 raise ConfigurationError(str(error)) from error
             time.sleep(_ASK_AGAIN_S)
-
-
-def _places(topics: Mapping[str, int]) -> list[Place]:
-    return [Place(topic, number) for topic, count in topics.items() for number in range(count)]
 
 
 def _by_topic(found: Mapping[Place, int]) -> dict[str, Offsets]:

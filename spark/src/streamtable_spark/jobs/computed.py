@@ -78,28 +78,23 @@ class TableRequest:
     lake: str | None = None
     earlier: Manifest | None = None
 
-    def spans(
-        self, cluster: Cluster, ends: Mapping[str, Offsets], partitions: Mapping[str, int]
-    ) -> tuple[Spans, Spans]:
+    def spans(self, cluster: Cluster, ends: Mapping[str, Offsets]) -> tuple[Spans, Spans]:
         """What to read: of inputs, retries and context, and of dead letters.
 
         Args:
             cluster: The Kafka cluster.
             ends: Up to where inputs, retries and joins are read; context is read to its present end.
-            partitions: The number of partitions of each topic.
 
         Raises:
             InputLost: Without a lake, the beginning of a topic is gone.
         """
         source = self.source
         # After the ends: letters of records before these are there now, and those of later ones do no harm.
-        beside = cluster.stable_ends(
-            {name: partitions[name] for name in [source.dead_letters, *source.context]}
-        )
+        beside = cluster.stable_ends([source.dead_letters, *source.context])
         letter_ends = {source.dead_letters: beside.pop(source.dead_letters)}
         inputs = self._from_beginning(cluster, {**beside, **ends})
         # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
-        letters = whole(letter_ends, cluster.starts(_counted(letter_ends)), allow_missing=True)
+        letters = whole(letter_ends, cluster.starts(letter_ends), allow_missing=True)
         if self.earlier is None:
             return inputs, letters
         # Retries and letters that went into an earlier rebuild belong to its table.
@@ -109,7 +104,7 @@ class TableRequest:
     def _from_beginning(self, cluster: Cluster, ends: Mapping[str, Offsets]) -> Spans:
         if self.lake is not None:
             return spans_to(ends, {topic: dict.fromkeys(parts, 0) for topic, parts in ends.items()})
-        return whole(ends, cluster.starts(_counted(ends)), allow_missing=self.allow_missing)
+        return whole(ends, cluster.starts(ends), allow_missing=self.allow_missing)
 
     def compute(
         self,
@@ -203,8 +198,3 @@ def digests_of(rows: DataFrame, partitions: int) -> Digests:
     empty = {number: {"rows": 0, "digest": "0" * 16} for number in range(partitions)}
     found = digests(rows).collect()
     return empty | {row["partition"]: {"rows": row["rows"], "digest": row["digest"]} for row in found}
-
-
-def _counted(topics: Mapping[str, Mapping[int, object]]) -> dict[str, int]:
-    """The number of partitions of each topic."""
-    return {topic: len(parts) for topic, parts in topics.items()}

@@ -77,7 +77,7 @@ def read_with(
     Raises:
         InputLost: Some records are neither in the lake nor in Kafka.
     """
-    starts = cluster.starts({topic: len(parts) for topic, parts in spans.items()})
+    starts = cluster.starts(spans)
     rest: Spans = {}
     here = fn.lit(False)
     for topic, parts in spans.items():

@@ -3,7 +3,7 @@
 A run that was ended halfway is taken up with the plan that its manifest holds, so that the same table comes out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -58,9 +58,9 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
         InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer.
     """
-    partitions = _topics(cluster, request)
+    _check_topics(cluster, request)
     refuse_members(cluster, request.as_group)
-    committed = cluster.committed(request.as_group, {topic: partitions[topic] for topic in request.own})
+    committed = cluster.committed(request.as_group, request.own)
     before = load(request.manifest)
     if before is not None and before.state == "begun":
         return _taken_up(cluster, request, before, offsets_before(committed))
@@ -70,8 +70,8 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
             "or give --replace to rebuild it again"
         )
     if not request.replace:
-        _refuse_used(cluster, request, committed, partitions)
-    return _frozen(cluster, request, partitions, offsets_before(committed), now)
+        _refuse_used(cluster, request, committed)
+    return _frozen(cluster, request, offsets_before(committed), now)
 
 
 def refuse_members(cluster: Cluster, group: str) -> None:
@@ -83,8 +83,8 @@ def refuse_members(cluster: Cluster, group: str) -> None:
         )
 
 
-def _topics(cluster: Cluster, request: RebuildRequest) -> dict[str, int]:
-    """How many partitions each of them has."""
+def _check_topics(cluster: Cluster, request: RebuildRequest) -> None:
+    """Raise `ConfigurationError` if one is missing, or one of the groups' own has not as many partitions as the inputs."""
     source = request.source
     together = [
         *source.inputs,
@@ -101,16 +101,12 @@ def _topics(cluster: Cluster, request: RebuildRequest) -> dict[str, int]:
                 f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: a group's topics all "
                 "have the same number; create the topic again with it"
             )
-    return {topic: found[topic] for topic in [*together, *source.context]}
 
 
 def _refuse_used(
-    cluster: Cluster,
-    request: RebuildRequest,
-    committed: Mapping[Place, Committed | None],
-    partitions: Mapping[str, int],
+    cluster: Cluster, request: RebuildRequest, committed: Mapping[Place, Committed | None]
 ) -> None:
-    ends = cluster.ends({topic: partitions[topic] for topic in request.target.changelogs.values()})
+    ends = cluster.ends(request.target.changelogs.values())
     full = [Place(topic, n) for topic, parts in ends.items() for n, end in sorted(parts.items()) if end > 0]
     if full:
         raise ConfigurationError(
@@ -157,15 +153,11 @@ def _taken_up(
 
 
 def _frozen(
-    cluster: Cluster,
-    request: RebuildRequest,
-    partitions: Mapping[str, int],
-    before: Mapping[str, int],
-    now: Callable[[], datetime],
+    cluster: Cluster, request: RebuildRequest, before: Mapping[str, int], now: Callable[[], datetime]
 ) -> Manifest:
     """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
     source = request.source
-    read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry, *source.joins_read]}
+    read_ = cluster.partitions([*source.inputs, source.retry, *source.joins_read])
     if not request.allow_missing:
         refuse_recreated(
             source.group, cluster.committed(source.group, read_), cluster.topic_ids(read_), _RECREATED
@@ -184,9 +176,9 @@ def _frozen(
     if until is not None:
         check_within(until, ends)
         ends |= until
-    others = cluster.stable_ends({topic: partitions[topic] for topic in request.own if topic not in read_})
+    others = cluster.stable_ends(topic for topic in request.own if topic not in read_)
     own: dict[str, Offsets] = {topic: ends[topic] for topic in request.own if topic in ends} | others
-    inputs, letters = request.spans(cluster, ends, partitions)
+    inputs, letters = request.spans(cluster, ends)
     return Manifest(
         scenario=source.scenario,
         group=source.group,
@@ -203,7 +195,7 @@ def _frozen(
     )
 
 
-def _drained(cluster: Cluster, source: Source, topics: Mapping[str, int]) -> dict[str, Offsets]:
+def _drained(cluster: Cluster, source: Source, topics: Collection[str]) -> dict[str, Offsets]:
     """Where a group with a loop stands, if it has handled all that it has sent to itself by then.
 
     What it has sent is in the loop in the transaction that commits its inputs. So if it has the same offsets before and after a
@@ -214,7 +206,7 @@ def _drained(cluster: Cluster, source: Source, topics: Mapping[str, int]) -> dic
     """
     assert source.loop is not None, "asked for a group with a loop"
     before = cluster.committed(source.group, topics)
-    ends = cluster.ends({source.loop: topics[source.loop]})[source.loop]
+    ends = cluster.ends([source.loop])[source.loop]
     after = cluster.committed(source.group, topics)
     stands: dict[str, Offsets] = {topic: {} for topic in topics}
     for place, each in after.items():

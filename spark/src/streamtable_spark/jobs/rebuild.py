@@ -154,7 +154,7 @@ def _make(
         progress.stage(STAGES[2], **computed.counts)
         written: list[Written] = []
         for name, writer in writers.items():
-            held = rows_held(_changelog(session, cluster, writer.topic, count))
+            held = rows_held(_changelog(session, cluster, writer.topic))
             todo = changes(computed.values[name], held)
             todo = todo.repartition("partition").sortWithinPartitions("partition", "key")
             progress.stage(STAGES[3])
@@ -173,7 +173,7 @@ def _fence(writers: Mapping[str, ChangelogWriter], partitions: int) -> None:
 
 def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Digests) -> Offsets:
     """See whether the changelog holds what was computed. Returns its positions, behind the last record of each partition."""
-    log = _changelog(session, cluster, topic, len(target))
+    log = _changelog(session, cluster, topic)
     last = log.groupBy("partition").agg((fn.max("offset") + 1).alias("next")).collect()
     there = digests_of(rows_held(log), len(target))
     if there != target:
@@ -185,11 +185,11 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
     return dict.fromkeys(target, 0) | {row["partition"]: row["next"] for row in last}
 
 
-def _changelog(session: SparkSession, cluster: Cluster, topic: str, count: int) -> DataFrame:
+def _changelog(session: SparkSession, cluster: Cluster, topic: str) -> DataFrame:
     """All committed records, when what fencing has aborted is out of the way."""
-    ends = cluster.ends({topic: count})[topic]
+    ends = cluster.ends([topic])[topic]
     cluster.wait_stable(topic, ends, _STABLE_S)
-    starts = cluster.starts({topic: count})[topic]
+    starts = cluster.starts([topic])[topic]
     return read(
         session,
         cluster.bootstrap_servers,
@@ -223,7 +223,7 @@ def _commit(
         for topic, parts in plan.offsets.items()
         for number, offset in parts.items()
     }
-    ends = cluster.ends({topic: len(parts) for topic, parts in plan.offsets.items()})
+    ends = cluster.ends(plan.offsets)
     for place, each in offsets.items():
         if each.next_offset > ends[place.topic][place.partition]:
             raise InputLost(
@@ -231,7 +231,7 @@ def _commit(
                 "and created again meanwhile"
             )
     cluster.set_offsets(request.as_group, offsets)
-    found = cluster.committed(request.as_group, {topic: len(parts) for topic, parts in plan.offsets.items()})
+    found = cluster.committed(request.as_group, plan.offsets)
     if wrong := [place for place, each in offsets.items() if found.get(place) != each]:
         raise RetryLater(f"the offset of {wrong[0]} is not what was committed: run this again")
 

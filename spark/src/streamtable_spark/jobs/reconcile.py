@@ -176,24 +176,24 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     source = request.source
     tables = {name: source.changelogs[name] for name in source.compared}
     inputs = [*source.inputs, source.retry, *source.joins_read]
-    partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])
+    cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])  # all are there
     settings = cluster.settings({*inputs, *source.context, *tables.values()} - {*source.compacted})
     lag_ms = min(int(settings.pop(table)["min.compaction.lag.ms"]) for table in tables.values())
     check_kept(settings, allow_missing=request.allow_missing)
-    committed = cluster.committed(source.group, {name: partitions[name] for name in inputs})
+    committed = cluster.committed(source.group, inputs)
     refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
     cut = cut_of(source.group, committed)
     nothing = dict.fromkeys(cut.tables[TABLE], 0)  # of a table that the group has had only since
     positions = {topic: cut.tables.get(name, nothing) for name, topic in tables.items()}
     _wait_readable(cluster, cut, positions)
-    spans, letters = request.spans(cluster, cut.inputs, partitions)
-    log = spans_to(positions, cluster.starts({topic: partitions[topic] for topic in positions}))
+    spans, letters = request.spans(cluster, cut.inputs)
+    log = spans_to(positions, cluster.starts(positions))
     return _Asked(cut, spans, letters, log, tables, timedelta(milliseconds=min(lag_ms, _LAG_MS_MAX)))
 
 
 def _later(session: SparkSession, cluster: Cluster, asked: _Asked) -> DataFrame:
     """What is in the tables' topics behind the cut, by now, with the `table` that each record belongs to."""
-    ends = cluster.stable_ends({topic: len(parts) for topic, parts in asked.log.items()})
+    ends = cluster.stable_ends(asked.log)
     spans = {
         topic: {n: Span(span.end, max(span.end, ends[topic][n])) for n, span in parts.items()}
         for topic, parts in asked.log.items()
@@ -211,7 +211,7 @@ def _kinds(found: DataFrame) -> dict[tuple[int, str], int]:
 
 def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) -> None:
     topics = {**cut.inputs, **tables}
-    ends = cluster.ends({topic: len(parts) for topic, parts in topics.items()})
+    ends = cluster.ends(topics)
     for topic, parts in topics.items():
         for number, offset in sorted(parts.items()):
             if offset > ends[topic][number]:
