@@ -1,6 +1,7 @@
 """The services' settings for Kafka, as both clients of the jobs take them."""
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 import streamtable
 from localkafka.certificates import Authority
 from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.kafka import Kafka, kafka_of
+from streamtable_spark.jobs.runs import RunsTopic
 
 SCRAM = {
     "STREAMTABLE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
@@ -173,3 +176,13 @@ def test_a_file_that_holds_something_else_is_refused(
     }
     (found,) = wrong({**TLS, **named})
     assert problem in found
+
+
+@pytest.mark.parametrize("client", [Cluster, lambda kafka: RunsTopic(kafka, "runs")])
+def test_settings_that_the_client_refuses_are_wrong_settings(
+    client: Callable[[Kafka], object], tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\nnothing\n-----END CERTIFICATE-----\n")
+    kafka = kafka_of("kafka:9092", {**TLS, "STREAMTABLE_KAFKA_SSL_CA_LOCATION": str(tmp_path / "ca.pem")})
+    with pytest.raises(ConfigurationError, match="the Kafka client refuses its settings"):
+        client(kafka)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypedDict
 
 from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
-from streamtable import Avro, Emitter, Stream, String
-from streamtable.errors import StreamtableError
+from streamtable import Avro, Emitter, Stream, String, errors
+from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.progress import Standing
 
@@ -114,12 +114,18 @@ class RunsTopic:
     Args:
         kafka: The Kafka cluster of the topic.
         topic: The name of the topic.
+
+    Raises:
+        ConfigurationError: The Kafka client refuses its settings.
     """
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._topic = topic
         stream = Stream(topic, key=String(), value=Avro(JOB_RUN))
-        self._emitter = Emitter(stream, kafka.client(), delivery_timeout=DELIVERY_S)
+        try:
+            self._emitter = Emitter(stream, kafka.client(), delivery_timeout=DELIVERY_S)
+        except errors.ConfigurationError as error:
+            raise ConfigurationError(str(error)) from error
 
     def __str__(self) -> str:
         return f"topic {self._topic}"
@@ -185,7 +191,7 @@ class Run:
     def _guarded(self, reporter: Reporter, work: Callable[[], None]) -> None:
         try:
             work()
-        except (OSError, StreamtableError) as error:
+        except (OSError, errors.StreamtableError) as error:
             if reporter not in self._complained:
                 self._complained.add(reporter)
                 print(f"\nnote: this run is not reported to {reporter}: {error}", file=sys.stderr)  # noqa: T201 - a command line
