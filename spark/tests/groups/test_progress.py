@@ -2,7 +2,7 @@ import json
 from io import StringIO
 
 from streamtable_spark.jobs.positions import Span
-from streamtable_spark.jobs.progress import Progress, Standing
+from streamtable_spark.jobs.progress import Progress
 
 
 class Terminal(StringIO):
@@ -45,15 +45,16 @@ def test_a_stage_that_says_how_far_it_is_fills_its_own_part_of_the_bar() -> None
     assert out.getvalue().count("#") == 6
 
 
-def test_the_callback_gets_each_change_of_a_jobs_progress() -> None:
-    changes: list[Standing] = []
-    progress = Progress(["one", "two"], StringIO(), lambda: 0.0, changes.append)
+def test_the_standing_has_all_that_is_known_of_a_jobs_progress() -> None:
+    progress = Progress(["one", "two"], StringIO(), lambda: 0.0)
     progress.stage("one", table="bronze", events=7)
+    first = progress.standing
     progress.reads({"clicks": {0: Span(2, 5)}})
+    assert progress.standing is not first
     progress.stage("two", rows=3)
     progress.differs(1, [])
+    assert (first.stage, progress.standing.stage) == ("one", "two")
     progress.done(summary="1 key differs")
-    assert [each.stage for each in changes] == ["one", "one", "two", "two", ""]
-    last = changes[-1]
-    assert (last.counts, last.records, last.share) == ({"events": 7, "rows": 3}, 7, 1.0)
+    last = progress.standing
+    assert (last.stage, last.counts, last.records, last.share) == ("", {"events": 7, "rows": 3}, 7, 1.0)
     assert (last.inputs, last.differences, last.summary) == ({"clicks": {0: Span(2, 5)}}, 1, "1 key differs")

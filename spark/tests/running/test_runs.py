@@ -21,7 +21,7 @@ from streamtable_spark.jobs.positions import Span
 from streamtable_spark.jobs.progress import Standing
 from streamtable_spark.jobs.report import Difference
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.runs import End, Run, Subject, record_of
+from streamtable_spark.jobs.runs import Run, Subject, record_of
 
 SUBJECT = Subject(
     run="r-1",
@@ -77,7 +77,7 @@ def test_services_can_read_the_record() -> None:
         keys=[Difference(0, "alice", "different", '{"count": 2}', None, "c301")],
         summary="1 key differs",
     )
-    record = record_of(SUBJECT, standing, End("different"), 2_000)
+    record = record_of(SUBJECT, standing, 2_000, "different")
     assert SERVICES.decode(SERVICES.encode(record)) == record
     assert (record["records"], record["finished_at"], record["state"]) == (7, 2_000, "different")
     assert [(each["partition"], each["start"], each["end"]) for each in record["inputs"]] == [
@@ -89,17 +89,17 @@ def test_services_can_read_the_record() -> None:
 
 def test_long_lists_are_cut_and_say_so() -> None:
     standing = Standing(inputs={"clicks": {number: Span(0, 1) for number in range(1_005)}})
-    record = record_of(SUBJECT, standing, None, 2_000)
+    record = record_of(SUBJECT, standing, 2_000, "running")
     assert (len(record["inputs"]), record["omitted"], record["finished_at"]) == (1_000, 5, 0)
 
 
 def test_a_run_is_reported_at_its_start_when_its_progress_changes_and_at_its_end() -> None:
-    reported = Reported()
-    run = Run(SUBJECT, [reported], lambda: 5_000, look_s=0.01)
+    reported, standing = Reported(), [Standing()]
+    run = Run(SUBJECT, [reported], lambda: standing[-1], lambda: 5_000, look_s=0.01)
     run.begin()
-    run.stands(Standing(stage="one", stages=2))
+    standing.append(Standing(stage="one", stages=2))
     wait(lambda: len(reported) == 2)
-    run.end(End("done"))
+    run.end("done")
     assert [(each["stage"], each["state"]) for each in reported] == [
         ("", "running"),
         ("one", "running"),
@@ -109,23 +109,23 @@ def test_a_run_is_reported_at_its_start_when_its_progress_changes_and_at_its_end
 
 
 def test_a_run_without_news_says_every_ten_seconds_that_it_is_there() -> None:
-    reported, times = Reported(), iter(range(0, 10_000_000, 4_000))
-    run = Run(SUBJECT, [reported], lambda: next(times), look_s=0.01)
+    reported, standing, times = Reported(), Standing(), iter(range(0, 10_000_000, 4_000))
+    run = Run(SUBJECT, [reported], lambda: standing, lambda: next(times), look_s=0.01)
     run.begin()
     wait(lambda: len(reported) > 3)
-    run.end(End("done"))
+    run.end("done")
     gaps = [later["at"] - earlier["at"] for earlier, later in pairwise(reported[1:-1])]
     assert min(gaps) >= 10_000
 
 
 def test_a_report_that_fails_is_noted_once_and_disturbs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    reported, broken = Reported(), Reported()
+    reported, broken, standing = Reported(), Reported(), [Standing()]
     broken.broken = True
-    run = Run(SUBJECT, [broken, reported], lambda: 5_000, look_s=0.01)
+    run = Run(SUBJECT, [broken, reported], lambda: standing[-1], lambda: 5_000, look_s=0.01)
     run.begin()
-    run.stands(Standing(stage="one"))
+    standing.append(Standing(stage="one"))
     wait(lambda: len(reported) == 2)
-    run.end(End("done"))
+    run.end("done")
     assert len(reported) == 3
     assert capsys.readouterr().err.count("no room") == 1
 

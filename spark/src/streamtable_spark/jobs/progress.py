@@ -1,4 +1,4 @@
-"""The progress of a job: a bar on a terminal, else a line of JSON for each stage; and a callback for other reporters."""
+"""The progress of a job: a bar on a terminal, else a line of JSON for each stage; other reporters look at `standing`."""
 
 import json
 import threading
@@ -56,20 +56,12 @@ class Progress:
         stages: The stages in order, each described in a few words.
         out: The stream to show progress on, usually standard error.
         clock: A monotonic clock in seconds.
-        on_change: Called with each change; it must return quickly.
     """
 
-    def __init__(
-        self,
-        stages: Sequence[str],
-        out: TextIO,
-        clock: Callable[[], float],
-        on_change: Callable[[Standing], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, stages: Sequence[str], out: TextIO, clock: Callable[[], float]) -> None:
         self._stages = list(stages)
         self._out = out
         self._clock = clock
-        self._on_change = on_change
         self._terminal = out.isatty()
         self._began = clock()
         self._standing = Standing(stages=len(self._stages))
@@ -77,7 +69,7 @@ class Progress:
 
     @property
     def standing(self) -> Standing:
-        """How far it is now."""
+        """How far it is now: another object after each change. Can be asked from any thread."""
         return self._standing
 
     def stage(self, name: str, *, part: float = 0.0, **facts: object) -> None:
@@ -119,7 +111,6 @@ class Progress:
     def _change(self, facts: Mapping[str, object], **changes: Any) -> None:
         counts = {name: value for name, value in facts.items() if type(value) is int}
         self._standing = replace(self._standing, counts={**self._standing.counts, **counts}, **changes)
-        self._on_change(self._standing)
 
     def _show(self, name: str, state: str, facts: dict[str, object]) -> None:
         seconds = self._clock() - self._began

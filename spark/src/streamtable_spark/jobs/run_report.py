@@ -14,7 +14,7 @@ from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.metrics import MetricsFile
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.runs import End, Reporter, Run, RunsTopic, Subject
+from streamtable_spark.jobs.runs import Reporter, Run, RunsTopic, Subject
 
 RUNS_VARIABLE: Final = "SERVICEKIT_RUNS_TOPIC"
 METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
@@ -80,22 +80,21 @@ def reported_run(
         lake=lake,
         report=report,
     )
-    run = Run(subject, reporters, _now_ms)
-    progress = Progress(stages, sys.stderr, time.monotonic, run.stands)
-    run.stands(progress.standing)
+    progress = Progress(stages, sys.stderr, time.monotonic)
+    run = Run(subject, reporters, lambda: progress.standing, _now_ms)
     run.begin()
     try:
         yield progress
     except (KeyboardInterrupt, SystemExit):
-        run.end(End("interrupted"))
+        run.end("interrupted")
         raise
     except SparkJobError as error:
-        run.end(End("failed", str(error)))
+        run.end("failed", str(error))
         raise
     except BaseException as error:  # its text may hold a piece of a record
-        run.end(End("failed", f"{type(error).__name__}: the job's last line says more"))
+        run.end("failed", f"{type(error).__name__}: the job's last line says more")
         raise
-    run.end(End("different" if progress.standing.differences else "done"))
+    run.end("different" if progress.standing.differences else "done")
 
 
 def _now_ms() -> int:

@@ -7,8 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, TypedDict
+from typing import Final, Literal, Protocol, TypedDict
 
 from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
 from streamtable import Avro, Emitter, Stream, String, errors
@@ -22,6 +21,8 @@ ENTRIES_MAX: Final = 1_000
 KEYS_MAX: Final = 100
 DELIVERY_S: Final = 30.0
 CLOSE_S: Final = 5.0
+
+State = Literal["running", "done", "different", "failed", "interrupted"]
 
 
 class Subject(TypedDict):
@@ -48,19 +49,6 @@ class Subject(TypedDict):
     report: str
 
 
-@dataclass(frozen=True)
-class End:
-    """How a run ended.
-
-    Attributes:
-        state: `done`, `different`, `failed` or `interrupted`.
-        error: What went wrong and what to do.
-    """
-
-    state: str
-    error: str = ""
-
-
 class Reporter(Protocol):
     """A destination for the reports of a run."""
 
@@ -71,8 +59,16 @@ class Reporter(Protocol):
     def close(self) -> None: ...
 
 
-def record_of(subject: Subject, standing: Standing, end: End | None, at: int) -> JobRun:
-    """The record; `at` is in milliseconds since 1970."""
+def record_of(subject: Subject, standing: Standing, at: int, state: State, error: str = "") -> JobRun:
+    """The record.
+
+    Args:
+        subject: The identity of the run.
+        standing: Its progress.
+        at: The time, in milliseconds since 1970.
+        state: What has become of the run.
+        error: What went wrong and what to do.
+    """
     inputs = [
         JobInput(topic=topic, partition=number, start=span.start, end=span.end)
         for topic, parts in sorted(standing.inputs.items())
@@ -92,9 +88,9 @@ def record_of(subject: Subject, standing: Standing, end: End | None, at: int) ->
         **subject,
         "host": socket.gethostname(),
         "at": at,
-        "finished_at": 0 if end is None else at,
-        "state": "running" if end is None else end.state,
-        "error": "" if end is None else end.error,
+        "finished_at": 0 if state == "running" else at,
+        "state": state,
+        "error": error,
         "stage": standing.stage,
         "stages_done": standing.done,
         "stages": standing.stages,
@@ -144,47 +140,49 @@ class Run:
     Args:
         subject: The identity of the run.
         reporters: The destinations of the reports.
+        standing: Its progress; another object when it has changed.
         now: The time, in milliseconds since 1970.
         look_s: The interval between two checks for progress, in seconds.
     """
 
     def __init__(
-        self, subject: Subject, reporters: Sequence[Reporter], now: Callable[[], int], look_s: float = LOOK_S
+        self,
+        subject: Subject,
+        reporters: Sequence[Reporter],
+        standing: Callable[[], Standing],
+        now: Callable[[], int],
+        look_s: float = LOOK_S,
     ) -> None:
         self._subject = subject
         self._reporters = reporters
+        self._standing = standing
         self._now = now
         self._look_s = look_s
-        self._standing = Standing()
         self._complained: set[Reporter] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look, name="run", daemon=True)
 
-    def stands(self, standing: Standing) -> None:
-        """Set the progress of the run. Can be called from any thread."""
-        self._standing = standing
-
     def begin(self) -> None:
-        self._tell(None)
+        self._tell("running")
         self._thread.start()
 
-    def end(self, end: End) -> None:
+    def end(self, state: State, error: str = "") -> None:
         """End the run; waits up to some seconds until the last report is delivered."""
         self._stopping.set()
         self._thread.join()
-        self._tell(end)
+        self._tell(state, error)
         for reporter in self._reporters:
             self._guarded(reporter, reporter.close)
 
     def _look(self) -> None:
-        reported, reported_at = self._standing, self._now()
+        reported, reported_at = self._standing(), self._now()
         while not self._stopping.wait(self._look_s):
-            if self._standing is not reported or self._now() - reported_at >= STILL_THERE_S * 1000:
-                reported, reported_at = self._standing, self._now()
-                self._tell(None)
+            if self._standing() is not reported or self._now() - reported_at >= STILL_THERE_S * 1000:
+                reported, reported_at = self._standing(), self._now()
+                self._tell("running")
 
-    def _tell(self, end: End | None) -> None:
-        record = record_of(self._subject, self._standing, end, self._now())
+    def _tell(self, state: State, error: str = "") -> None:
+        record = record_of(self._subject, self._standing(), self._now(), state, error)
         for reporter in self._reporters:
             self._guarded(reporter, lambda reporter=reporter: reporter.report(record))  # type: ignore[misc]  # bound at once
 
