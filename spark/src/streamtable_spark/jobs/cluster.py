@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from streamtable import errors
@@ -37,9 +36,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._admin.close()
 
     def id(self) -> str:
