@@ -9,7 +9,7 @@ from streamtable.ports import TopicDescription
 from streamtable.types import Committed, Watermarks
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.kafka import Kafka
-from streamtable_spark.jobs.positions import Offsets, Place
+from streamtable_spark.jobs.positions import Offsets, Place, first_beyond
 
 T = TypeVar("T")
 
@@ -100,14 +100,13 @@ class Cluster:
         """
         deadline = time.monotonic() + wait_s
         while True:
-            ends = self.stable_ends([topic])[topic]
-            behind = [number for number, offset in sorted(until.items()) if ends[number] < offset]
-            if not behind:
+            beyond = first_beyond({topic: until}, self.stable_ends([topic]))
+            if beyond is None:
                 return
             if time.monotonic() > deadline:
-                place, end = Place(topic, behind[0]), ends[behind[0]]
+                place, offset, end = beyond
                 raise RetryLater(
-                    f"{place} can be read to {end} only, and {until[behind[0]]} is needed: a transaction is still open "
+                    f"{place} can be read to {end} only, and {offset} is needed: a transaction is still open "
                     "there; run this again when it has timed out (transaction.timeout.ms of who has begun it)"
                 )
             time.sleep(_ASK_AGAIN_S)

@@ -16,7 +16,7 @@ from streamtable_spark.jobs.computed import TableRequest
 from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.history import check_kept
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
-from streamtable_spark.jobs.positions import Offsets, Place, check_within, parse_until
+from streamtable_spark.jobs.positions import Offsets, Place, check_within, first_beyond, parse_until
 from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.source import Source
 
@@ -206,13 +206,12 @@ def _drained(cluster: Cluster, source: Source, topics: Collection[str]) -> dict[
     """
     assert source.loop is not None, "asked for a group with a loop"
     before = cluster.committed(source.group, topics)
-    ends = cluster.ends([source.loop])[source.loop]
+    ends = cluster.ends([source.loop])
     after = cluster.committed(source.group, topics)
     stands: dict[str, Offsets] = {topic: {} for topic in topics}
     for place, each in after.items():
         stands[place.topic][place.partition] = 0 if each is None else each.next_offset
-    behind = [number for number, end in sorted(ends.items()) if stands[source.loop][number] < end]
-    if before != after or behind:
+    if before != after or first_beyond(ends, stands):
         raise RetryLater(
             f"group {source.group!r} is at work on its loop {source.loop}, so no offsets of its inputs say what is in there: "
             "stop what sends to its inputs, or its processes when they have no lag, and run this again"

@@ -103,15 +103,24 @@ def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets
     return {int(number): offset for number, offset in offsets.items()}
 
 
+def first_beyond(
+    offsets: Mapping[str, Offsets], ends: Mapping[str, Offsets]
+) -> tuple[Place, int, int] | None:
+    """The first partition whose offset lies behind its end, with both; None if there is none."""
+    for topic, parts in offsets.items():
+        for partition, offset in sorted(parts.items()):
+            if offset > (end := ends[topic][partition]):
+                return Place(topic, partition), offset, end
+    return None
+
+
 def check_within(requested: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
     """Compare offsets that were asked for with the topics' ends. Raises `ConfigurationError`, naming both."""
-    for topic, offsets in requested.items():
-        for partition, offset in sorted(offsets.items()):
-            if offset > ends[topic][partition]:
-                raise ConfigurationError(
-                    f"--until: {Place(topic, partition)} is requested up to {offset}, but what is committed there ends at "
-                    f"{ends[topic][partition]}"
-                )
+    if beyond := first_beyond(requested, ends):
+        place, offset, end = beyond
+        raise ConfigurationError(
+            f"--until: {place} is requested up to {offset}, but what is committed there ends at {end}"
+        )
 
 
 def cut_of(group: str, committed: Mapping[Place, Committed | None]) -> Cut:

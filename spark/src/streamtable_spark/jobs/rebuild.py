@@ -30,7 +30,7 @@ from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
-from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Span
+from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Span, first_beyond
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
@@ -223,13 +223,11 @@ def _commit(
         for topic, parts in plan.offsets.items()
         for number, offset in parts.items()
     }
-    ends = cluster.ends(plan.offsets)
-    for place, each in offsets.items():
-        if each.next_offset > ends[place.topic][place.partition]:
-            raise InputLost(
-                f"{place} ends at {ends[place.topic][place.partition]}, and {each.next_offset} was read: it was deleted "
-                "and created again meanwhile"
-            )
+    if beyond := first_beyond(plan.offsets, cluster.ends(plan.offsets)):
+        place, offset, end = beyond
+        raise InputLost(
+            f"{place} ends at {end}, and {offset} was read: it was deleted and created again meanwhile"
+        )
     cluster.set_offsets(request.as_group, offsets)
     found = cluster.committed(request.as_group, plan.offsets)
     if wrong := [place for place, each in offsets.items() if found.get(place) != each]:

@@ -26,7 +26,7 @@ from streamtable_spark.jobs.files import RemotePath, path_of
 from streamtable_spark.jobs.history import check_kept, read
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
 from streamtable_spark.jobs.manifest import code_version
-from streamtable_spark.jobs.positions import TABLE, Cut, Offsets, Place, Span, Spans, cut_of, spans_to
+from streamtable_spark.jobs.positions import TABLE, Cut, Offsets, Span, Spans, cut_of, first_beyond, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
@@ -211,14 +211,13 @@ def _kinds(found: DataFrame) -> dict[tuple[int, str], int]:
 
 def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) -> None:
     topics = {**cut.inputs, **tables}
-    ends = cluster.ends(topics)
+    if beyond := first_beyond(topics, cluster.ends(topics)):
+        place, offset, end = beyond
+        raise InputLost(
+            f"the group stands at offset {offset} of {place}, which ends at {end}: the topic was deleted and created again, so "
+            "its table cannot be computed"
+        )
     for topic, parts in topics.items():
-        for number, offset in sorted(parts.items()):
-            if offset > ends[topic][number]:
-                raise InputLost(
-                    f"the group stands at offset {offset} of {Place(topic, number)}, which ends at {ends[topic][number]}: "
-                    "the topic was deleted and created again, so its table cannot be computed"
-                )
         cluster.wait_stable(topic, parts, _STABLE_S)
 
 
