@@ -14,13 +14,14 @@ from streamtable_spark.jobs.positions import Offsets, Place, first_beyond
 T = TypeVar("T")
 
 _ASK_AGAIN_S: Final = 0.2
+_REFUSED_S: Final = 2.0  # a broker that starts or stops may break off a handshake
 
 
 class Cluster:
     """A Kafka cluster.
 
-    Every method raises `RetryLater` when there is no answer in time, and `ConfigurationError` when Kafka does not allow what
-    the job asks.
+    Every method raises `RetryLater` when there is no answer in time, and `ConfigurationError` when Kafka does not let the job in
+    or does not allow what it asks.
 
     Args:
         bootstrap_servers: The addresses of the brokers; a `Kafka` where the connection needs TLS or authentication.
@@ -142,12 +143,15 @@ class Cluster:
 
     def _answer(self, ask: Callable[[], T]) -> T:
         """Ask until there is an answer: brokers that have just started, or moved their work, have none for a while."""
-        deadline = time.monotonic() + self._timeout_s
+        began = time.monotonic()
         while True:
             try:
                 return ask()
             except errors.RetryLater as error:
-                if time.monotonic() > deadline:
+                waited = time.monotonic() - began
+                if isinstance(error, errors.AuthenticationFailed) and waited > _REFUSED_S:
+                    raise ConfigurationError(str(error)) from error
+                if waited > self._timeout_s:
                     raise RetryLater(
                         f"{error}: start it, check the address (`streamtable doctor` finds what is wrong), or run this again"
                     ) from error

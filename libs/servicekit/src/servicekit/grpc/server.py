@@ -100,7 +100,9 @@ class GrpcServer:
 
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Accept no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
-        self._guard.stopping = True  # before streams end: a caller whose stream ended must not find this server again
+        self._guard.stopping = (
+            True  # before streams end: a caller whose stream ended must not find this server again
+        )
         self._streams.stop()
         self._health_watches.stop()
         if self._server is not None:
