@@ -1,8 +1,9 @@
 """For the tests of all rooms."""
 
+import logging
 import signal
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,22 @@ def own_logging() -> Iterator[None]:
             processor.exception_formatter = structlog.dev.plain_traceback
     yield
     structlog.reset_defaults()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Take back after each test the handlers that a command in this process has given to the root logger.
+
+    They write to the stream that the command had, which is closed by then. Each line of a library's thread, such as one of a
+    store's driver, would print a traceback: "I/O operation on closed file".
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        return (yield)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def pytest_report_header() -> list[str]:
