@@ -17,7 +17,6 @@ GROUP ?= click-count
 TO ?= $(GROUP)-v2
 OUT ?= build
 SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
-FAST := not broker and not server and not slow and not faults and not faults_long
 # The files that have fault tests, unless others are named: to look through all of them takes ten seconds.
 FAULTS = $(if $(filter-out -%,$(PYTEST_ARGS)),,$(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench))
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
@@ -60,8 +59,9 @@ tests: setup-spark
 		--hold 540 -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
+# Three at once, since some tests wait. What it leaves out, and does less of, is in tests/fast.py.
 test-fast: setup ## the tests that need no server, in less than a minute
-	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold 60 -m "$(FAST)" $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile -p no:schemathesis --hold 60 --fast $(PYTEST_ARGS)
 
 lint: setup-spark ## style, formatting, types, and who imports whom
 	$(BIN)/ruff check .

@@ -3,9 +3,11 @@
 Processor seconds, because they say the same on a machine that is shared; with all that the tests have started. A test's
 own time is that of the clock without the seconds in which something waited for a processor.
 
-The files' seconds of the clock are kept beside the budgets: they say which files are given to the workers first.
+The files' seconds of the clock are kept beside the budgets: they say which files are given to the workers first. So are the
+tests that take long without a server: they are not in the fast form, see tests/fast.py.
 """
 
+import json
 import os
 import time
 import tomllib
@@ -26,9 +28,13 @@ FAILS_FROM: Final = 2.0
 """A folder above its budget is named. It fails the run above so many times its budget."""
 ROOM: Final = 1.25
 """A budget that is written is so many times what was used."""
+DEAR_SECONDS: Final = 0.2
+"""A test that takes longer is listed in `BUDGETS`: by the processor or, where it waits, by the clock."""
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _PROCESSES: Final = Path("/proc")
 _EXEMPT: Final = ("slow", "faults", "faults_long", "stack")
+ELSEWHERE: Final = ("broker", "server", *_EXEMPT)
+"""The markers of what `make test-fast` goes without."""
 
 
 def folder_of(nodeid: str) -> str:
@@ -73,6 +79,8 @@ class Costs:
         long: tests that took longer than `LONG_SECONDS` and do not say why.
         too_long: those among them that used so many processor seconds, with the processes that they waited for.
         seconds: what each file took by the clock.
+        dear: the seconds of tests that took longer than `DEAR_SECONDS`.
+        whole: processor seconds of the run with all its processes, collection too.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -80,8 +88,14 @@ class Costs:
         self.long: list[str] = []
         self.too_long: list[str] = []
         self.seconds: dict[str, float] = {}
+        self.dear: dict[str, float] = {}
+        self.whole = 0.0
         self._config = config
-        self._budgets: Mapping[str, float] = tomllib.loads(BUDGETS.read_text())["processor-seconds"]
+        self._fast = bool(config.getoption("--fast", default=False))
+        written = tomllib.loads(BUDGETS.read_text())
+        # The fast form has one budget: the folders' are those of all their tests.
+        self._budgets: Mapping[str, float] = {} if self._fast else written["processor-seconds"]
+        self._whole_budget = float(written["fast"]["processor-seconds"]) if self._fast else float("inf")
         self._folder = ""
         self._used = processor_seconds(os.getpid())
         self._began = time.monotonic()
@@ -93,8 +107,10 @@ class Costs:
             return (yield)
         finally:
             own = time.monotonic() - began - (stalled_seconds() - stalled)
+            used = sum(os.times()[:4]) - used
+            if max(own, used) > DEAR_SECONDS and not any(map(item.get_closest_marker, ELSEWHERE)):
+                self.dear[item.nodeid] = round(max(own, used), 2)
             if own > LONG_SECONDS and not any(map(item.get_closest_marker, _EXEMPT)):
-                used = sum(os.times()[:4]) - used
                 self.long.append(f"{item.nodeid}: {own:.0f} s, {used:.0f} processor seconds")
                 self.too_long += [item.nodeid] if used > LONG_SECONDS else []
 
@@ -122,8 +138,10 @@ class Costs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        costs = getattr(node, "workeroutput", {}).get("costs", {"spent": {}, "long": [], "too_long": []})
+        none: dict[str, Any] = {"spent": {}, "long": [], "too_long": [], "dear": {}}
+        costs = getattr(node, "workeroutput", {}).get("costs", none)
         self._add(costs["spent"])
+        self.dear.update(costs["dear"])
         self.long += costs["long"]
         self.too_long += costs["too_long"]
 
@@ -131,27 +149,40 @@ class Costs:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._count()
         if hasattr(self._config, "workeroutput"):
-            costs = {"spent": dict(self.spent), "long": self.long, "too_long": self.too_long}
+            costs = {
+                "spent": dict(self.spent), "long": self.long, "too_long": self.too_long, "dear": self.dear,
+            }  # fmt: skip
             self._config.workeroutput["costs"] = costs
             return
+        self.whole = processor_seconds(os.getpid())
         if self._config.getoption("--write-budgets"):
             self._write()
         allowed = {folder: FAILS_FROM * seconds for folder, seconds in self._budgets.items()}
         over = [*over_budget(self.spent, allowed), *self.too_long]
+        over += ["the fast form"] if self.whole > FAILS_FROM * self._whole_budget else []
         if self._config.getoption("--hold") and over and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _write(self) -> None:
         comments = [line for line in BUDGETS.read_text().splitlines() if line.startswith("#")]
-        asked = {**self._budgets, **{folder: round(ROOM * used + 5) for folder, used in self.spent.items()}}
-        lines = [f'"{folder}" = {seconds}' for folder, seconds in sorted(asked.items())]
-        longest = sorted(
-            (-seconds, file) for file, seconds in self.seconds.items() if seconds > LISTED_SECONDS
-        )
-        files = [f'"{file}" = {-seconds:.0f}' for seconds, file in longest]
-        BUDGETS.write_text(
-            "\n".join([*comments, "[processor-seconds]", *lines, "", "[clock-seconds]", *files, ""])
-        )
+        sections = tomllib.loads(BUDGETS.read_text())
+        if self._fast:  # in which folders have not run all of their tests
+            sections["fast"] = {"processor-seconds": round(ROOM * self.whole)}
+        else:
+            asked = {folder: round(ROOM * used + 5) for folder, used in self.spent.items()}
+            sections["processor-seconds"] = dict(sorted({**self._budgets, **asked}.items()))
+            longest = sorted(self.seconds.items(), key=lambda each: -each[1])
+            sections["clock-seconds"] = {file: round(took) for file, took in longest if took > LISTED_SECONDS}
+            others = {
+                test: took
+                for test, took in sections["seconds-of-tests"].items()
+                if test.partition("::")[0] not in self.seconds
+            }
+            sections["seconds-of-tests"] = dict(sorted({**others, **self.dear}.items()))
+        for name, entries in sections.items():
+            # A string of TOML is one of JSON.
+            comments += [f"[{name}]", *(f"{json.dumps(key)} = {value}" for key, value in entries.items()), ""]
+        BUDGETS.write_text("\n".join(comments))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._config.getoption("--hold"):
@@ -168,6 +199,9 @@ class Costs:
             f"{' OVER BUDGET' if over else ''}",
             yellow=over,
         )
+        if self._fast:
+            of = f"{self.whole:8.1f} of {self._whole_budget:.0f} with the workers, which collect all tests"
+            terminalreporter.write_line(of, red=self.whole > self._whole_budget)
         for line in over_budget(self.spent, self._budgets):
             terminalreporter.write_line(f"over budget: {line}", red=True)
         for line in self.long:

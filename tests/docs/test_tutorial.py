@@ -72,6 +72,7 @@ def test_the_programs_of_the_readme_run_in_an_empty_folder_with_built_wheels(
     shell.follow(Step("kill -INT %1; wait"))
 
 
+@pytest.mark.server  # it builds the wheels and installs them
 def test_the_programs_of_the_tutorial_pass_the_tests_that_it_shows(shell: Shell) -> None:
     tested = 0
     for name in PAGES:

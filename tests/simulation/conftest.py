@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.fast import FEWER
 from tests.simulation.run import Totals
 
 _PROPERTY = "simulation"
@@ -37,9 +38,10 @@ def first_seed() -> int:
 
 
 @pytest.fixture
-def seconds() -> float:
-    """How long schedules are run in every test run. Otherwise by SIMULATION_SECONDS."""
-    return float(os.environ.get("SIMULATION_SECONDS", "5"))
+def seconds(request: pytest.FixtureRequest) -> float:
+    """How long schedules are run in every test run: by SIMULATION_SECONDS, and less in the fast form."""
+    usual = float(os.environ.get("SIMULATION_SECONDS", "5"))
+    return usual / FEWER if request.config.getoption("--fast", default=False) else usual
 
 
 @pytest.fixture
