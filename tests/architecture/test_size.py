@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 15_185,  # aim 7,000: exactly once, recovery, faults, ids as arrays, the seam for other tasks, state tables and what falls due in them, timers, event time, what flows stand on, whose hosts a server is, queries of the rows at work, tails of streams; watches bounded by bytes; rows that take the place of others, and ranges of many keys read and decoded at once; waits until brokers know created topics
+    "libs/streamtable": 15_260,  # aim 7,000: exactly once, recovery, faults, ids as arrays, the seam for other tasks, state tables and what falls due in them, timers, event time, what flows stand on, whose hosts a server is, queries of the rows at work, tails of streams; watches bounded by bytes; rows that take the place of others, and ranges of many keys read and decoded at once; waits until brokers know created topics; rows that are appended, and read back as bytes
     "libs/streamtable_admin": 1_900,  # aim 1,500: one layout for two faces, and what open transactions and inputs hold back
     "libs/streamtable_cli": 3_800,  # aim 3,500: reset, compare and skip are operations that only the command line has
     "libs/microbatch": 3_500,  # aim 3,000
@@ -21,7 +21,7 @@ PACKAGE_LINES_MAX = {
 MODULE_LINES_MAX = 500  # all lines
 FLOW = ROOT / "libs/streamtable/src/streamtable/flow"
 """A layer on the core with a ceiling of its own, and not counted with the core."""
-FLOW_LINES_MAX = 3_530  # aim 3,000: five kinds of joins and cogroup are 1,330, sliding windows and emission at intervals 350
+FLOW_LINES_MAX = 3_755  # aim 3,000: five kinds of joins and cogroup are 1,550, of which waiting records that stay bytes, the latest of them in memory, halve what a join costs; sliding windows and emission at intervals 350
 FLOW_MODULE_LINES_MAX = 400  # all lines; the streams, whose methods are many and short
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {

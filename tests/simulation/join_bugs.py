@@ -11,9 +11,10 @@ import pytest
 from streamtable.engine.state import KeptState
 from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.foreign_key import Left, Parts, Right
-from streamtable.flow.joins import Bounds, next_row
+from streamtable.flow.joins import Bounds
 from streamtable.flow.key_filter import KeyFilter
 from streamtable.flow.stream_join import StreamJoin, _Joining
+from streamtable.flow.waiting_records import records_of, times_of
 from streamtable.tables.ordered_table import OrderedTable
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -26,10 +27,10 @@ def matched_records_come_out_alone_too(patch: pytest.MonkeyPatch) -> None:
     """What was matched while it waited is not followed."""
     waited = StreamJoin._waited
 
-    def waited_and_forgotten(self: StreamJoin, due: Any) -> Any:
-        rows = [(raw, where, row._replace(matched=False)) for raw, where, row in due.rows]
-        forgotten: Any = SimpleNamespace(rows=rows, times_ms=due.times_ms)
-        return waited(self, forgotten)
+    def waited_and_forgotten(self: StreamJoin, rows: Any, due: Any) -> Any:
+        unmatched = [(raw, where, row[:1] + b"\0" + row[2:]) for raw, where, row in due.rows]
+        forgotten: Any = SimpleNamespace(rows=unmatched, times_ms=due.times_ms)
+        return waited(self, rows, forgotten)
 
     patch.setattr(StreamJoin, "_waited", waited_and_forgotten)
 
@@ -66,16 +67,25 @@ def closed_windows_match(patch: pytest.MonkeyPatch) -> None:
     """Whether a record comes too late for one that waits depends on what has been deleted by then."""
     match = _Joining._match
 
-    def match_all(self: _Joining, others: Any, time: int, _: int, side: Any, value: Any) -> int:
-        open_ones = [replace(other, row=other.row._replace(late_before=-1)) for other in others]
-        return match(self, open_ones, time, -1, side, value)
+    def match_all(self: _Joining, side: Any, first: int, keys: Any, times: Any, late_before: Any) -> Any:
+        return match(self, side, first, keys, times, [-1] * len(late_before))
 
     patch.setattr(_Joining, "_match", match_all)
+    patch.setattr("streamtable.flow.stream_join.times_of", lambda record: (*times_of(record)[:2], -1))
 
 
 def waiting_records_of_the_same_time_replace_each_other(patch: pytest.MonkeyPatch) -> None:
     """What tells them apart begins again with each batch."""
-    patch.setattr("streamtable.flow.stream_join.next_row", lambda _: next_row(0))
+
+    def records_from_0(side: Any, times: Any, _: int, *rest: Any) -> Any:
+        return records_of(side, times, 0, *rest)
+
+    patch.setattr("streamtable.flow.stream_join.records_of", records_from_0)
+
+
+def records_that_are_rolled_back_stay_in_memory(patch: pytest.MonkeyPatch) -> None:
+    """They match once more when they are read again."""
+    patch.setattr(OrderedTable, "forget_notes", lambda _: None)
 
 
 def keys_from_before_a_restart_are_taken_as_without_records(patch: pytest.MonkeyPatch) -> None:

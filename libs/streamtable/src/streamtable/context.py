@@ -391,6 +391,11 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
         return cast("Sequence[bytes]", self._records.keys)  # records without a key never come here
 
     @property
+    def raw_values(self) -> Sequence[bytes | None]:
+        """The encoded events, one for each record."""
+        return self._records.values
+
+    @property
     def timestamps_ms(self) -> list[int]:
         return self._records.timestamps()
 

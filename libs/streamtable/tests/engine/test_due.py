@@ -1,4 +1,4 @@
-"""The function `times` of `Due`, which says of many keys in one call when their rows are due."""
+"""State tables whose keys alone decide when their rows are due: the function `times`, and what is written for the index."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -41,3 +41,34 @@ def test_an_error_that_only_times_raises_is_not_hidden() -> None:
     assert state.index is not None
     with pytest.raises(Fatal, match="`times` of a state table raised ValueError: too many"):
         state.index.look()
+
+
+def committed_keys(state: KeptState) -> list[bytes]:
+    """Commit what has changed. Returns the keys that were written to the store: of rows, and of entries of the index."""
+    assert state.index is not None
+    state.index.look()
+    rows = list(state.rows(state.changes()))
+    state.store.write(rows, b"")
+    state.committed()
+    state.index.committed()
+    return [key for key, _ in rows]
+
+
+def test_a_row_that_is_written_again_keeps_its_entry_in_the_index() -> None:
+    state = kept(lambda keys: [7] * len(keys))
+    entries = [b"d" + (7).to_bytes(8) + key for key in (b"a", b"b")]
+    assert committed_keys(state) == [*entries, b"ra", b"rb"]
+    for _ in range(2):
+        state.table.put(b"a", 3)
+        assert committed_keys(state) == [b"ra"]
+    state.table.delete(b"a")
+    assert committed_keys(state) == [entries[0], b"ra"]
+
+
+def test_a_row_that_was_appended_has_an_entry_at_the_time_that_came_with_it() -> None:
+    state = kept(lambda keys: [7] * len(keys))
+    state.table.append([b"d", b"c"], [4, 5], [9, 8])
+    assert committed_keys(state) == [
+        *(b"d" + at.to_bytes(8) + key for at, key in ((7, b"a"), (7, b"b"), (8, b"c"), (9, b"d"))),
+        *(b"ra", b"rb", b"rc", b"rd"),
+    ]

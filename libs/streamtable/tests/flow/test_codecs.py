@@ -3,18 +3,16 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamtable import Long, String
-from streamtable.decoding import decode_each
-from streamtable.errors import DeserializationError
+from streamtable.errors import DeserializationError, Fatal
 from streamtable.flow.emission import PendingKey, PendingRow
 from streamtable.flow.foreign_key import Parts, PartsCodec
-from streamtable.flow.joins import Waiting, WaitingCodec
+from streamtable.flow.joins import Waiting, WaitingCodec, next_row, place
 from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
 from streamtable.flow.sides import Sides, SidesCodec
 from streamtable.flow.sliding import Around, AroundRows
+from streamtable.flow.waiting_records import WaitingRecords, record_of, records_of, rows_of
 from streamtable.ports import Codec
 
 CODECS: list[tuple[Codec[Any], Any]] = [
@@ -22,6 +20,7 @@ CODECS: list[tuple[Codec[Any], Any]] = [
     (PendingRow(Long()), (1,)),
     (AroundRows(Long()), Around(1, None)),
     (WaitingCodec(Long(), Long()), Waiting(0, False, 5, 1)),
+    (WaitingRecords(Long(), Long()), WaitingCodec(Long(), Long()).encode(Waiting(0, False, 5, 1))),
     (WindowedKey(String(), 10), Windowed("a", 10, 20)),
     (SessionKey(String()), Windowed("a", 10, 20)),
     (SidesCodec(), Sides(b"left", None)),
@@ -38,25 +37,6 @@ def test_bytes_that_cannot_be_decoded_are_poison_and_the_others_are_decoded(
     assert list(found.poison) == [1]
 
 
-@given(
-    st.lists(
-        st.builds(
-            WaitingCodec(Long(), String()).encode,
-            st.builds(Waiting, st.just(0), st.booleans(), st.integers(-9, 9), st.none() | st.integers(0, 9))
-            | st.builds(Waiting, st.just(1), st.booleans(), st.integers(-9, 9), st.none() | st.text())
-            | st.builds(Waiting, st.just(2), st.just(False), st.integers(0, 9), st.none()),
-        )
-        | st.binary(max_size=20)
-        | st.none()
-    )
-)
-def test_waiting_records_are_decoded_together_as_one_by_one(data: list[bytes | None]) -> None:
-    codec = WaitingCodec(Long(), String())
-    together, singly = codec.decode_many(data), decode_each(codec.decode, data)
-    assert list(together.values) == list(singly.values)
-    assert together.poison.keys() == singly.poison.keys()
-
-
 @pytest.mark.parametrize(
     "data",
     [b"\2" + bytes(9), b"\3" + bytes(9), b"\x80" + bytes(8), b"\x80" + bytes(10)],
@@ -67,6 +47,25 @@ def test_bytes_that_are_no_waiting_record_are_refused(data: bytes) -> None:
     with pytest.raises(DeserializationError, match="no record that waits"):
         codec.decode(data)
     assert list(codec.decode_many([data]).poison) == [0]
+
+
+def test_waiting_records_that_stay_encoded_are_the_same_bytes_in_the_table() -> None:
+    codec, encoded = WaitingCodec(String(), Long()), WaitingRecords(String(), Long())
+    assert repr(codec) == repr(encoded)
+    records = records_of(1, [5, 7], 3, [False, True], [4, -1], encoded.encoded(1, [10, 20]))
+    keys, rows = rows_of(1, [b"a", b"b"], records)
+    assert keys == [place(b"a", 1, 5, 3), place(b"b", 1, 7, 4)]
+    assert list(map(codec.decode, rows)) == [Waiting(1, False, 4, 10), Waiting(1, True, -1, 20)]
+    assert list(map(record_of, keys, rows)) == records
+    assert list(encoded.values(1, records)) == [10, 20]
+    assert encoded.next_number(codec.encode(next_row(7))) == 7
+    assert encoded.next_row(7) == codec.encode(next_row(7))
+
+
+def test_a_waiting_record_that_another_codec_has_written_ends_the_process() -> None:
+    records = records_of(0, [5], 0, [False], [4], [b"a text"])
+    with pytest.raises(Fatal, match="written with another codec"):
+        WaitingRecords(Long(), Long()).values(0, records)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,38 @@ def test_a_row_of_the_store_that_goes_is_deleted_though_it_came_again_meanwhile(
     assert commit(table, store) == {b"a": 5, b"c": None}
 
 
+def test_appended_rows_are_read_and_committed_as_others(table: OrderedTable[int], store: MemoryStore) -> None:
+    table.append([b"b", b"a"], [2, 1], [0, 0])
+    assert list(table.scan()) == [(b"a", 1), (b"b", 2)]
+    table.put(b"a", 3)
+    table.append([b"c"], [4], [0])
+    table.delete(b"c")
+    assert commit(table, store) == {b"a": 3, b"b": 2, b"c": None}
+    assert [table.get(key) for key in (b"a", b"b", b"c")] == [3, 2, None]
+
+
+def test_rows_of_the_store_are_read_as_they_are_now_without_those_that_are_new(
+    table: OrderedTable[int], store: MemoryStore
+) -> None:
+    table.append([b"a", b"b", b"c"], [1, 2, 3], [0, 0, 0])
+    assert table.stored([(b"a", b"d")]) == [[]]
+    commit(table, store)
+    table.put(b"a", 4)
+    table.delete(b"b")
+    table.append([b"aa"], [5], [0])
+    encode = Long().encode
+    assert table.stored([(b"a", b"c"), (b"c", b"d")]) == [[(b"a", encode(4))], [(b"c", encode(3))]]
+
+
+def test_deletions_are_told_until_the_notes_are_forgotten(table: OrderedTable[int]) -> None:
+    told: list[bytes] = []
+    table.tell_deletions(told.append)
+    table.delete(b"a")
+    table.forget()
+    table.delete(b"b")
+    assert told == [b"a"]
+
+
 def test_a_row_that_was_there_before_it_was_replaced_by_itself_is_deleted(
     table: OrderedTable[int], store: MemoryStore
 ) -> None:

@@ -10,12 +10,14 @@ because its time was over.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
+from operator import itemgetter
 from struct import Struct
+from types import MappingProxyType
 from typing import Any
 
 from streamtable.due import Due
@@ -28,6 +30,7 @@ _ROW, _ENTRY = b"r", b"d"  # what local keys begin with
 _AFTER_ROWS, _AFTER_ENTRIES = b"s", b"e"
 _TIME = Struct(">Q")
 _NEVER_MS = 1 << 63
+_NONE_NOTED: Mapping[bytes, int] = MappingProxyType({})
 
 
 def entry_of(time_ms: int, key: bytes) -> bytes:
@@ -89,6 +92,7 @@ def expanded_in_order(
     due: Due[Any, Any],
     changes: Sequence[tuple[bytes, bytes | None]],
     indexed_keys: AbstractSet[bytes] = frozenset(),
+    noted: Mapping[bytes, int] = _NONE_NOTED,
 ) -> Rows:
     """Return the store rows of changed rows, of a table whose keys alone decide when its rows are due.
 
@@ -96,29 +100,26 @@ def expanded_in_order(
         due: When rows fall due.
         changes: The rows in the order of their keys, each once.
         indexed_keys: Keys whose entries are in the store already.
+        noted: When rows of some keys are due, the changed ones among them; best in the order of their times.
     """
-    entered = (
-        [(key, value) for key, value in changes if value is None or key not in indexed_keys]
-        if indexed_keys
-        else changes
+    values = {key: value for key, value in changes if value is None or key not in indexed_keys}
+    entered: dict[bytes, int] = {key: time_ms for key, time_ms in noted.items() if key in values}
+    others = [key for key in values if key not in entered]
+    entered.update(
+        (key, time_ms)
+        for key, time_ms in zip(others, _times(due, others), strict=True)
+        if time_ms is not None
     )
-    times = _times(due, [key for key, _ in entered])
-    if None in times:
-        entered = [each for each, time_ms in zip(entered, times, strict=True) if time_ms is not None]
-    due_ms = [time_ms for time_ms in times if time_ms is not None]
-    # What comes in order costs RocksDB half the time: by time, and by key among those of the same time, as the sort is
-    # stable. One by one, as all of them together would double the memory of a commit.
+    heads = {time_ms: _ENTRY + entry_of(time_ms, b"") for time_ms in set(entered.values())}
+    # What comes in order costs RocksDB half the time: here by time. One by one, as all of them together would double the
+    # memory of a commit.
     return chain(
         (
-            _entry_row(due_ms[index], *entered[index])
-            for index in sorted(range(len(due_ms)), key=due_ms.__getitem__)
+            (heads[time_ms] + key, None if values[key] is None else b"")
+            for key, time_ms in sorted(entered.items(), key=itemgetter(1))
         ),
         ((_ROW + key, value) for key, value in changes),
     )
-
-
-def _entry_row(time_ms: int, key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:
-    return _ENTRY + entry_of(time_ms, key), None if value is None else b""
 
 
 def _times(due: Due[Any, Any], keys: Sequence[bytes]) -> Sequence[int | None]:
@@ -150,30 +151,6 @@ def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
             f"the function `when` of a state table raised {type(error).__name__} for key {key[:100]!r}: {error}. It has to "
             "return a time, or None, for each row"
         ) from error
-
-
-class DueMessage:
-    """Stands for a record where a due row is handled. It has no offset, since the row is in no record of its own."""
-
-    def __init__(self, key: bytes, data: bytes | None, time_ms: int) -> None:
-        self._key = key
-        self._data = data
-        self._time_ms = time_ms
-
-    def key(self) -> bytes:
-        return self._key
-
-    def value(self) -> bytes | None:
-        return self._data
-
-    def offset(self) -> int:
-        return -1
-
-    def headers(self) -> Sequence[Any]:
-        return ()
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._time_ms
 
 
 class RowsOf:
@@ -266,7 +243,7 @@ class DueIndex:
         self._unfired: set[bytes] = set()
         # Where the key alone decides, changed rows have no entry before their time has come: it would cost each of them.
         self._later: list[_Later] = []  # a heap
-        self._later_keys: set[bytes] = set()
+        self._later_ms: dict[bytes, int] = {}  # when each of them is due
         self._seen_to = b""  # no entry before this one in the store counts
         self._stored: bytes | None = None  # the first from there on, if `_known`
         self._known = False
@@ -303,7 +280,7 @@ class DueIndex:
 
     def _put_off(self, fresh: set[bytes]) -> set[bytes]:
         """Note the times of rows to be indexed later. Returns the keys of those that must be indexed now."""
-        new = fresh - self._later_keys
+        new = fresh - self._later_ms.keys()
         now = new & self._entries.keys()
         deleted = self._table.deleted(new - now if now else new)
         self._entries.update(dict.fromkeys(deleted))  # what the store has of them does not count
@@ -312,19 +289,29 @@ class DueIndex:
         if None in times:
             keys = [key for key, time_ms in zip(keys, times, strict=True) if time_ms is not None]
         if keys:
-            later = _Later(keys, [time_ms for time_ms in times if time_ms is not None])
-            heappush(self._later, later)
-            self._later_keys.update(keys)
-            if not self._due.keep:
-                self.fired_from = min(self.fired_from, entry_of(later.first_ms, b""))
+            self.put_off(keys, [time_ms for time_ms in times if time_ms is not None])
         return now
+
+    def put_off(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
+        """Note when changed rows are due, where the key alone decides. They have not been noted since the last commit."""
+        later = _Later(keys, times)
+        heappush(self._later, later)
+        self._later_ms.update(zip(keys, times, strict=True))
+        if not self._due.keep:
+            self.fired_from = min(self.fired_from, entry_of(later.first_ms, b""))
+
+    @property
+    def noted(self) -> Mapping[bytes, int]:
+        """When changed rows are due that are to be indexed later, mostly in the order of their times."""
+        return self._later_ms
 
     def _enter_up_to(self, until_ms: int) -> None:
         """Index the noted rows that are due at this time or before."""
         while self._later and self._later[0].first_ms <= until_ms:
             later = heappop(self._later)
             keys, times = later.take(until_ms)
-            self._later_keys.difference_update(keys)
+            for key in keys:
+                del self._later_ms[key]
             changed = self._table.changed_row
             self._enter(
                 (key, None if changed(key) is None else time_ms)
@@ -473,7 +460,7 @@ class DueIndex:
 
     def _unchanged(self) -> None:
         self._entries, self._waiting, self._unfired = {}, [], set()
-        self._later, self._later_keys = [], set()
+        self._later, self._later_ms = [], {}
         self._seen_to, self._known, self._over_from_ms = b"", False, 0
 
     def _first_waiting(self) -> bytes | None:

@@ -12,7 +12,8 @@ from streamtable.due import Due, DueRows
 from streamtable.engine.calls import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import Deferrals
-from streamtable.engine.due import DueIndex, DueMessage, key_of, time_of
+from streamtable.engine.due import DueIndex, key_of, time_of
+from streamtable.engine.due_message import DueMessage
 from streamtable.engine.event_time import EventClock
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.meanings import StateRecords

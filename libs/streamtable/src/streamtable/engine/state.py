@@ -65,18 +65,19 @@ class KeptState:
         if not due.by_key:
             return indexed(due)(self.store, changes)
         self._writing = changes
-        return expanded_in_order(due, changes, self._indexed)
+        assert self.index is not None, "made for states whose rows fall due"
+        return expanded_in_order(due, changes, self._indexed, self.index.noted)
 
     def committed(self) -> None:
         self.handle.late = 0
-        written = {key for key, data in self._writing if data is not None}
-        if written.isdisjoint(self._indexed):
+        written = (key for key, data in self._writing if data is not None)
+        if not any(map(self.table.is_written, self._indexed)):
             # Rows that are written only once need not be remembered. A few show whether rows are written again.
             self._indexed = set(islice(written, _SAMPLED))
         elif len(self._indexed) > _INDEXED_MAX:
-            self._indexed = written
+            self._indexed = set(written)
         else:
-            self._indexed |= written
+            self._indexed.update(written)
             self._indexed.difference_update(key for key, data in self._writing if data is None)
         self._writing = []
         self.table.committed()

@@ -4,7 +4,7 @@ A handler may change a row in place, so what it found is kept encoded. Most rows
 last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
@@ -142,11 +142,29 @@ class OrderedJournal(RowJournal[V]):
         for key, row in made.items():
             self.put(key, row)
 
+    def append(self, keys: Sequence[bytes], rows: Sequence[V], due_ms: Sequence[int]) -> None:  # noqa: ARG002
+        """As `OrderedTable.append`, but row by row, as `replace`."""
+        for key, row in zip(keys, rows, strict=True):
+            self.put(key, row)
+
     @property
     def notes(self) -> dict[bytes, Any]:
         """Nothing is remembered: a record that is undone would have to be forgotten."""
-        self._table.notes = {}
+        self._table.forget_notes()
         return {}
+
+    def tell_deletions(self, call: Callable[[bytes], None]) -> None:
+        """Nothing is remembered that could be deleted."""
+
+    @property
+    def commits(self) -> int:
+        """As `OrderedTable.commits`."""
+        return self._table.commits
+
+    @property
+    def cache_bytes(self) -> int:
+        """As `OrderedTable.cache_bytes`."""
+        return self._table.cache_bytes
 
     def gone_before_ms(self) -> int:
         """As `OrderedTable.gone_before_ms`."""
@@ -165,6 +183,12 @@ class OrderedJournal(RowJournal[V]):
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]:
         """As `OrderedTable.ranges`."""
         return [list(self.scan(start, end)) for start, end in bounds]
+
+    def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        """As `OrderedTable.stored`, with those that are new since the last commit: no step remembers them."""
+        keys = [[key for key, _ in rows] for rows in self.ranges(bounds)]
+        encoded = self._table.peek_encoded
+        return [[(key, data) for key in each if (data := encoded(key)) is not None] for each in keys]
 
 
 class RecordUndo:

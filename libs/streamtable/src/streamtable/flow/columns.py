@@ -48,6 +48,7 @@ class Columns:
             step where several follow the one before, and the place among the records that a step has made of one. So
             what goes through an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
         olds: Of changes: the rows before, None for a new one. None: these are records.
+        raw_values: The encoded values as they were read, and their codec; None after a step that has changed them.
     """
 
     codec: Codec[Any] | None
@@ -58,6 +59,7 @@ class Columns:
     late_before: Sequence[int] | None
     order: Sequence[Order] | None
     olds: Sequence[Any] | None = None
+    raw_values: "tuple[Codec[Any], Sequence[bytes | None]] | None" = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -95,6 +97,26 @@ class Columns:
     def with_keys(self, keys: Sequence[Any]) -> "Columns":
         """Return the same records with other keys."""
         return Columns(None, None, keys, self.values, self.times, self.late_before, self.order, self.olds)
+
+    def paired(
+        self,
+        indexes: Sequence[int],
+        values: Sequence[Any],
+        times: Sequence[int],
+        late_before: Sequence[int],
+    ) -> "Columns":
+        """Return one record for each of these indexes, in order, with another value and other times."""
+        raw_keys, order = self.raw_keys, self.order
+        assert raw_keys is not None, "the builder refuses state after changed keys"
+        keys = list(map(raw_keys.__getitem__, indexes))
+        if order is not None:
+            place = 0
+            made: list[Order] = []
+            for number, index in enumerate(indexes):
+                place = place + 1 if number and indexes[number - 1] == index else 0
+                made.append((*order[index], place))
+            order = made
+        return Columns(self.codec, keys, None, values, times, late_before, order)
 
     def by(self, codec: Codec[Any], raw_keys: Sequence[bytes]) -> "Columns":
         """Return the same records by other keys, encoded already."""
@@ -165,6 +187,7 @@ class Columns:
             changed(self.late_before),
             changed(self.order),
             changed(self.olds),
+            None if self.raw_values is None else (self.raw_values[0], change(self.raw_values[1])),
         )
 
 

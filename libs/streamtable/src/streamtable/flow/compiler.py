@@ -119,7 +119,7 @@ class CompiledSource:
         """Handle records of the source."""
         times = batch.event_times_ms if self._timed else None
         late_before = batch.late_before_ms if self._windowed else None
-        self._run(batch, batch.raw_keys, batch.events, times, late_before)
+        self._run(batch, batch.raw_keys, batch.events, times, late_before, encoded=batch.raw_values)
 
     def on_record(self, ctx: Context[Any, Any], event: Any) -> None:
         """Handle one record of the source."""
@@ -165,9 +165,11 @@ class CompiledSource:
         times: Sequence[int] | None,
         late_before: Sequence[int] | None,
         olds: Sequence[Any] | None = None,
+        encoded: Sequence[bytes | None] | None = None,
     ) -> None:
         order = [(index,) for index in range(len(values))] if self._ordered else None
-        first = Columns(self._key, raw_keys, None, values, times, late_before, order, olds)
+        raw_values = None if encoded is None else (self._topic.value, encoded)
+        first = Columns(self._key, raw_keys, None, values, times, late_before, order, olds, raw_values)
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
             inputs = [

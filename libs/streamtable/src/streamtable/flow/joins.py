@@ -143,12 +143,6 @@ def is_of(key: bytes, raw: bytes) -> bool:
     return len(raw) == len(key) + _PLACE.size
 
 
-def time_of(raw: bytes) -> int:
-    """Return the event time of a waiting record."""
-    time: int = _PLACE.unpack_from(raw, len(raw) - _PLACE.size)[1]
-    return time
-
-
 def closing_times(bounds: Bounds, raws: Sequence[bytes]) -> list[int | None]:
     """Return when the windows of waiting records are closed; None for a key that is not that of a record."""
     lives = bounds.life_ms(LEFT), bounds.life_ms(RIGHT)
@@ -160,6 +154,11 @@ def closing_times(bounds: Bounds, raws: Sequence[bytes]) -> list[int | None]:
             side, time, _ = _PLACE.unpack_from(raw, len(raw) - _PLACE.size)
             closing.append(time + lives[side != LEFT])
     return closing
+
+
+def next_row(number: int) -> "Waiting":
+    """Return the row that holds the number of the next record."""
+    return Waiting(_NEXT, False, number, None)
 
 
 class PlaceKey:
@@ -212,11 +211,6 @@ class Waiting(NamedTuple):
     value: Any
 
 
-def next_row(number: int) -> Waiting:
-    """Return the row that holds the number of the next record."""
-    return Waiting(_NEXT, False, number, None)
-
-
 class WaitingCodec:
     """The codec of waiting records.
 
@@ -244,28 +238,7 @@ class WaitingCodec:
         return Waiting(side, matched, late_before, self._values[side].decode(data[_HEAD.size :]))
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Waiting]:
-        """Decode the values of each side together: codecs decode many in less time than one by one."""
-        rows: list[Waiting | None] = [None] * len(data)
-        of_side: dict[int, list[int]] = {LEFT: [], RIGHT: []}
-        others: list[int] = []
-        for index, item in enumerate(data):
-            there = item is not None and len(item) >= _HEAD.size
-            of_side.get(item[0] if there else _NEXT, others).append(index)  # type: ignore[index] # it is there
-        poison: dict[int, DeserializationError] = {}
-        for side, indexes in of_side.items():
-            items: list[bytes] = [data[index] for index in indexes]  # type: ignore[misc] # they are there
-            decoded = self._values[side].decode_many([item[_HEAD.size :] for item in items])
-            for index, item, value in zip(indexes, items, decoded.values, strict=True):
-                _, matched, late_before = _HEAD.unpack_from(item)
-                rows[index] = Waiting(side, matched, late_before, value)
-            poison.update((indexes[place], error) for place, error in decoded.poison.items())
-        single = decode_each(self.decode, [data[index] for index in others])
-        for index, row in zip(others, single.values, strict=True):
-            rows[index] = row
-        poison.update((others[place], error) for place, error in single.poison.items())
-        for index in poison:
-            rows[index] = None
-        return Decoded(rows, poison)
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"WaitingCodec({', '.join(map(codec_name, self._values))})"

@@ -57,7 +57,7 @@ def flat_map_values(function: Function, *, with_key: bool) -> Step:
 def peek(function: Function) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
         deque(map(function, records.keys, records.values), maxlen=0)
-        return records
+        return records.with_values(records.values)  # which may have been changed in place
 
     return step
 

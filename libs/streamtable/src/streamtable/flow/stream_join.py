@@ -1,10 +1,10 @@
 """Joins of two streams: each record waits in a state table until nothing can match it any more."""
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress
+from itertools import compress, groupby, repeat
 from typing import Any
 
 from streamtable.due import Due, DueRows
@@ -16,24 +16,28 @@ from streamtable.flow.joins import (
     Bounds,
     PlaceKey,
     Side,
-    Waiting,
-    WaitingCodec,
     closing_times,
-    is_of,
-    next_row,
-    place,
     span_of,
-    time_of,
 )
-from streamtable.flow.key_filter import KeyFilter
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source, Step
 from streamtable.flow.plan import Plan, copartitioned
+from streamtable.flow.recent_records import RecentRecords
+from streamtable.flow.steps import same_bytes
+from streamtable.flow.waiting_records import (
+    WaitingRecords,
+    as_matched,
+    older_records,
+    record_of,
+    records_of,
+    rows_of,
+    times_of,
+)
 from streamtable.ports import Codec
 from streamtable.state import State, StateRows
 
 Function = Callable[..., Any]
 _FEW = 8  # that are looked at one by one
-_FILTERS = b"filters"  # the name of what is remembered of a table
+_RECENT = b"recent"  # the name of what is remembered of a table
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,11 @@ class StreamJoin:
         def closes(raw: bytes, _: bytes) -> int | None:
             return closing_times(self.bounds, [raw])[0]
 
+        rows = WaitingRecords(*values)
         state: State[Any, Any] = State(
             self.name,
             key=PlaceKey(key),
-            value=WaitingCodec(*values),
+            value=rows,
             due=Due(
                 closes,
                 expired,
@@ -87,15 +92,15 @@ class StreamJoin:
             meaning=f"{self.operator} {self.bounds.meaning}",
         )
         sides = [
-            plan.add(group, f"{side} of {self.name!r}", node, step=marked(number))
-            for number, side, node in zip((LEFT, RIGHT), ("left", "right"), nodes, strict=True)
+            plan.add(group, f"{name} of {self.name!r}", node, step=encoded(side, codec, rows))
+            for side, name, node, codec in zip((LEFT, RIGHT), ("left", "right"), nodes, values, strict=True)
         ]
         label = f"{self.operator} {self.name!r} {self.bounds.meaning}"
-        step = JoinStep(state, self.bounds, self.function, self.unmatched).step
+        step = JoinStep(state, rows, self.bounds, self.function, self.unmatched).step
         joined = plan.add(group, label, *sides, step=step, edges=(state,), timed=True, windowed=True)
         if not self.unmatched:
             return joined
-        due = DueColumns(key, self._waited)
+        due = DueColumns(key, partial(self._waited, rows))
         source = plan.add(
             group,
             f"expired of {self.name!r}",
@@ -107,23 +112,26 @@ class StreamJoin:
         return plan.add(group, f"all of {self.name!r}", joined, alone)
 
     def _waited(
-        self, due: DueRows[Any, Any]
+        self, rows: WaitingRecords, due: DueRows[Any, Any]
     ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
         """Return the columns of records that have expired and are to come out: they have not been matched."""
-        found = [
-            (where.key, row, where.time, max(row.late_before, at))
-            for (_, where, row), at in zip(due.rows, due.times_ms, strict=True)
-            if row.side in self.unmatched and not row.matched
+        records = [record_of(raw, row) for raw, _, row in due.rows]
+        alone: Any = [
+            (where.key, where.side, record, where.time, max(late_before, at))
+            for (_, where, _), record, at in zip(due.rows, records, due.times_ms, strict=True)
+            for _, matched, late_before in [times_of(record)]
+            if where.side in self.unmatched and not matched
         ]
-        keys, rows, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())
-        return keys, rows, times, late_before
+        keys, sides, waited, times, late_before = zip(*alone, strict=True) if alone else ((), (), (), (), ())
+        values = rows.values_of_both(sides, waited)
+        return keys, list(zip(sides, values, strict=True)), times, late_before
 
     def _alone(self, _: Scope, records: Columns) -> Columns:
         function = self.function
         return records.with_values(
             [
-                function(row.value, None) if row.side == LEFT else function(None, row.value)
-                for row in records.values
+                function(value, None) if side == LEFT else function(None, value)
+                for side, value in records.values
             ]
         )
 
@@ -138,46 +146,70 @@ def marked(side: Side) -> Step:
     return step
 
 
+def encoded(side: Side, codec: Codec[Any], rows: WaitingRecords) -> Step:
+    """Return the step that makes of each value its side, itself, and its bytes. Those without a value are left out.
+
+    Args:
+        side: Of the join.
+        codec: The codec of the values.
+        rows: Encodes them.
+    """
+
+    def step(_: Scope, records: Columns) -> Columns:
+        there = records.only([value is not None for value in records.values])
+        read = there.raw_values
+        if read is not None and same_bytes(read[0], codec):
+            data: Sequence[Any] = read[1]
+        else:
+            data = rows.encoded(side, there.values)
+        return there.with_values(list(zip(repeat(side), there.values, data)))
+
+    return step
+
+
 @dataclass(frozen=True)
 class JoinStep:
     """The step that joins records with those of the other stream that wait, and lets them wait in their turn.
 
     Args:
         state: The table of waiting records.
+        rows: The codec of its rows.
         bounds: Which records match.
         function: Makes the joined value.
         unmatched: The sides whose records are followed, as they come out if nothing matches them.
     """
 
     state: State[Any, Any]
+    rows: WaitingRecords
     bounds: Bounds
     function: Function
     unmatched: frozenset[Side]
 
     def step(self, scope: Scope, records: Columns) -> Columns:
-        """Join the records, each a pair of its side and its value. Returns one record for each pair that matches."""
+        """Join the records, each a tuple of its side, its value and its bytes. Returns one record for each pair that matches."""
         if not records.values:
             return records
         joining = _Joining(self, scope.table(self.state).raw)
-        joining.look_up(records)
-        counts = [
-            joining.join(key, time, bound, *of_side)
-            for key, time, bound, of_side in zip(*records.keyed_times(), records.values, strict=True)
-        ]
+        keys, times, late_before = records.keyed_times()
+        sides, values, data = zip(*records.values, strict=True)
+        joining.look_up(sides, keys, times)
+        for side, begin, end in _runs(sides):
+            run = slice(begin, end)
+            joining.join(side, begin, keys[run], times[run], late_before[run], values[run], data[run])
         joining.write()
-        repeated = records.repeated(counts).with_values([value for value, _, _ in joining.pairs])
-        repeated.times = [time for _, time, _ in joining.pairs]
-        repeated.late_before = [bound for _, _, bound in joining.pairs]
-        return repeated
+        return records.paired(joining.indexes, joining.values, joining.times, joining.late_before)
 
 
-@dataclass(slots=True)
-class _Waits:
-    """A waiting record: its event time, its key in the table, and its row."""
-
-    time: int
-    raw: bytes
-    row: Waiting
+def _runs(sides: Sequence[Side]) -> list[tuple[Side, int, int]]:
+    """Return the stretches of records of the same side: the side, and where each begins and ends."""
+    if len(set(sides)) == 1:
+        return [(sides[0], 0, len(sides))]
+    runs, begin = [], 0
+    for side, run in groupby(sides):
+        end = begin + len(list(run))
+        runs.append((side, begin, end))
+        begin = end
+    return runs
 
 
 class _Joining:
@@ -188,110 +220,170 @@ class _Joining:
         table: The rows.
 
     Attributes:
-        pairs: What was joined: the value, the event time and the `late_before` of each pair.
+        indexes: Of each pair: the index of the record in the batch.
+        values: Of each pair: what was joined.
+        times: Of each pair: its event time.
+        late_before: Of each pair: its `late_before`.
     """
 
     def __init__(self, step: JoinStep, table: StateRows[Any]) -> None:
-        self.pairs: list[tuple[Any, int, int]] = []
+        self.indexes: list[int] = []
+        self.values: list[Any] = []
+        self.times: list[int] = []
+        self.late_before: list[int] = []
         self._bounds = step.bounds
         self._lives = step.bounds.life_ms(LEFT), step.bounds.life_ms(RIGHT)
         self._function = step.function
+        self._rows = step.rows
         self._unmatched = step.unmatched
         self._table = table
-        following = table.get(NEXT_KEY)
-        self._number: int = 0 if following is None else following.late_before
-        self._filters = _filters(table)
-        # Of each side, by key and time: those that records of the batch may match.
-        self._waiting: tuple[dict[bytes, list[_Waits]], ...] = {}, {}
-        self._rows: dict[bytes, Waiting] = {}
-        self._new: list[bytes] = []
-        # Of each side: the keys of the records, and the time of the latest.
-        self._keys: tuple[list[bytes], ...] = [], []
-        self._latest = [0, 0]
+        self._recent = _recent(table, step.rows)
+        # Of each side, by key: those that came before the recent ones, and that records of the batch may match.
+        self._older: tuple[dict[bytes, list[bytes]], ...] = {}, {}
+        self._new: list[tuple[list[bytes], list[bytes], list[int]]] = []
+        self._matched: dict[bytes, bytes] = {}
 
-    def look_up(self, records: Columns) -> None:
-        """Read the waiting records that may match some of these, all of a side at once."""
-        keys, times, _ = records.keyed_times()
-        asked: tuple[dict[bytes, list[int]], ...] = {}, {}
-        for key, time, (side, _) in zip(keys, times, records.values, strict=True):
-            asked[side].setdefault(key, []).append(time)
-        for side in (LEFT, RIGHT):
-            self._read(other_side(side), side, asked[side])
-            if asked[other_side(side)]:  # records of both sides may match each other
-                for key in asked[side]:
-                    self._waiting[other_side(side)].setdefault(key, [])
+    def look_up(self, sides: Sequence[Side], keys: Sequence[bytes], times: Sequence[int]) -> None:
+        """Read the waiting records that are not in memory and may match some of these."""
+        gone_before_ms = self._table.gone_before_ms()
+        self._recent.make_room(self._table.cache_bytes, self._table.commits, gone_before_ms)
+        for side in sorted(set(sides)):
+            there = self._recent.may_be_older(other_side(side), keys, gone_before_ms)
+            asked: dict[bytes, list[int]] = {}
+            for key, time, of_side in compress(zip(keys, times, sides, strict=True), there):
+                if of_side == side:
+                    asked.setdefault(key, []).append(time)
+            if asked:
+                self._read(other_side(side), side, asked)
 
     def _read(self, waiting: Side, side: Side, asked: Mapping[bytes, list[int]]) -> None:
         """Read the waiting records of one side that may match records of the other, by whose keys their times are given."""
-        keys = list(asked)
-        there = self._filters[waiting].may_have(keys, self._table.gone_before_ms())
-        ordered = sorted(compress(keys, there))
-        spans = [(key, span) for key in ordered for span in self._bounds.all_matching(side, asked[key])]
-        found = self._table.ranges([span_of(key, waiting, *span) for key, span in spans])
+        spans = [(key, span) for key in sorted(asked) for span in self._bounds.all_matching(side, asked[key])]
+        found = self._table.stored([span_of(key, waiting, *span) for key, span in spans])
+        older, since = self._older[waiting], self._recent.since
         for (key, _), rows in zip(spans, found, strict=True):
-            if rows:
-                waits = [_Waits(time_of(raw), raw, row) for raw, row in rows if is_of(key, raw)]
-                self._waiting[waiting].setdefault(key, []).extend(waits)
+            if rows and (records := older_records(key, rows, since)):
+                there = older.setdefault(key, records)
+                if there is not records:
+                    there.extend(records)
 
-    def join(self, key: bytes, time: int, bound: int, side: Side, value: Any) -> int:
-        """Join a record with those that wait, and let it wait. Returns the number of pairs."""
-        others = self._waiting[other_side(side)].get(key)
-        count = self._match(others, time, bound, side, value) if others else 0
-        raw = place(key, side, time, self._number)
-        self._number += 1
-        self._rows[raw] = row = Waiting(side, count > 0, bound, value)
-        self._new.append(raw)
-        self._keys[side].append(key)
-        self._latest[side] = max(self._latest[side], time)
-        if (same := self._waiting[side].get(key)) is not None:
-            insort(same, _Waits(time, raw, row), key=_time)
-        return count
+    def join(
+        self,
+        side: Side,
+        first: int,
+        keys: Sequence[bytes],
+        times: Sequence[int],
+        late_before: Sequence[int],
+        values: Sequence[Any],
+        data: Sequence[bytes],
+    ) -> None:
+        """Join records of one side with those of the other that wait, and let them wait.
 
-    def _match(self, others: list[_Waits], time: int, bound: int, side: Side, value: Any) -> int:
-        """Join a record with those of the other side. Returns the number of pairs."""
-        since, until = self._bounds.matching(side, time)
-        mine, theirs = self._lives[side], self._lives[other_side(side)]
-        function, pairs = self._function, self.pairs
-        before = len(pairs)
-        if len(others) > _FEW:
-            begin = bisect_left(others, since, key=_time)
-            others = others[begin : bisect_right(others, until, begin, key=_time)]
-        for other in others:
-            row = other.row
-            if not since <= other.time <= until:
+        Args:
+            side: Their side.
+            first: The index of the first of them in the batch.
+            keys: Their keys.
+            times: Their event times.
+            late_before: Windows that close at this time or before are closed for them.
+            values: Their values.
+            data: Their encoded values.
+        """
+        before = len(self.indexes)
+        others = self._match(side, first, keys, times, late_before)
+        indexes = [index - first for index in self.indexes[before:]]
+        if indexes:
+            mine = map(values.__getitem__, indexes)
+            theirs = self._rows.values(other_side(side), others)
+            pairs = map(self._function, *((mine, theirs) if side == LEFT else (theirs, mine)))
+            self.values.extend(pairs)
+        matched: Iterable[bool] = repeat(False)
+        if side in self._unmatched:
+            hits = set(indexes)
+            matched = [index in hits for index in range(len(keys))]
+        self._add(side, keys, times, records_of(side, times, self._recent.next, matched, late_before, data))
+
+    def _match(
+        self, side: Side, first: int, keys: Sequence[bytes], times: Sequence[int], late_before: Sequence[int]
+    ) -> list[bytes]:
+        """Find what matches records, and note the pairs but for their values. Returns the other record of each pair."""
+        theirs, found = other_side(side), self._recent.of(other_side(side), keys)
+        older = self._older[theirs]
+        if older:
+            found = [_merged(older.get(key), recent) for key, recent in zip(keys, found, strict=True)]
+        my_life, their_life = self._lives[side], self._lives[theirs]
+        before, after = self._bounds.matching(side, 0)
+        followed = theirs in self._unmatched
+        matches: list[bytes] = []
+        for index, there in enumerate(found):
+            if there is None:
                 continue
-            if time + mine <= row.late_before or other.time + theirs <= bound:
-                continue  # the window of the one was closed when the other came
-            if row.side in self._unmatched and not row.matched:
-                other.row = self._rows[other.raw] = row._replace(matched=True)
-            joined = function(value, row.value) if side == LEFT else function(row.value, value)
-            pairs.append((joined, max(time, other.time), max(bound, row.late_before)))
-        return len(pairs) - before
+            time, bound = times[index], late_before[index]
+            since, until = time + before, time + after
+            records: Sequence[bytes] = (there,) if isinstance(there, bytes) else there
+            if len(records) > _FEW:
+                records = _within(records, since, until)
+            for record in records:
+                other_time, matched, other_bound = times_of(record)
+                if not since <= other_time <= until:
+                    continue
+                if time + my_life <= other_bound or other_time + their_life <= bound:
+                    continue  # the window of the one was closed when the other came
+                if followed and not matched:
+                    self._note_match(theirs, keys[index], record)
+                matches.append(record)
+                self.indexes.append(first + index)
+                self.times.append(time if time > other_time else other_time)  # noqa: FURB136 - for each pair
+                self.late_before.append(bound if bound > other_bound else other_bound)  # noqa: FURB136 - the same
+        return matches
+
+    def _note_match(self, side: Side, key: bytes, record: bytes) -> None:
+        """Note that a waiting record has been matched for the first time."""
+        new = as_matched(record)
+        self._recent.replace(side, key, record, new)
+        older = self._older[side].get(key, [])
+        if record in older:
+            older[older.index(record)] = new
+        (raw,), (row,) = rows_of(side, [key], [new])
+        self._matched[raw] = row
+
+    def _add(self, side: Side, keys: Sequence[bytes], times: Sequence[int], records: list[bytes]) -> None:
+        """Let records wait."""
+        life = self._lives[side]
+        due_ms = max(max(times) + life, self._table.gone_before_ms())
+        self._recent.add(side, keys, records, due_ms, self._table.commits)
+        self._new.append((*rows_of(side, keys, records), [time + life for time in times]))
 
     def write(self) -> None:
         """Write the records that wait now, and those that have been matched."""
-        gone_before_ms = self._table.gone_before_ms()
-        for keys, each, latest, life in zip(
-            self._keys, self._filters, self._latest, self._lives, strict=True
-        ):
-            if keys:
-                each.add(keys, max(latest + life, gone_before_ms))
-        self._table.replace((), self._rows, self._new)
-        self._table.put(NEXT_KEY, next_row(self._number))
+        for new in self._new:
+            self._table.append(*new)
+        if self._matched:
+            self._table.replace((), self._matched, ())
+        self._table.put(NEXT_KEY, self._rows.next_row(self._recent.next))
 
 
-def _filters(table: StateRows[Any]) -> tuple[KeyFilter, KeyFilter]:
-    """Return the filters of the keys of both sides, as they are remembered of a table or made for it."""
+def _merged(older: list[bytes] | None, recent: bytes | list[bytes] | None) -> bytes | list[bytes] | None:
+    """Return the records of a key in the order of time."""
+    if older is None or recent is None:
+        return older or recent
+    return sorted([*older, *([recent] if isinstance(recent, bytes) else recent)])
+
+
+def _within(records: Sequence[bytes], since: int, until: int) -> Sequence[bytes]:
+    """Return those of some records, in order, that are between two times."""
+    begin = bisect_left(records, max(since, 0).to_bytes(8))
+    return records[begin : bisect_left(records, max(until + 1, 0).to_bytes(8), begin)]
+
+
+def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
+    """Return the recent records, as they are remembered of a table or begun for it."""
     notes = table.notes
-    found: tuple[KeyFilter, KeyFilter] | None = notes.get(_FILTERS)
+    found: RecentRecords | None = notes.get(_RECENT)
     if found is None:
-        last_due_ms = table.last_due_ms()
-        found = notes[_FILTERS] = KeyFilter(last_due_ms), KeyFilter(last_due_ms)
+        number = rows.next_number(table.get(NEXT_KEY))
+        found = notes[_RECENT] = RecentRecords(number, table.last_due_ms())
+        table.tell_deletions(found.deleted)
     return found
-
-
-def _time(waits: _Waits) -> int:
-    return waits.time
 
 
 def other_side(side: Side) -> Side:

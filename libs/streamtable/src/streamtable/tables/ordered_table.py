@@ -1,7 +1,7 @@
 """A partition of a state table at work: a working table whose rows, committed or not, can be scanned in key order."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ class DueTimes(Protocol):
 
     def gone_before_ms(self) -> int: ...
     def last_ms(self) -> int | None: ...
+    def put_off(self, keys: Sequence[bytes], times: Sequence[int]) -> None: ...
 
 
 class OrderedTable(WorkingTable[V]):
@@ -32,6 +33,7 @@ class OrderedTable(WorkingTable[V]):
     Attributes:
         fresh: The keys that were changed or restored since the index over the rows was last updated; None: there is no index.
         notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
+        commits: The number of commits so far.
         due: When the rows are due; None: they never are.
     """
 
@@ -41,10 +43,13 @@ class OrderedTable(WorkingTable[V]):
         super().__init__(store, codec, cache_bytes)
         self.fresh: set[bytes] | None = None
         self.notes: dict[bytes, Any] = {}
+        self._tell_deletion: Callable[[bytes], None] | None = None
+        self.commits = 0
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
         self._new: set[bytes] = set()  # rows that the store certainly does not have
         self._replaced: set[bytes] = set()  # deleted rows that will hardly be asked for again
+        self._appended: list[Sequence[bytes]] = []  # rows that will hardly be asked for again
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         keys = set(keys)
@@ -61,6 +66,16 @@ class OrderedTable(WorkingTable[V]):
     def delete(self, key: bytes) -> None:
         super().delete(key)
         self._note(key)
+        if self._tell_deletion is not None:
+            self._tell_deletion(key)
+
+    def tell_deletions(self, call: Callable[[bytes], None]) -> None:
+        """Call a function with the key of each row that is deleted from now on, until `notes` are emptied."""
+        self._tell_deletion = call
+
+    def forget_notes(self) -> None:
+        """Empty `notes`."""
+        self.notes, self._tell_deletion = {}, None
 
     def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:
         """Write rows, and delete those whose place they take. One that comes and goes between two commits costs no record.
@@ -83,12 +98,32 @@ class OrderedTable(WorkingTable[V]):
                 keys.difference_update(never)
                 keys.update(deleted, made)
 
+    def append(self, keys: Sequence[bytes], rows: Sequence[V], due_ms: Sequence[int]) -> None:
+        """Write rows whose keys the table has never had, and that will hardly be asked for again.
+
+        Args:
+            keys: Their keys.
+            rows: The rows.
+            due_ms: When each is due, as the key alone decides.
+        """
+        self._rows.update(zip(keys, rows, strict=True))
+        self._changed.update(keys)
+        self._appended.append(keys)
+        if self._touched is not None:
+            self._touched.update(keys)
+        if self.due is not None:
+            self.due.put_off(keys, due_ms)
+
     def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
         super().restore(key, data, changed=changed)
         self._note(key)
-        self.notes = {}
+        self.forget_notes()
 
     def committed(self) -> None:
+        self.commits += 1
+        for keys in self._appended:
+            for key in keys:
+                self._rows.pop(key, None)
         for key in self._replaced:
             if self._rows.get(key, key) is None:
                 del self._rows[key]
@@ -98,11 +133,15 @@ class OrderedTable(WorkingTable[V]):
     def forget(self) -> None:
         super().forget()
         self._unchanged()
-        self.notes = {}
+        self.forget_notes()
 
     def changed_row(self, key: bytes) -> V | None:
         """Return a row that was changed since the last commit; None if it was deleted."""
         return self._rows.get(key)
+
+    def is_written(self, key: bytes) -> bool:
+        """Whether a row was changed since the last commit, and not deleted."""
+        return key in self._changed and self._rows.get(key) is not None
 
     def changed_keys(self) -> list[bytes]:
         """Return the keys of the rows that were changed or deleted since the last commit."""
@@ -140,7 +179,7 @@ class OrderedTable(WorkingTable[V]):
 
     def _unchanged(self) -> None:
         self._touched, self._ordered = None, []
-        self._new, self._replaced = set(), set()
+        self._new, self._replaced, self._appended = set(), set(), []
         if self.fresh is not None:
             self.fresh = set()
 
@@ -187,6 +226,24 @@ class OrderedTable(WorkingTable[V]):
                 if (row := rows[key] if key in rows else self.get(key)) is not None
             ]
             for each in merged
+        ]
+
+    def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        """Return the rows that the store has in several short ranges, as they are now, encoded.
+
+        Those that are new since the last commit are left out, which saves looking for them.
+        """
+        found = self.store.ranges(bounds)
+        changed = self._changed
+        if not any(key in changed for each in found for key, _ in each):
+            return found
+        return [
+            [
+                (key, row)
+                for key, data in each
+                if (row := self.encoded(key) if key in changed else data) is not None
+            ]
+            for each in found
         ]
 
     def _merged(

@@ -1,0 +1,143 @@
+"""Waiting records of a join of streams as bytes. Most are written, matched by few or none, and deleted: none is decoded for that.
+
+A record is its time and its number, 8 bytes each, and its row: so those of a key are in the order of time when they are
+sorted. The row is as `WaitingCodec` writes it: the side, whether it has matched, its `late_before`, and the encoded value.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress, count, repeat
+from operator import add
+from struct import Struct
+from typing import Any
+
+from streamtable.decoding import decode_each
+from streamtable.errors import DeserializationError, Fatal
+from streamtable.flow.joins import Side, WaitingCodec, next_row
+from streamtable.ports import Codec, Decoded
+
+_RECORD = Struct(">QQB?q")
+_TIMES = Struct(">Q9x?q")
+"""The parts of a record that decide what it matches."""
+_ROW_AT = 16  # behind time and number
+_NUMBER_BYTES = 8
+NUMBER = slice(_ROW_AT - _NUMBER_BYTES, _ROW_AT)
+"""Where a record has its number."""
+_MATCHED_AT = _ROW_AT + 1
+_HEAD_BYTES = _RECORD.size - _ROW_AT
+_PLACE_BYTES = 1 + _ROW_AT
+"""What follows the key of a record in its key in the table: the side, the time and the number."""
+
+
+def records_of(
+    side: Side,
+    times: Sequence[int],
+    number: int,
+    matched: Iterable[bool],
+    late_before: Sequence[int],
+    values: Sequence[bytes],
+) -> list[bytes]:
+    """Return records with these encoded values, numbered from `number` on."""
+    return list(map(add, map(_RECORD.pack, times, count(number), repeat(side), matched, late_before), values))
+
+
+def rows_of(side: Side, keys: Sequence[bytes], records: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys of records in the table, and their rows."""
+    of_side = bytes((side,))
+    raws = [key + of_side + record[:_ROW_AT] for key, record in zip(keys, records, strict=True)]
+    return raws, [record[_ROW_AT:] for record in records]
+
+
+def record_of(raw: bytes, row: bytes) -> bytes:
+    """Return the record of a row."""
+    return raw[-_ROW_AT:] + row
+
+
+def split(raw: bytes) -> tuple[bytes, int, bytes]:
+    """Return the key, the side, and the time and number of a record from its key in the table."""
+    return raw[:-_PLACE_BYTES], raw[-_PLACE_BYTES], raw[-_ROW_AT:]
+
+
+def is_record(raw: bytes) -> bool:
+    """Whether a key in the table is that of a record. The other one, of the row with the next number, is shorter."""
+    return len(raw) >= _PLACE_BYTES
+
+
+def older_records(key: bytes, rows: Sequence[tuple[bytes, bytes]], number: int) -> list[bytes]:
+    """Return the records of rows that were found between two of a key, those of this key with a lower number."""
+    # Other keys of the same length cannot begin with this one's bytes; longer ones may lie in between.
+    size, limit = len(key) + _PLACE_BYTES, number_bytes(number)
+    return [raw[-_ROW_AT:] + row for raw, row in rows if len(raw) == size and raw[-_NUMBER_BYTES:] < limit]
+
+
+def number_bytes(number: int) -> bytes:
+    """Return a number as records have it at `NUMBER`."""
+    return number.to_bytes(_NUMBER_BYTES)
+
+
+def times_of(record: bytes) -> tuple[int, bool, int]:
+    """Return the event time of a record, whether it has matched, and its `late_before`."""
+    return _TIMES.unpack_from(record)
+
+
+def as_matched(record: bytes) -> bytes:
+    """Return a record as one that has matched."""
+    return record[:_MATCHED_AT] + b"\1" + record[_MATCHED_AT + 1 :]
+
+
+class WaitingRecords:
+    """The codec of rows that stay encoded.
+
+    Args:
+        left: The codec of the values of the left stream.
+        right: The codec of the values of the right stream.
+    """
+
+    def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
+        self._values = left, right
+        self._decoded = WaitingCodec(left, right)
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        if len(data) < _HEAD_BYTES:
+            raise DeserializationError(f"{data[:20]!r} is no record that waits to be joined")
+        return data
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[bytes]:
+        return decode_each(self.decode, data)
+
+    def next_row(self, number: int) -> bytes:
+        """Return the row that holds the number of the next record."""
+        return self._decoded.encode(next_row(number))
+
+    def next_number(self, row: bytes | None) -> int:
+        """Return the number in this row; 0 if there is none yet."""
+        return 0 if row is None else self._decoded.decode(row).late_before
+
+    def encoded(self, side: Side, values: Sequence[Any]) -> list[bytes]:
+        """Encode values of one side. Raises `SerializationError`."""
+        return list(map(self._values[side].encode, values))
+
+    def values(self, side: Side, records: Sequence[bytes]) -> Sequence[Any]:
+        """Decode the values of records of one side together. Raises `Fatal`: one cannot be decoded."""
+        decoded = self._values[side].decode_many([record[_RECORD.size :] for record in records])
+        for index, error in decoded.poison.items():
+            raise Fatal(
+                f"the value of a record that waits to be joined, {records[index][_RECORD.size :][:100]!r}, cannot be "
+                f"decoded: {error.message}; was it written with another codec or by another program?"
+            ) from error
+        return decoded.values
+
+    def values_of_both(self, sides: Sequence[Side], records: Sequence[bytes]) -> Sequence[Any]:
+        """Decode the values of records of both sides, as `values`."""
+        each = {
+            side: iter(self.values(side, list(compress(records, [other == side for other in sides]))))
+            for side in set(sides)
+        }
+        return [next(each[side]) for side in sides]
+
+    def __repr__(self) -> str:
+        return repr(
+            self._decoded
+        )  # the bytes are the same, and a group that was started before knows them by this name
