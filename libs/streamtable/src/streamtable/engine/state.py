@@ -1,6 +1,6 @@
 """One partition of a state table: a named table of the group whose rows handlers read and write."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -70,7 +70,9 @@ class KeptState:
 
     def committed(self) -> None:
         self.handle.late = 0
-        written = (key for key, data in self._writing if data is not None)
+        # Rows that are never due have no entries, and one of them may be written by each commit.
+        noted: Mapping[bytes, int] = {} if self.index is None else self.index.noted
+        written = (key for key, data in self._writing if data is not None and key in noted)
         if not any(map(self.table.is_written, self._indexed)):
             # Rows that are written only once need not be remembered. A few show whether rows are written again.
             self._indexed = set(islice(written, _SAMPLED))

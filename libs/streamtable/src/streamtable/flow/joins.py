@@ -134,7 +134,8 @@ def place(key: bytes, side: int, time: int, number: int) -> bytes:
 
 def span_of(key: bytes, side: int, since: int, until: int) -> tuple[bytes, bytes]:
     """Return the first key, and the one behind the last, of the records of a key and a stream between two times."""
-    return place(key, side, max(since, 0), 0), place(key, side, max(until + 1, 0), 0)
+    pack = _PLACE.pack
+    return key + pack(side, max(since, 0), 0), key + pack(side, max(until + 1, 0), 0)
 
 
 def is_of(key: bytes, raw: bytes) -> bool:

@@ -248,11 +248,7 @@ class RocksStore:
             with self._closing, self._named_errors():
                 if self._is_closed:
                     raise self._closed_error()
-                rows = self._rows.iter()
-                try:
-                    found += [_between(rows, *each) for each in bounds[first : first + _RANGES_AT_ONCE]]
-                finally:
-                    del rows  # see `_Scan.chunk`
+                found += _between(self._rows.iter(), bounds[first : first + _RANGES_AT_ONCE])
         return found
 
     def size_bytes(self) -> int:
@@ -340,20 +336,27 @@ class RocksStore:
         )
 
 
-def _between(rows: RdictIter, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the rows with start <= key < end."""
-    found: list[tuple[bytes, bytes]] = []
-    after = ROW + end
+def _between(rows: RdictIter, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+    """Return the rows with start <= key < end of each range."""
+    found: list[list[tuple[bytes, bytes]]] = []
+    seek, valid, key_here, value_here, step = rows.seek, rows.valid, rows.key, rows.value, rows.next
     try:
-        rows.seek(ROW + start)
-        while rows.valid() and (key := rows.key()) < after:
-            found.append((key[1:], rows.value()))
-            rows.next()
-        # A damaged block looks like the end of the store, and the next `seek` clears the error.
-        if not rows.valid():
-            rows.status()
+        for start, end in bounds:
+            here: list[tuple[bytes, bytes]] = []
+            found.append(here)
+            after = ROW + end
+            seek(ROW + start)
+            while valid():
+                key = key_here()
+                if key >= after:
+                    break
+                here.append((key[1:], value_here()))
+                step()
+            else:
+                # A damaged block looks like the end of the store, and the next `seek` clears the error.
+                rows.status()
     finally:
-        del rows  # see `_Scan.chunk`
+        del rows, seek, valid, key_here, value_here, step  # see `_Scan.chunk`
     return found
 
 

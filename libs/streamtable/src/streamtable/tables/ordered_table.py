@@ -12,6 +12,7 @@ V = TypeVar("V")
 
 _ROWS_AT_ONCE = 256
 _INSERTED_MAX = 32  # keys; more are sorted together
+_APPENDED_BYTES = 300  # of memory beside an appended row: when it is due, and what a step remembers of it
 
 
 class DueTimes(Protocol):
@@ -50,6 +51,10 @@ class OrderedTable(WorkingTable[V]):
         self._new: set[bytes] = set()  # rows that the store certainly does not have
         self._replaced: set[bytes] = set()  # deleted rows that will hardly be asked for again
         self._appended: list[Sequence[bytes]] = []  # rows that will hardly be asked for again
+
+    @property
+    def changed_memory(self) -> int:
+        return super().changed_memory + _APPENDED_BYTES * sum(map(len, self._appended))
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         keys = set(keys)
