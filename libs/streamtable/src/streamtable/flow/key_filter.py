@@ -35,10 +35,10 @@ class _Generation:
 
 
 class KeyFilter:
-    """The keys that have had rows since the filter was made.
+    """The keys of rows that a step does not remember itself.
 
     Args:
-        due_ms: When the last row is due that the table had before, whose key is not known here; None: it had none.
+        due_ms: When the last row is due that the table had before the filter, whose key is not known here; None: it had none.
     """
 
     def __init__(self, due_ms: int | None) -> None:
