@@ -111,7 +111,7 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 def scope_of(file: str) -> str:
-    """What is given to a worker as a whole: a file, or a folder with dear servers, which each worker would start."""
+    """What is given to a worker as a whole: a file, or a folder with expensive servers, which each worker would start."""
     return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
 

@@ -28,7 +28,7 @@ FAILS_FROM: Final = 2.0
 """A folder above its budget is named. It fails the run above so many times its budget."""
 ROOM: Final = 1.25
 """A budget that is written is so many times what was used."""
-DEAR_SECONDS: Final = 0.2
+EXPENSIVE_SECONDS: Final = 0.2
 """A test that takes longer is listed in `BUDGETS`: by the processor or, where it waits, by the clock."""
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _PROCESSES: Final = Path("/proc")
@@ -79,7 +79,7 @@ class Costs:
         long: tests that took longer than `LONG_SECONDS` and do not say why.
         too_long: those among them that used so many processor seconds, with the processes that they waited for.
         seconds: what each file took by the clock.
-        dear: the seconds of tests that took longer than `DEAR_SECONDS`.
+        expensive: the seconds of tests that took longer than `EXPENSIVE_SECONDS`.
         whole: processor seconds of the run with all its processes, collection too.
     """
 
@@ -88,7 +88,7 @@ class Costs:
         self.long: list[str] = []
         self.too_long: list[str] = []
         self.seconds: dict[str, float] = {}
-        self.dear: dict[str, float] = {}
+        self.expensive: dict[str, float] = {}
         self.whole = 0.0
         self._config = config
         self._fast = bool(config.getoption("--fast", default=False))
@@ -108,8 +108,8 @@ class Costs:
         finally:
             own = time.monotonic() - began - (stalled_seconds() - stalled)
             used = sum(os.times()[:4]) - used
-            if max(own, used) > DEAR_SECONDS and not any(map(item.get_closest_marker, ELSEWHERE)):
-                self.dear[item.nodeid] = round(max(own, used), 2)
+            if max(own, used) > EXPENSIVE_SECONDS and not any(map(item.get_closest_marker, ELSEWHERE)):
+                self.expensive[item.nodeid] = round(max(own, used), 2)
             if own > LONG_SECONDS and not any(map(item.get_closest_marker, _EXEMPT)):
                 self.long.append(f"{item.nodeid}: {own:.0f} s, {used:.0f} processor seconds")
                 self.too_long += [item.nodeid] if used > LONG_SECONDS else []
@@ -138,10 +138,10 @@ class Costs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        none: dict[str, Any] = {"spent": {}, "long": [], "too_long": [], "dear": {}}
+        none: dict[str, Any] = {"spent": {}, "long": [], "too_long": [], "expensive": {}}
         costs = getattr(node, "workeroutput", {}).get("costs", none)
         self._add(costs["spent"])
-        self.dear.update(costs["dear"])
+        self.expensive.update(costs["expensive"])
         self.long += costs["long"]
         self.too_long += costs["too_long"]
 
@@ -150,7 +150,7 @@ class Costs:
         self._count()
         if hasattr(self._config, "workeroutput"):
             costs = {
-                "spent": dict(self.spent), "long": self.long, "too_long": self.too_long, "dear": self.dear,
+                "spent": dict(self.spent), "long": self.long, "too_long": self.too_long, "expensive": self.expensive,
             }  # fmt: skip
             self._config.workeroutput["costs"] = costs
             return
@@ -178,7 +178,7 @@ class Costs:
                 for test, took in sections["seconds-of-tests"].items()
                 if test.partition("::")[0] not in self.seconds
             }
-            sections["seconds-of-tests"] = dict(sorted({**others, **self.dear}.items()))
+            sections["seconds-of-tests"] = dict(sorted({**others, **self.expensive}.items()))
         for name, entries in sections.items():
             # A string of TOML is one of JSON.
             comments += [f"[{name}]", *(f"{json.dumps(key)} = {value}" for key, value in entries.items()), ""]

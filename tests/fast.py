@@ -1,6 +1,6 @@
 """The fast form of the tests, `pytest --fast`: what needs no server and takes no time. `make test-fast` runs it at each save.
 
-Left out is what a marker says, and each test that took longer than `DEAR_SECONDS` when tests/budgets.toml was last written.
+Left out is what a marker says, and each test that took longer than `EXPENSIVE_SECONDS` when tests/budgets.toml was last written.
 Tests that try many cases try fewer instead, and are left out only if that would take as long too.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
-from tests.costs import BUDGETS, DEAR_SECONDS, ELSEWHERE
+from tests.costs import BUDGETS, ELSEWHERE, EXPENSIVE_SECONDS
 
 FEWER: Final = 5
 """So many times fewer examples, and seconds of simulation, than in `make test`."""
@@ -21,7 +21,7 @@ def left_out(item: pytest.Item, seconds: Mapping[str, float]) -> bool:
     if any(map(item.get_closest_marker, ELSEWHERE)):
         return True
     takes = seconds.get(item.nodeid, 0.0)
-    return takes / FEWER > DEAR_SECONDS if tries_many(item) else takes > DEAR_SECONDS
+    return takes / FEWER > EXPENSIVE_SECONDS if tries_many(item) else takes > EXPENSIVE_SECONDS
 
 
 def tries_many(item: pytest.Item) -> bool:

@@ -25,7 +25,7 @@ from hypothesis import given, settings, strategies
 EXAMPLES = []
 
 def test_quick(): pass
-def test_dear(): pass
+def test_expensive(): pass
 @pytest.mark.server
 def test_with_a_server(): pass
 @settings(max_examples=50)
@@ -39,7 +39,7 @@ processor-seconds = {seconds}
 [processor-seconds]
 [clock-seconds]
 [seconds-of-tests]
-"test_all.py::test_dear" = 0.6
+"test_all.py::test_expensive" = 0.6
 "test_all.py::test_many" = 0.6
 """
 
@@ -61,7 +61,7 @@ def test_it_leaves_out_servers_and_what_took_long_and_tries_fewer_examples(tmp_p
     code, said = run(tmp_path, "--fast")
     assert code == 0
     assert "3 passed, 2 deselected" in said
-    assert "test_dear" not in said
+    assert "test_expensive" not in said
     assert "tried 10\n" in said
     code, said = run(tmp_path)
     assert (code, "5 passed" in said, "tried 50\n" in said) == (0, True, True), "all of it without --fast"

@@ -72,7 +72,7 @@ class StateRows(Protocol[V]):
         """What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back."""
         ...
 
-    def tell_deletions(self, call: Callable[[bytes], None]) -> None:
+    def notify_deletions(self, call: Callable[[bytes], None]) -> None:
         """Call a function with the key of each row that is deleted from now on, until `notes` are emptied."""
         ...
 

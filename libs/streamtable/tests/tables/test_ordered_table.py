@@ -87,7 +87,7 @@ def test_rows_of_the_store_are_read_as_they_are_now_without_those_that_are_new(
 
 def test_deletions_are_told_until_the_notes_are_forgotten(table: OrderedTable[int]) -> None:
     told: list[bytes] = []
-    table.tell_deletions(told.append)
+    table.notify_deletions(told.append)
     table.delete(b"a")
     table.forget()
     table.delete(b"b")

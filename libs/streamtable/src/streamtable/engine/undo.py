@@ -153,7 +153,7 @@ class OrderedJournal(RowJournal[V]):
         self._table.forget_notes()
         return {}
 
-    def tell_deletions(self, call: Callable[[bytes], None]) -> None:
+    def notify_deletions(self, call: Callable[[bytes], None]) -> None:
         """Nothing is remembered that could be deleted."""
 
     @property

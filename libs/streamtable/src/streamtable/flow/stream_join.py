@@ -382,7 +382,7 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
     if found is None:
         number = rows.next_number(table.get(NEXT_KEY))
         found = notes[_RECENT] = RecentRecords(number, table.last_due_ms())
-        table.tell_deletions(found.deleted)
+        table.notify_deletions(found.deleted)
     return found
 
 

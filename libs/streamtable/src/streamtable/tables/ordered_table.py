@@ -44,7 +44,7 @@ class OrderedTable(WorkingTable[V]):
         super().__init__(store, codec, cache_bytes)
         self.fresh: set[bytes] | None = None
         self.notes: dict[bytes, Any] = {}
-        self._tell_deletion: Callable[[bytes], None] | None = None
+        self._notify_deletion: Callable[[bytes], None] | None = None
         self.commits = 0
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
@@ -71,16 +71,16 @@ class OrderedTable(WorkingTable[V]):
     def delete(self, key: bytes) -> None:
         super().delete(key)
         self._note(key)
-        if self._tell_deletion is not None:
-            self._tell_deletion(key)
+        if self._notify_deletion is not None:
+            self._notify_deletion(key)
 
-    def tell_deletions(self, call: Callable[[bytes], None]) -> None:
+    def notify_deletions(self, call: Callable[[bytes], None]) -> None:
         """Call a function with the key of each row that is deleted from now on, until `notes` are emptied."""
-        self._tell_deletion = call
+        self._notify_deletion = call
 
     def forget_notes(self) -> None:
         """Empty `notes`."""
-        self.notes, self._tell_deletion = {}, None
+        self.notes, self._notify_deletion = {}, None
 
     def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:
         """Write rows, and delete those whose place they take. One that comes and goes between two commits costs no record.
