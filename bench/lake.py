@@ -2,31 +2,45 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.measure import RowFailed
 
 
-def spent(lake: Path, topic: str) -> tuple[float, float]:
-    """Seconds from a batch's plan to its commit in bronze, and from there to that in silver, of all batches together.
+class Batch(NamedTuple):
+    """What a batch had, and the seconds from its plan to its commit in bronze, and from there to that in silver."""
+
+    records: int
+    bronze: float
+    silver: float
+
+
+def batches(lake: Path, name: str, topic: str) -> list[Batch]:
+    """The batches of a topic that no one else writes to, in their order.
+
+    Args:
+        lake: The lake, which was filled from this topic alone.
+        name: The name of the topic's table.
+        topic: The name of the topic in Kafka.
 
     Raises:
         RowFailed: a batch is missing somewhere.
     """
-    bronze, silver = committed(lake / "bronze"), committed(lake / "silver" / topic)
-    planned = {
-        int(file.name): file.stat().st_mtime
-        for file in (lake / "checkpoint" / "offsets").iterdir()
-        if file.name.isdigit()
+    bronze, silver = committed(lake / "bronze"), committed(lake / "silver" / name)
+    plans = {
+        int(file.name): file for file in (lake / "checkpoint" / "offsets").iterdir() if file.name.isdigit()
     }
-    if not planned.keys() == bronze.keys() == silver.keys():
+    if not plans.keys() == bronze.keys() == silver.keys():
         raise RowFailed(
-            f"batches {sorted(planned)} were planned, {sorted(bronze)} are in bronze and {sorted(silver)} in silver"
+            f"batches {sorted(plans)} were planned, {sorted(bronze)} are in bronze and {sorted(silver)} in silver"
         )
-    return (
-        sum(bronze[batch] - planned[batch] for batch in planned),
-        sum(silver[batch] - bronze[batch] for batch in planned),
-    )
+    found, before = [], 0
+    for number, plan in sorted(plans.items()):
+        end = sum(objects(plan)[-1][topic].values())
+        planned = plan.stat().st_mtime
+        found.append(Batch(end - before, bronze[number] - planned, silver[number] - bronze[number]))
+        before = end
+    return found
 
 
 def committed(table: Path) -> dict[int, float]:

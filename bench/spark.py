@@ -16,7 +16,7 @@ from bench.clicks import Clicks
 from bench.family import FamilyProgram
 from bench.figures import Figure
 from bench.job import Job
-from bench.lake import objects, spent
+from bench.lake import Batch, batches, objects
 from bench.measure import Program, RowFailed, python
 from bench.plan import Step
 from bench.site import Site
@@ -27,11 +27,15 @@ from streamtable import Avro
 CORES = 2
 USERS = 100_000
 RECORDS_OF_A_KEY = 5
+BATCHES = 2.5
+"""Of two million clicks of five: two whole ones, and half of one."""
 SKETCH_ERROR = 0.05
 BASELINES = {
     "spark_parquet": "spark_source",
     "spark_etl_bronze": "spark_source",
+    "spark_etl_bronze_warm": "spark_source",
     "spark_etl_silver": "spark_source",
+    "spark_etl_silver_warm": "spark_source",
     "spark_count_kafka": "spark_source",
     "spark_count_silver": "duckdb_count",
     "spark_count_kafka_1_core": "spark_count_kafka",
@@ -43,6 +47,7 @@ BASELINES = {
 _LIMIT_SECONDS = 400.0
 _INPUT = "user-clicks"
 _DUCKDB = "lake_sql"
+_ETL_ROWS = ("spark_etl_bronze", "spark_etl_silver", "spark_etl_bronze_warm", "spark_etl_silver_warm")
 
 
 class SparkRows:
@@ -58,7 +63,7 @@ class SparkRows:
         """All, each after those that it is compared with."""
         return [
             Step(("spark_source", "spark_parquet"), self.source),
-            Step(("spark_etl_bronze", "spark_etl_silver", "spark_etl"), self.etl),
+            Step((*_ETL_ROWS, "spark_etl"), self.etl),
             Step(("duckdb_count",), self.duckdb_count),
             Step(
                 (
@@ -90,7 +95,8 @@ class SparkRows:
         ]
 
     def etl(self, site: Site) -> list[Figure]:
-        """From a batch's plan to its commit in bronze, and from there to that in silver, of all batches together."""
+        """From a batch's plan to its commit in bronze, and from there to that in silver: of all batches together, of which the
+        first meets a cold Java, and of those after the first alone."""
         self._lake_of(site)
         return self._etl
 
@@ -189,14 +195,13 @@ class SparkRows:
         if self._lake is None:
             clicks = _clicks(site)
             lake = site.state("lake") / "tables"
-            topics = ["--graph", "streamtable_spark.demo:LAKE", "--topics", f"{_INPUT}={site.clicks(clicks)}"]
-            whole, program = self._job(site, "spark_etl", "etl", ["--lake", str(lake), *topics])
-            self._etl = [
-                _rate(row, clicks.records, seconds, program)
-                for row, seconds in zip(
-                    ("spark_etl_bronze", "spark_etl_silver"), spent(lake, _INPUT), strict=True
-                )
-            ]
+            topic = site.clicks(clicks)
+            arguments = ["--graph", "streamtable_spark.demo:LAKE", "--topics", f"{_INPUT}={topic}"]
+            arguments += ["--batch", str(int(clicks.records / BATCHES))]
+            whole, program = self._job(site, "spark_etl", "etl", ["--lake", str(lake), *arguments])
+            found = batches(lake, _INPUT, topic)
+            _same("records of all batches", sum(batch.records for batch in found), clicks.records)
+            self._etl = _etl_rates(found, program)
             self._etl.append(replace(whole, records=clicks.records))
             self._lake = lake
         return self._lake
@@ -267,6 +272,19 @@ def _edges(site: Site) -> int:
 
 def _rate(row: str, records: int, seconds: float, program: Program) -> Figure:
     return _compared(Figure(row, records / seconds, RATE, rss_mb=program.rss_mb, records=records))
+
+
+def _etl_rates(found: Sequence[Batch], program: Program) -> list[Figure]:
+    """The rates of `_ETL_ROWS`: of all batches, and of those after the first."""
+    rates = []
+    for suffix, part in (("", found), ("_warm", found[1:])):
+        records = sum(batch.records for batch in part)
+        for row, seconds in (
+            ("spark_etl_bronze", sum(batch.bronze for batch in part)),
+            ("spark_etl_silver", sum(batch.silver for batch in part)),
+        ):
+            rates.append(_rate(f"{row}{suffix}", records, seconds, program))
+    return rates
 
 
 def _compared(figure: Figure) -> Figure:

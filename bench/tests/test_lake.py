@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from bench.lake import committed, objects, spent
+from bench.lake import Batch, batches, committed, objects
 from bench.measure import RowFailed
 
 
@@ -14,16 +14,17 @@ def wrote(file: Path, at: float, *lines: object) -> None:
 
 
 def batch(lake: Path, number: int, planned: float, bronze: float, silver: float) -> None:
-    wrote(lake / "checkpoint" / "offsets" / str(number), planned, "v1")
+    read = {"clicks-in-2": {"0": 5 * number + 5, "1": 2}}
+    wrote(lake / "checkpoint" / "offsets" / str(number), planned, {"batchWatermarkMs": 0}, read)
     for table, at in (("bronze", bronze), ("silver/clicks", silver)):
         log = lake / table / "_delta_log" / f"{number:020}.json"
         wrote(log, at, {"commitInfo": {}}, {"txn": {"appId": "etl", "version": number}})
 
 
-def test_the_time_of_all_batches_is_divided_into_that_of_bronze_and_that_of_silver(tmp_path: Path) -> None:
+def test_the_time_of_each_batch_is_divided_into_that_of_bronze_and_that_of_silver(tmp_path: Path) -> None:
     batch(tmp_path, 0, 100.0, 103.0, 104.5)
     batch(tmp_path, 1, 104.5, 105.5, 107.5)
-    assert spent(tmp_path, "clicks") == (4.0, 3.5)
+    assert batches(tmp_path, "clicks", "clicks-in-2") == [Batch(7, 3.0, 1.5), Batch(5, 1.0, 2.0)]
 
 
 def test_a_commit_that_is_no_batchs_does_not_count(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_a_batch_that_is_not_in_silver_fails_the_row(tmp_path: Path) -> None:
     batch(tmp_path, 0, 1.0, 2.0, 3.0)
     (tmp_path / "silver/clicks/_delta_log" / f"{0:020}.json").unlink()
     with pytest.raises(RowFailed, match=r"\[0\] are in bronze and \[\] in silver"):
-        spent(tmp_path, "clicks")
+        batches(tmp_path, "clicks", "clicks-in-2")
 
 
 def test_among_other_lines_objects_are_found(tmp_path: Path) -> None:
