@@ -61,7 +61,7 @@ tests: setup-spark
 
 # Three at once, since some tests wait. What it leaves out, and does less of, is in tests/fast.py.
 test-fast: setup ## the tests that need no server, in less than a minute
-	$(BIN)/pytest -n 3 --dist loadfile -p no:schemathesis --hold 60 --fast $(PYTEST_ARGS)
+	$(BIN)/pytest -n 4 --dist loadfile -p no:schemathesis --hold 60 --fast $(PYTEST_ARGS)
 
 lint: setup-spark ## style, formatting, types, and who imports whom
 	$(BIN)/ruff check .

@@ -100,12 +100,14 @@ def javas() -> list[dict[str, str]]:
     return [dict(zip(("fingerprint", "message", "blocks"), group, strict=True)) for group in groups]
 
 
+@pytest.mark.server  # asks Java, where it is
 @each_case
 def test_the_fingerprint_is_javas(javas: list[dict[str, str]], number: int) -> None:
     schema = Schema.load(schema_of(CASES[number]))
     assert schema.fingerprint[::-1].hex() == javas[number]["fingerprint"]
 
 
+@pytest.mark.server  # asks Java, where it is
 @each_case
 def test_javas_message_is_read_and_ours_is_the_same(javas: list[dict[str, str]], number: int) -> None:
     codec, value = codec_of(CASES[number]), value_of(CASES[number])
@@ -113,17 +115,20 @@ def test_javas_message_is_read_and_ours_is_the_same(javas: list[dict[str, str]],
     assert codec.encode(value).hex() == javas[number]["message"]
 
 
+@pytest.mark.server  # asks Java, where it is
 @each_case
 def test_javas_blocks_that_tell_their_sizes_are_read(javas: list[dict[str, str]], number: int) -> None:
     body = bytes.fromhex(javas[number]["blocks"])
     assert Avro(schema_of(CASES[number]), Plain()).decode(body) == value_of(CASES[number])
 
 
+@pytest.mark.server  # asks Java, where it is
 @each_case
 def test_the_committed_answers_are_javas(javas: list[dict[str, str]], number: int) -> None:
     assert {name: CASES[number][name] for name in javas[number]} == javas[number]
 
 
+@pytest.mark.server  # asks Java
 def test_java_reads_what_we_write() -> None:
     """Java says the same about our bytes as about its own; where there is no Java, they are the same bytes."""
     ours = [codec_of(case).encode(value_of(case)).hex() for case in CASES]
