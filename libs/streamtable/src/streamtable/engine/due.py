@@ -101,19 +101,36 @@ def expanded_in_order(
         indexed_keys: Keys whose entries are in the store already.
         noted: When rows of some keys are due, the changed ones among them.
     """
-    values = {key: value for key, value in changes if value is None or key not in indexed_keys}
-    due_ms = {key: noted[key] for key in values if key in noted}
-    others = [key for key in values if key not in due_ms]
-    times = zip(others, _times(due, others), strict=True)
-    due_ms.update((key, time_ms) for key, time_ms in times if time_ms is not None)
-    heads = {time_ms: _ENTRY + entry_of(time_ms, b"") for time_ms in set(due_ms.values())}
+    entered = (
+        [(key, value) for key, value in changes if value is None or key not in indexed_keys]
+        if indexed_keys
+        else changes
+    )
+    times = _noted_times(due, [key for key, _ in entered], noted)
+    if None in times:
+        entered = [each for each, time_ms in zip(entered, times, strict=True) if time_ms is not None]
+    due_ms = [time_ms for time_ms in times if time_ms is not None]
+    heads = {time_ms: _ENTRY + entry_of(time_ms, b"") for time_ms in set(due_ms)}
     # What comes in order costs RocksDB half the time: by time, and by key among those of the same time, as the sort is
     # stable. One by one, as all of them together would double the memory of a commit.
-    in_order = sorted(filter(due_ms.__contains__, values), key=due_ms.__getitem__)
     return chain(
-        ((heads[due_ms[key]] + key, None if values[key] is None else b"") for key in in_order),
+        (
+            (heads[due_ms[index]] + entered[index][0], None if entered[index][1] is None else b"")
+            for index in sorted(range(len(due_ms)), key=due_ms.__getitem__)
+        ),
         ((_ROW + key, value) for key, value in changes),
     )
+
+
+def _noted_times(
+    due: Due[Any, Any], keys: Sequence[bytes], noted: Mapping[bytes, int]
+) -> Sequence[int | None]:
+    """Return when the rows of these keys are due: as noted, else as the key alone decides."""
+    times: list[int | None] = list(map(noted.get, keys))
+    if None not in times:
+        return times
+    found = iter(_times(due, [key for key, time_ms in zip(keys, times, strict=True) if time_ms is None]))
+    return [next(found) if time_ms is None else time_ms for time_ms in times]
 
 
 def _times(due: Due[Any, Any], keys: Sequence[bytes]) -> Sequence[int | None]:
