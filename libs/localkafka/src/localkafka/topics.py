@@ -5,14 +5,17 @@ The controller answers when it has decided; brokers take that over a moment late
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from localkafka.errors import BrokerNotReady
 from localkafka.waiting import Deadline
 
 _ANSWER_SECONDS: Final = 60  # so long may a busy machine take
+_ASK_SECONDS: Final = 0.5
 
 
 def create_topics(admin: AdminClient, topics: Iterable[NewTopic]) -> None:
@@ -23,8 +26,10 @@ def create_topics(admin: AdminClient, topics: Iterable[NewTopic]) -> None:
         BrokerNotReady: It took too long.
     """
     new = list(topics)
-    for created in admin.create_topics(new).values():
-        created.result(_ANSWER_SECONDS)
+    deadline, left = Deadline(_ANSWER_SECONDS), new
+    while left:
+        answers = admin.create_topics(left)
+        left = [topic for topic in left if not _created(answers[topic.topic], deadline)]
     names = [topic.topic for topic in new]
     _wait(admin, lambda known: all(name in known and _has_leaders(known[name]) for name in names))
 
@@ -40,6 +45,23 @@ def delete_topics(admin: AdminClient, names: Collection[str]) -> None:
 def known_topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
     """Return the topics that the broker knows."""
     return admin.list_topics(timeout=_ANSWER_SECONDS).topics
+
+
+def _created(answer: Future[None], deadline: Deadline) -> bool:
+    """Wait until a topic is created. Returns False if its broker is fenced: one that stood still is, until its next heartbeat."""
+    while True:
+        try:
+            answer.result(_ASK_SECONDS)
+        except TimeoutError:
+            if deadline.passed():
+                raise
+        except KafkaException as error:
+            if "fenced" not in str(error) or deadline.passed():
+                raise
+            time.sleep(_ASK_SECONDS)
+            return False
+        else:
+            return True
 
 
 def _has_leaders(topic: TopicMetadata) -> bool:
