@@ -138,7 +138,8 @@ def test_absurd_ids_are_poison(registry: HttpRegistry, number: int) -> None:
 def test_a_wrong_magic_is_poison_without_a_question(
     server: Server, registry: HttpRegistry, data: bytes
 ) -> None:
-    with pytest.raises(DeserializationError, match="not Confluent's format"):
+    begins = data[:5].hex() or "nothing"
+    with pytest.raises(DeserializationError, match=f"not Confluent's format: begins with {begins}"):
         Avro("long", Confluent(registry)).decode(data)
     assert server.requests == []
 

@@ -1,5 +1,7 @@
 """The filter of the keys that have rows: it may say yes for a key without rows, never no for one with rows."""
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +50,19 @@ def test_keys_are_forgotten_when_all_their_rows_are_gone() -> None:
     assert all(keys.may_have(first, 100))
     assert sum(map(bool, keys.may_have(first, 101))) < 100
     assert all(keys.may_have(second, 101))
+
+
+def test_memory_is_bounded_however_many_keys_there_are() -> None:
+    keys, batch = KeyFilter(None), many(100_000)
+    for _ in range(35):
+        keys.add(batch, 10)
+    assert 2_500_000 < len(pickle.dumps(keys)) < 3_300_000
+    assert all(keys.may_have(batch, 0))
+
+
+def test_a_million_keys_leave_most_others_denied() -> None:
+    keys = KeyFilter(None)
+    for begin in range(0, 1_000_000, 10_000):
+        keys.add([number.to_bytes(8) for number in range(begin, begin + 10_000)], 10)
+    others = [number.to_bytes(8) for number in range(2_000_000, 2_010_000)]
+    assert sum(map(bool, keys.may_have(others, 0))) < 5_000

@@ -2,7 +2,7 @@
 
 from streamtable.flow.joins import LEFT, RIGHT
 from streamtable.flow.recent_records import RecentRecords
-from streamtable.flow.waiting_records import records_of, rows_of
+from streamtable.flow.waiting_records import as_matched, records_of, rows_of
 
 
 def added(
@@ -55,9 +55,49 @@ def test_a_record_whose_row_is_deleted_is_gone_and_those_beside_it_stay() -> Non
     assert recent.of(LEFT, [b"a", b"b"]) == [second, None]
 
 
+def test_several_records_stay_beside_one_that_is_deleted() -> None:
+    recent = RecentRecords(0, None)
+    first, *others = added(recent, b"a", b"a", b"a")
+    (raw,), _ = rows_of(LEFT, [b"a"], [first])
+    recent.deleted(raw)
+    assert recent.of(LEFT, [b"a"]) == [others]
+
+
+def test_room_is_made_by_the_bytes_of_keys_and_records() -> None:
+    recent = RecentRecords(0, None)
+    key = b"k" * 500
+    added(recent, key)
+    (kept,) = added(recent, b"a")
+    recent.make_room(800, commits=1, gone_before_ms=0)
+    assert recent.of(LEFT, [key, b"a"]) == [None, kept]
+
+
+def test_making_room_leaves_a_later_record_of_a_key_whose_first_was_deleted() -> None:
+    recent = RecentRecords(0, None)
+    (first,) = added(recent, b"a")
+    (raw,), _ = rows_of(LEFT, [b"a"], [first])
+    recent.deleted(raw)
+    (later,) = added(recent, b"a")
+    recent.make_room(300, commits=1, gone_before_ms=0)
+    assert (recent.since, recent.of(LEFT, [b"a"])) == (1, [later])
+
+
+def test_a_record_that_was_matched_replaces_itself_and_no_other() -> None:
+    recent = RecentRecords(0, None)
+    alone, first, second = added(recent, b"a", b"b", b"b")
+    for key, record in ((b"a", alone), (b"b", second)):
+        recent.replace(LEFT, key, record, as_matched(record))
+    recent.replace(LEFT, b"a", alone, b"is there no more")
+    recent.replace(LEFT, b"b", alone, b"is of another key")
+    recent.replace(LEFT, b"c", alone, b"is of another key")
+    assert recent.of(LEFT, [b"a", b"b", b"c"]) == [as_matched(alone), [first, as_matched(second)], None]
+
+
 def test_records_that_are_gone_leave_no_key_to_look_up() -> None:
     recent = RecentRecords(0, None)
     added(recent, b"a", due_ms=200)
+    recent.make_room(1 << 20, commits=1, gone_before_ms=200)
+    assert recent.of(LEFT, [b"a"]) != [None], "it is due, and may still match"
     recent.make_room(1 << 20, commits=1, gone_before_ms=201)
     assert recent.of(LEFT, [b"a"]) == [None]
     assert not any(recent.may_be_older(LEFT, [b"a"], 201))
