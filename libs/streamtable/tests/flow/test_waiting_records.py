@@ -1,0 +1,44 @@
+"""Waiting records of a join as bytes."""
+
+from streamtable.flow.joins import LEFT
+from streamtable.flow.waiting_records import (
+    as_matched,
+    is_record,
+    older_records,
+    record_of,
+    records_of,
+    rows_of,
+    split,
+    times_of,
+)
+
+
+def made(*keys: bytes, number: int = 0) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Return left records of these keys, numbered from `number` on, their keys in the table, and their rows."""
+    times = list(range(100, 100 + len(keys)))
+    records = records_of(LEFT, times, number, [False] * len(keys), [7] * len(keys), [b"value"] * len(keys))
+    return records, *rows_of(LEFT, keys, records)
+
+
+def test_a_match_changes_nothing_else_of_a_record() -> None:
+    (record,), _, _ = made(b"a")
+    matched = as_matched(record)
+    assert (times_of(record), times_of(matched)) == ((100, False, 7), (100, True, 7))
+    assert len(matched) == len(record)
+    assert matched.endswith(b"value")
+    assert as_matched(matched) == matched
+
+
+def test_a_record_is_its_row_and_what_its_key_ends_with() -> None:
+    records, raws, rows = made(b"", b"key")
+    assert [record_of(raw, row) for raw, row in zip(raws, rows, strict=True)] == records
+    assert [split(raw)[:2] for raw in raws] == [(b"", LEFT), (b"key", LEFT)]
+    assert all(map(is_record, raws)), "also with an empty key"
+    assert not is_record(raws[0][1:])
+
+
+def test_records_in_memory_and_those_of_longer_keys_are_not_read_as_older_ones() -> None:
+    records, raws, rows = made(b"a", b"a", b"ab", b"a", number=5)
+    found = older_records(b"a", list(zip(raws, rows, strict=True)), number=8)
+    assert found == records[:2]
+    assert older_records(b"a", list(zip(raws, rows, strict=True)), number=6) == records[:1]
