@@ -73,7 +73,7 @@ class Processor(Protocol):
 
     @property
     def not_ready(self) -> str:
-        """Why the processor is not ready; empty if it is."""
+        """The reason why the processor is not ready; empty if it is ready."""
         ...
 
     @property
@@ -182,7 +182,7 @@ class ProcessorOptions(TypedDict, total=False):
 
 
 class App:
-    """What a process needs to use the library: the Kafka cluster and the state folder, in one place.
+    """The entry point of the library: the Kafka cluster and the state folder that a process uses.
 
         app = App(Kafka("127.0.0.1:9092"), "state")
         app.run(CLICK_COUNT)  # in one process
@@ -191,19 +191,19 @@ class App:
             clicks.wait_ready()
             clicks.get("alice")
 
-    It connects to nothing by itself. All its views share one consumer, one thread and one budget of memory.
+    Creating an `App` opens no connection. All its views share one consumer, one thread and one budget of memory.
 
     Args:
         kafka: The cluster, or its bootstrap servers.
         state_dir: The folder of local state. Tables are kept in `<state_dir>/<group>/<table>/<partition>`, replicas of
             looked-up tables in `<state_dir>/<group>/lookups/<instance_id>/<table>/<partition>`, and those of views in
             `<state_dir>/views/<name>/<table>/<partition>`.
-        name: Tells apart the views of programs that share a `state_dir`; also on their metrics, for a group.
+        name: Distinguishes the views of programs that share a `state_dir`; it also labels their metrics, as the group.
         memory_bytes: The memory for RocksDB's caches, for those of looked-up tables if there are any, and for decoded
             rows, each.
-        metrics: Where numbers go; a registry of its own unless given.
-        progress: Where recovery is shown; bars on standard error if that is a terminal.
-        options: How its processors work, unless they are given something else.
+        metrics: The metrics of its processors and views. Default: metrics with their own registry.
+        progress: The display of recovery. Default: bars on standard error if that is a terminal.
+        options: The default options of its processors.
     """
 
     def __init__(

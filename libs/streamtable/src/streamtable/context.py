@@ -1,6 +1,6 @@
-"""What handlers are given: `Context` for one record, `Batch` for consecutive ones.
+"""The arguments of handlers: `Context` for one record, `Batch` for consecutive records.
 
-Both are made once per partition and moved along, so a record costs no object. Keep no reference to them.
+Both are created once per partition and reused for each record, so a record costs no object. Keep no reference to them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class _NoTable:
 
 
 class BaseContext(Generic[K, V]):
-    """What contexts and batches have in common: emitting, lookups and joins."""
+    """The base of contexts and batches: emitting, lookups and joins."""
 
     def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
         self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table

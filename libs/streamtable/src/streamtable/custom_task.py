@@ -25,12 +25,13 @@ AT_ONCE = float("-inf")
 
 
 class CommitDue(NamedTuple):
-    """When a task must be committed.
+    """The time at which a task must be committed.
 
     Attributes:
-        at: Monotonic time; `AT_ONCE`: now. A rebalance or a stop does not wait for it.
-        alone: It is committed by itself, and the next such task only after a look at Kafka: they fall due apart then.
-            For work that cannot be awaited together. If all of it were due at once, the last would always be late.
+        at: The monotonic time in seconds; `AT_ONCE`: now. A rebalance or a stop commits earlier.
+        alone: The task is committed in a commit of its own, and the next such task only after a poll, so that they fall
+            due at different times. For work that cannot be awaited concurrently: if all of it were due at the same time,
+            the last task would always be late.
     """
 
     at: float
@@ -57,17 +58,18 @@ class Outputs(Protocol):
 
 @dataclass(frozen=True)
 class TaskServices:
-    """What a task may use while it prepares a commit.
+    """The services that a task may use while it prepares a commit.
 
     Attributes:
-        outputs: The records that go out with the commit.
-        send_ahead: Send what `outputs` has in the commit's transaction, with these headers added, and wait until Kafka has
-            it. Only an abort undoes that.
-        get: The committed row of a key in the group's own table.
-        row_bytes_max: The most that a key and its row may have together; None if the group keeps no table.
+        outputs: The records that are sent with the commit.
+        send_ahead: Sends the records of `outputs` in the commit's transaction, with these headers added, and waits until
+            Kafka has acknowledged them. Only an abort undoes that.
+        get: Returns the committed row of a key in the group's own table.
+        row_bytes_max: The maximum size of a key and its row together, in bytes; None if the group keeps no table.
         watermarks: Returns watermarks, as `ports.Cluster` does.
-        passed: Where each input goes on after all that was fed: behind the last record, and the transaction markers there.
-        records_max: So many records at most should be processed for one commit.
+        passed: The next offset of each input after all records that were fed: behind the last record and the transaction
+            markers that follow it.
+        records_max: The maximum number of records to process for one commit; None: no limit.
     """
 
     outputs: Outputs
@@ -81,11 +83,11 @@ class TaskServices:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is to be committed besides the outputs.
+    """The offsets and rows that are committed together with the outputs.
 
     Attributes:
-        next_offsets: Where each input goes on.
-        changes: Changed rows of the group's own table, in the order of their keys; None deletes.
+        next_offsets: The next offset of each input.
+        changes: The changed rows of the group's own table, in the order of their keys; None deletes a row.
         traced: The trace context of the work, if it has one.
     """
 
@@ -95,11 +97,11 @@ class Prepared:
 
 
 class Written(NamedTuple):
-    """What a task has written ahead of the commit.
+    """The result of the writes that a task has made ahead of the commit.
 
     Attributes:
         metadata: Committed with each offset, as JSON, for the next `recover`.
-        ahead: Something was written that counts only with the commit. If that fails, the task must recover.
+        ahead: Whether something was written that is valid only if the commit succeeds. If it fails, the task must recover.
     """
 
     metadata: Mapping[str, Any]

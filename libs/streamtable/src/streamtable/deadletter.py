@@ -30,8 +30,8 @@ VALUE_OMITTED = PREFIX + "value-omitted-bytes"
 REPLAYED_OFFSET = PREFIX + "replayed-offset"
 
 RECORD_OVERHEAD_BYTES = 208
-"""What a record batch costs around a single record, with the context of a trace that a commit may add to it: below
-this, "fits the topic" is certain.
+"""The overhead in bytes of a record batch with a single record, including the trace context that a commit may add to it.
+A record that is smaller than the limit of its topic by this much is certain to fit.
 """
 
 _MESSAGE_CHARS_MAX = 1_000
@@ -59,7 +59,7 @@ class OutputRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a dead letter was first read, and how often it was tried. `timestamp_ms` is -1 if it is not known."""
+    """The origin of a dead letter: the input record and the number of attempts. `timestamp_ms` is -1 if it is not known."""
 
     topic: str
     partition: int

@@ -29,11 +29,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Due(Generic[K, V]):
-    """When the rows of a state table are due, and what happens to them then.
+    """The due times of the rows of a state table, and the handler that is called with rows that are due.
 
-    Each row is handed over once, whatever crashes: that it was is committed with what the handler has made of it. Rows
-    come in the order of their times, those of the same time in the order of their encoded keys. A row that is written
-    with a time that the clock has passed is due at once.
+    The handler is called once with each row, also across crashes: the call is committed in one transaction with its
+    effects. Rows come in the order of their due times, and rows of the same time in the order of their encoded keys. A row
+    that is written with a time that the clock has already passed is due immediately.
 
     Args:
         when: Returns the time at which a row is due, in milliseconds since 1970, from its encoded key and the encoded
@@ -41,12 +41,14 @@ class Due(Generic[K, V]):
             the state.
         handler: Called with some of the rows that are due.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
-        keep: How long after its time a row stays in the table. 0: it is deleted when it is handed over.
-        by_key: The encoded key alone decides, and `when` is given no row: a row that changes costs nothing then.
+        keep: How long a row stays in the table after its due time. 0: it is deleted when the handler has been called.
+        by_key: Whether the due time depends on the encoded key alone. `when` is then called without the row, and a change
+            of the row costs nothing.
         on_error: What to do when the handler raises. A dead letter holds the row.
-        times: As `when`, for many encoded keys in one call, where `by_key` is set: it saves a call for each row that changes.
-        holds: How much earlier than its due time the event of a row may be that the handler emits, as with the grace of
-            a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by so much.
+        times: As `when`, for many encoded keys in one call, if `by_key` is set: it saves a call for each row that changes.
+        holds: How much earlier than the due time of a row the event time of the records may be that the handler emits, as
+            with the grace of a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by
+            this duration.
     """
 
     when: Callable[[bytes, bytes], int | None]
@@ -69,12 +71,12 @@ class Due(Generic[K, V]):
 
     @property
     def keep_ms(self) -> int:
-        """How long a row is kept, in milliseconds."""
+        """The time that a row is kept after it was due, in milliseconds."""
         return self.keep // timedelta(milliseconds=1)
 
     @property
     def holds_ms(self) -> int:
-        """How far watermarks that are passed on stay behind, in milliseconds."""
+        """The milliseconds by which the watermarks that are passed on stay behind."""
         return self.holds // timedelta(milliseconds=1)
 
 

@@ -1,4 +1,4 @@
-"""What every edge of a group graph has in common: its types, and the policy for records whose handler raises."""
+"""The base of all edges of a group graph: the types, and the policy for records whose handler raises."""
 
 from enum import Enum
 from typing import Generic, TypeVar
@@ -14,7 +14,7 @@ class Edge(Generic[K_contra, V_contra]):
 
 
 class OnError(Enum):
-    """What happens to a record whose handler raises. Its effects are undone in each case, and only its."""
+    """The policy for a record whose handler raises. In each case the effects of this record, and of no other, are undone."""
 
     STOP = "stop"
     """The process stops with the error, after a commit of what is good; it begins again at this record."""

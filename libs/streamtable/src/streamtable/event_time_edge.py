@@ -11,7 +11,7 @@ _EVENT_TIME_MAX = timedelta(days=36_500)
 
 @dataclass(frozen=True)
 class EventTime(Edge[object, object]):
-    """How a group follows event time: when its events happened, as opposed to when they are processed.
+    """The event time of a group: the time when its events happened, as opposed to the time when they are processed.
 
     Each partition of the group has a *watermark*: the least, over its inputs, of the greatest event time seen. It is
     committed with the offsets. A group whose inputs have `time=` follows event time with these defaults.

@@ -37,10 +37,11 @@ SV = TypeVar("SV")
 _WAIT_SECONDS_MAX = 60.0
 NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
-"""So many named tables with names of this length: what is committed with an offset stays below 1 KB, of Kafka's 4."""
+"""The limits of the number of named tables and of the length of their names. They keep the metadata that is committed with
+an offset below 1 KB; Kafka accepts 4 KB."""
 IDS, HANDLED, STATES = "ids", "handled", "states"
-"""The engine's own named tables: ids of events that count once, last handled values of joined rows, and what the state
-tables of a group mean."""
+"""The engine's own named tables: the ids of events that are handled once, the values of joined rows that were handled last,
+and the meanings of the state tables of a group."""
 
 
 @dataclass(frozen=True)

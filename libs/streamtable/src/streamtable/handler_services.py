@@ -80,7 +80,7 @@ class Defer(Protocol):
 
 @dataclass(frozen=True)
 class HandlerServices:
-    """What handlers can use besides the row of their record's key.
+    """The services that handlers can use, in addition to the row of their record's key.
 
     Attributes:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.

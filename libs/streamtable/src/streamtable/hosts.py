@@ -1,4 +1,4 @@
-"""Which `Host` names a server answers to, against DNS rebinding from other sites."""
+"""The `Host` names that a server accepts. This prevents DNS rebinding from other sites."""
 
 import re
 from dataclasses import dataclass

@@ -50,7 +50,7 @@ REFUSED_KAFKA_OPTIONS: Mapping[str, str] = {
     "transaction.timeout.ms": "readers wait for open transactions; the library names this time itself",
     "transactional.id": "it is made of the group and the instance id",
 }
-"""What each of these options of librdkafka would break."""
+"""The options of librdkafka that cannot be set, with the guarantee that each would break."""
 
 _GuaranteeName = Literal["exactly_once", "at_least_once"]
 GroupProtocol = Literal["consumer", "classic"]

@@ -69,7 +69,7 @@ class StateRows(Protocol[V]):
 
     @property
     def notes(self) -> dict[bytes, Any]:
-        """What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back."""
+        """The cache in which a step keeps what it knows of the rows, under keys of its own. A rollback of rows empties it."""
         ...
 
     def notify_deletions(self, call: Callable[[bytes], None]) -> None:

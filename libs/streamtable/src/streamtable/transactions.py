@@ -3,7 +3,7 @@
 from streamtable.types import TopicPartition
 
 RUNBOOK = "docs/operate/runbooks.md#streamtabletransactionhangs"
-"""Where it says when an abort is safe."""
+"""The section of the runbooks that says when an abort is safe."""
 
 
 def commands(servers: str, place: TopicPartition, offset: int) -> tuple[str, str]:

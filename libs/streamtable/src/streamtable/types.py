@@ -27,7 +27,7 @@ QueuedRecord = tuple[str, bytes | None, bytes | None, Headers, int, int]
 
 
 class Guarantee(Enum):
-    """What is guaranteed when a process crashes."""
+    """The processing guarantee: the effect of a crash on records and their results."""
 
     EXACTLY_ONCE = "exactly_once"
     """Inputs, table and outputs are committed in one Kafka transaction."""

@@ -29,7 +29,7 @@ LATE_BEFORE = PREFIX + "late-before"
 WATERMARK = PREFIX + "watermark"
 """The header of a mark: the number of the producer and how many there are in 4 bytes each, the watermark in 8; big-endian."""
 STAMP_BYTES = len(LATE_BEFORE) + 8 + 8
-"""What the header adds to a record."""
+"""The bytes that the header `LATE_BEFORE` adds to a record: its name, its value, and the lengths of both."""
 PRODUCERS_MAX = 100_000
 
 _TIME = Struct(">q")

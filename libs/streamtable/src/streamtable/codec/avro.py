@@ -262,7 +262,7 @@ class Avro(Generic[T]):
 
     @property
     def framing(self) -> Framing:
-        """How the values name their writer's schema."""
+        """The framing of the values: the bytes that name the writer's schema, in front of the Avro body."""
         return self._framing
 
     @property

@@ -1,4 +1,4 @@
-"""How a record names its writer's schema: the bytes before the Avro body."""
+"""The framing of an Avro record: the bytes that name the writer's schema, in front of the body."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -14,7 +14,7 @@ class Framing(Protocol):
     """A fixed number of bytes before the body that name the writer's schema.
 
     Attributes:
-        size: How many bytes.
+        size: The number of bytes.
     """
 
     size: int
@@ -76,7 +76,7 @@ class Plain:
 
 
 class Registry(Protocol):
-    """Where Confluent's schema ids are looked up. Any thread."""
+    """A schema registry that resolves Confluent's schema ids. Safe to call from any thread."""
 
     def schema(self, schema_id: int) -> Schema:
         """Return the schema of an id. Raises `RetryLater`, and `DeserializationError` if there is none that fits."""

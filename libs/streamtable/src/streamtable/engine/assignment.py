@@ -220,10 +220,10 @@ class Assignment:
         return {partition: restore.remaining for partition, restore in list(self.restores.items())}
 
     def readings(self, marks: Mapping[TopicPartition, Watermarks]) -> list[ReadProgress]:
-        """How far the inputs, and the tables that are being loaded, have been read. Called by the background thread.
+        """Return the read progress of the inputs and of the tables that are being loaded. Called by the background thread.
 
         Args:
-            marks: Of the inputs, as far as they are known.
+            marks: The watermarks of the inputs. Inputs without are left out.
         """
         inputs = (
             (TopicPartition(topic, task.partition), offset)

@@ -1,6 +1,6 @@
-"""What the engine requires of a task, whether its rows are in a local table or in another store.
+"""The interface of the engine to a task, whether its rows are in a local table or in another store.
 
-`engine.task.Task` is the one with local tables, `engine.adapted.AdaptedTask` the one around a `CustomTask`.
+`engine.task.Task` implements it with local tables, `engine.adapted.AdaptedTask` with a `CustomTask`.
 """
 
 from abc import ABC, abstractmethod
@@ -47,12 +47,12 @@ class Work:
 
 @dataclass(frozen=True)
 class CommitServices:
-    """What a task may ask of the member while it finishes its work.
+    """The services of the member that a task may use while it finishes its work.
 
     Attributes:
-        send_ahead: Send records in the coming commit's transaction, and wait until Kafka has them.
+        send_ahead: Sends records in the transaction of the next commit, and waits until Kafka has acknowledged them.
         watermarks: Returns watermarks, as `ports.Cluster` does.
-        records_max: So many records at most should be processed for one commit.
+        records_max: The maximum number of records to process for one commit; None: no limit.
     """
 
     send_ahead: Callable[[Sequence[OutputRecord]], None]
@@ -156,14 +156,14 @@ class BaseTask(ABC):
 
     @property
     def due_behind_ms(self) -> int | None:
-        """How far rows that are due are behind their clock; None if the group has no such rows. Read by other threads."""
+        """The lag of due rows behind their clock in milliseconds; None if no rows fall due. Read by other threads."""
         return None
 
     def count_due_rows(self, limit: int) -> Mapping[str, int]:  # noqa: ARG002 - of those that have such rows
-        """Return how many rows have not fallen due, by topic, as far as they are counted. By one thread of any.
+        """Return the number of rows that have not fallen due, by topic, as of the last full count. Called by one thread.
 
         Args:
-            limit: How many rows of each state table to go on by.
+            limit: The number of rows of each state table to count in this call.
         """
         return {}
 

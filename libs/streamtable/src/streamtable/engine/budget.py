@@ -1,9 +1,9 @@
-"""How much one commit may hold: as much as can be sent to the broker in time.
+"""The maximum size of one commit: as much as can be sent to the broker in time.
 
-All records of a commit must be acknowledged within seconds, or the broker gives the transaction up. Over a slow link a
-commit of the configured size never is: it would be sent, aborted and sent again for ever. So a process begins with
-small commits, doubles them while they are quick, and quarters them when one did not come through in time. A commit of
-one record cannot be made smaller: it is given more time instead, with a transaction that may last longer.
+All records of a commit must be acknowledged within seconds, or the broker aborts the transaction. Over a slow link a
+commit of the configured size is never acknowledged in time: it would be sent, aborted and sent again for ever. So a process
+begins with small commits, doubles their size while they are quick, and quarters it when one did not complete in time. A
+commit of one record cannot be made smaller: it gets a longer transaction timeout instead.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +16,13 @@ from streamtable.types import RecordBatch
 log = structlog.get_logger()
 
 STEP_SECONDS = 4.0
-"""What flush and commit may take, each: both end well before the broker gives a transaction up."""
+"""The seconds that flush and commit may take, each. Both end well before the broker aborts the transaction."""
 
 STEP_SECONDS_MAX = 64.0
-"""What they may take for a commit that cannot be made smaller. Readers of its topics wait as long."""
+"""The seconds that each may take for a commit that cannot be made smaller. Readers of its topics wait as long."""
 
 TRANSACTION_STEPS = 2.5
-"""A transaction may last so many steps: transaction.timeout.ms is 10 s as long as a step is 4 s."""
+"""The transaction timeout in steps: `transaction.timeout.ms` is 10 s while a step may take 4 s."""
 
 _FIRST_BYTES = 1 << 20
 _FIRST_PART = 100

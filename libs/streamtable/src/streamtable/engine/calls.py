@@ -28,7 +28,7 @@ from streamtable.types import RecordBatch
 log = structlog.get_logger()
 
 NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
-"""What handlers may raise that says nothing about the record."""
+"""The errors of handlers that are not caused by the record."""
 
 T = TypeVar("T")
 

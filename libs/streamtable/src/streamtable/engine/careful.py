@@ -1,9 +1,9 @@
-"""Which records of a partition are handled carefully, and which have failed. This state survives a rewind.
+"""The careful mode of a partition: the records to handle one by one, and those that have failed. It survives a rewind.
 
-Handlers run over whole batches, and nothing is noted of what a single record does: that is fast, and a failure cannot be
-undone alone. So the first failure rewinds to the last commit, and the partition is handled carefully from there: record by
-record, each with a note of what it found (`engine.undo`). A failure then undoes one record. After enough records without
-a failure the partition is handled fast again.
+By default handlers run over whole batches, and the changes of a single record are not recorded: that is fast, but the
+effects of one record cannot be undone. So the first failure rewinds to the last commit, and from there the partition is
+handled carefully: record by record, each with a journal of the values that it has replaced (`engine.undo`). A failure then
+undoes one record. After enough records without a failure the partition is handled in batches again.
 """
 
 from bisect import bisect_left
@@ -14,10 +14,11 @@ from streamtable.errors import HandlerFailed
 from streamtable.types import RecordBatch
 
 CAREFUL_RECORDS = 50_000
-"""So many records after the last failure are handled carefully: rare failures must not rewind again and again."""
+"""The number of records that are handled carefully after a failure, so that rare failures do not cause a rewind each."""
 
 BATCH_RECORDS = 32
-"""So many records are given to a batch handler or an aggregate at once; if that fails, one by one."""
+"""The number of records per call of a batch handler or an aggregate in careful mode. Those of a failed call are tried one
+by one."""
 
 _UNBOUNDED = 1 << 62
 

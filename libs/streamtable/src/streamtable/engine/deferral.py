@@ -11,7 +11,7 @@ from streamtable.graph import OnError
 from streamtable.types import RecordBatch
 
 DEFERRED_MAX = 1_000
-"""So many waiting in one process force a commit."""
+"""The number of deferred calls waiting in one process that forces a commit."""
 
 _AT_ONCE_MAX = 100
 

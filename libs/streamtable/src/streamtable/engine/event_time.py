@@ -25,7 +25,7 @@ from streamtable.types import NextOffset, RecordBatch, TopicPartition, Watermark
 from streamtable.watermarks import Mark, Marked
 
 OBSERVE_SECONDS = 5.0
-"""How often the ends of inputs are asked for, unless inputs become idle sooner."""
+"""The interval at which the ends of inputs are requested, in seconds; shorter if inputs become idle sooner."""
 
 _LOOKS = 4  # at the ends of inputs within `idle_after`
 _OBSERVE_SECONDS_MIN = 0.2

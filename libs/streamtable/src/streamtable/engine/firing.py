@@ -92,7 +92,7 @@ class DueState:
         return now is not None and first is not None and first <= now
 
     def on_error(self, key: bytes) -> OnError:
-        """What to do if the handler raises for this row."""
+        """Return the policy for a failure of the handler with this row."""
         return self.due.on_error if self._timers is None else self._timers.on_error(key)
 
     def call(self, entries: Sequence[bytes], now: int, *, careful: bool) -> int:
@@ -230,7 +230,7 @@ class DueRunner:
         return self.total > before
 
     def count_rows(self, limit: int) -> Mapping[str, int]:
-        """Count on, by so many rows of each state. Returns how many have not fallen due, by topic. By any one thread."""
+        """Count further rows, `limit` of each state. Return the number not yet due, by topic. Called by one thread."""
         return {each.rows.topic: each.pending_rows.step(limit) for each in self._states}
 
     def before_commit(self) -> None:

@@ -28,12 +28,12 @@ _UNKNOWN: Final = -1
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """How far a partition has been read.
+    """The read progress of a partition.
 
     Attributes:
-        place: The partition: of an input, or of a table that is loaded.
-        position: Everything committed below it has been read.
-        end: Where the partition ends, or where the table is complete.
+        place: The partition of an input, or of a table that is being loaded.
+        position: The offset below which all committed records have been read.
+        end: The end offset of the partition, or the offset at which the table is complete.
     """
 
     place: TopicPartition

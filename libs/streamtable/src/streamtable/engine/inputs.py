@@ -23,15 +23,15 @@ _TOPIC_IDS_SECONDS = 0.2  # the default time between two commits
 
 
 class Inputs:
-    """What a member knows of its input topics.
+    """The input topics of a member: their ids and the positions of its consumer in them.
 
     Args:
-        group: Its name, for the log.
-        topic_ids: The ids of the inputs when the member started, by name.
-        consumer: The member's.
-        cluster: Asked for the present ids.
-        clock: Monotonic time.
-        tasks: The partitions at work, by number; changed by others.
+        group: The name of the group, for the log.
+        topic_ids: The topic ids of the inputs when the member started, by topic name.
+        consumer: The consumer of the member.
+        cluster: Used to request the present topic ids.
+        clock: The monotonic clock.
+        tasks: The running tasks by partition; the caller adds and removes them.
     """
 
     def __init__(

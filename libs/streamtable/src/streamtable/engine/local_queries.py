@@ -34,12 +34,12 @@ _ROWS_AT_ONCE = 256  # then the store is let go of, so that a slow reader does n
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How current the rows of a partition are that is at work in a process.
+    """The freshness of the rows of a partition whose task runs in a process.
 
     Attributes:
-        offset: The offset in the table's topic up to which the rows hold everything: that of the last commit.
-        age_seconds: Seconds since the last commit of the partition, or since its task started. A busy partition commits every
-            `commit_interval`; one without records does not commit, and has nothing newer.
+        offset: The offset in the table's topic up to which the rows are complete: that of the last commit.
+        age_seconds: The seconds since the last commit of the partition, or since its task started. A busy partition commits
+            every `commit_interval`; a partition without records does not commit, and has no newer rows.
     """
 
     offset: int

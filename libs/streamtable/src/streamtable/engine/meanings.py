@@ -1,10 +1,10 @@
-"""What the state tables of a group mean, recorded with them: the group's named table `states`.
+"""The meanings of the state tables of a group, recorded in the group's named table `states`.
 
-A table is read with the codecs, and by the rules, that it was written with. A program that has changed them is stopped
-before it reads the first row.
+A table must be read with the codecs and the rules that it was written with. A program that has changed them stops before
+it reads the first row.
 
-Keys: the name of a state, or `timer` and the name of one, for its meaning, as text. For one whose rows fall due: the name, NUL and `fired` or `kept`, for
-how far that has come (`engine.due`).
+The key of a meaning is the name of a state, or `timer` and the name of a timer; its row is a text. A state whose rows fall
+due has two further keys, its name, NUL and `fired` or `kept`, for the progress of firing and deletion (`engine.due`).
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What tasks have to finish before a commit: deferred calls of handlers, and the last work of a batch."""
+"""The work that tasks must finish before a commit: deferred calls of handlers, and the completion of batches."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence

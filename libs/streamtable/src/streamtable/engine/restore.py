@@ -50,7 +50,7 @@ _REPORT_SECONDS = 10.0
 
 
 class Stage(Enum):
-    """How far a partition's recovery is."""
+    """The stages of the recovery of a partition."""
 
     ASKING = "asking"  # for offsets and positions
     LOADING = "loading"  # reading its changelog

@@ -84,7 +84,7 @@ class TimerCalls:
         return len(due.rows)
 
     def on_error(self, row_key: bytes) -> OnError:
-        """What to do if the handler of this timer raises."""
+        """Return the policy for a failure of the handler of this timer."""
         return self._timer(self._pending(row_key)).on_error
 
     def _placed(self, clock: str, row_key: bytes, when_ms: int | None) -> None:

@@ -1,4 +1,4 @@
-"""How long a member may wait for records: until the next commit, or the next due row."""
+"""The poll timeout of a member: a poll ends in time for the next commit, and for the next due row."""
 
 from collections.abc import Collection
 

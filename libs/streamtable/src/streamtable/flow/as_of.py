@@ -72,12 +72,12 @@ class AsOfJoin:
 
     @property
     def meaning(self) -> str:
-        """What its rows mean, and when they expire; recorded with them."""
+        """The meaning of the rows of the join, with their time of expiry. It is recorded with the state table."""
         return f"{self.operator} with a history of {self.history_ms} ms and a grace of {self.grace_ms} ms"
 
     @property
     def kept_ms(self) -> int:
-        """From the time of a version until it becomes the base: not before all records have been joined that it is too new for."""
+        """The milliseconds from the time of a version until it becomes the base version: until all older records are joined."""
         return max(self.history_ms, self.grace_ms + 1)
 
     def added(

@@ -15,7 +15,7 @@ Order = tuple[int, ...]
 
 
 class Scope(Protocol):
-    """What steps reach of the task: both `BatchContext` and `Context` are one."""
+    """The part of a task that steps can use. `BatchContext` and `Context` implement this protocol."""
 
     def emit_many(
         self,

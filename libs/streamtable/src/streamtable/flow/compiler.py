@@ -1,4 +1,4 @@
-"""From nodes to groups: the nodes between two changes of the key become one function that is called with whole batches."""
+"""Compiles nodes to groups: the nodes between two changes of the key become one function that is called with batches."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def _only_read(source: Node, nodes: Sequence[Node]) -> bool:
 
 
 class CompiledSource:
-    """What happens to the records of one source of a group: all steps between it and the group's outputs and tables.
+    """The handler of the records of one source of a group: all steps between it and the group's outputs and tables.
 
     Args:
         source: The node of the source.

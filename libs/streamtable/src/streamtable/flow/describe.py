@@ -1,4 +1,4 @@
-"""What a flow does, for people: as text and as a Mermaid drawing."""
+"""The description of a flow for people: as text and as a Mermaid flow chart."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from streamtable.flow.plan import Plan
 
 @dataclass(frozen=True)
 class Description:
-    """What a flow does. As a string it is the text.
+    """The description of a flow. `str()` returns the text.
 
     Attributes:
-        text: The groups with their steps, each below the one that it follows.
+        text: The groups with their steps, each step below the step that it follows.
         mermaid: The same as a Mermaid flow chart.
     """
 

@@ -28,9 +28,9 @@ from streamtable.topics import Stream
 _LENGTH = Struct(">I")
 _VERSION = Struct(">Q")
 _ROW, _LAST = b"r", b"v"
-"""What the keys of the left group's state begin with: a row, or the last version that was given."""
+"""The prefixes of keys in the state of the left group: for a row, and for the last version that was assigned."""
 _RIGHT, _SUBSCRIBER = b"r", b"s"
-"""What the keys of the right group's state begin with: a row of the right table, or one that has subscribed to it."""
+"""The prefixes of keys in the state of the right group: for a row of the right table, and for a subscription to it."""
 
 
 # ---- rows and messages ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Which topics between the groups of a flow carry watermarks: those on the way to whatever depends on event time.
+"""Selects the topics between the groups of a flow that carry watermarks: those upstream of a step that uses event time.
 
-Only the groups behind know that, so it is decided when the flow is compiled.
+Only the downstream groups determine that, so the selection is made when the flow is compiled.
 """
 
 from collections.abc import Mapping, Sequence

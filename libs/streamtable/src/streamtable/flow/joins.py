@@ -21,24 +21,23 @@ LEFT: Side = 0
 RIGHT: Side = 1
 
 Within = timedelta | tuple[timedelta, timedelta]
-"""How far a record of the right stream may be before and after one of the left; one value stands for both."""
+"""The durations by which a right record may be before and after a left record; a single duration applies to both."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Which records of two streams match, and until when.
+    """The bounds of a join of two streams: the times at which records match, and the grace for late records.
 
-    A left record at time t matches the right records from t - before to t + after, both inclusive. Either may be
-    negative, as long as their sum is not.
+    A left record at time t matches the right records from t - before to t + after, both inclusive. One of the two bounds
+    may be negative if their sum is not.
 
-    A record's window is closed for the records of the other stream whose input has gone past the last time that the
-    window reaches to, and the grace. What is closed depends on each record's own input, so it is the same in whichever
-    order the inputs are read.
+    The window of a record is closed for a record of the other stream if the input of that record has passed the end of the
+    window and the grace. This depends on that input only, so the result is the same in whichever order the inputs are read.
 
     Args:
-        before_ms: How far a right record may be before a left one.
-        after_ms: How far it may be after it.
-        grace_ms: How much longer a record's window stays open for records that come late.
+        before_ms: The milliseconds by which a right record may be before a left record.
+        after_ms: The milliseconds by which a right record may be after a left record.
+        grace_ms: The additional milliseconds that a record's window stays open for late records.
     """
 
     before_ms: int
@@ -63,7 +62,7 @@ class Bounds:
 
     @property
     def meaning(self) -> str:
-        """What the rows of a join mean, and when they expire; recorded with them."""
+        """The meaning of the rows of the join, with their time of expiry. It is recorded with the state table."""
         return f"within {self.before_ms} ms before and {self.after_ms} ms after, with a grace of {self.grace_ms} ms"
 
     def matching(self, side: Side, time: int) -> tuple[int, int]:
@@ -86,7 +85,7 @@ class Bounds:
         return spans
 
     def life_ms(self, side: int) -> int:
-        """From the time of a record until its window is closed."""
+        """Return the milliseconds from the time of a record until its window is closed."""
         # A record at the very end of the window still matches, one millisecond later it does not.
         return (self.after_ms if side == LEFT else self.before_ms) + self.grace_ms + 1
 
@@ -101,14 +100,14 @@ class Bounds:
 _PLACE = Struct(">BQQ")
 """The side, the time and the number of a waiting record, behind the bytes of its key."""
 _HEAD = Struct(">B?q")
-"""What precedes the value of a waiting record: its side, whether it has matched, and its `late_before`."""
+"""The head of the row of a waiting record, before the value: its side, whether it has matched, and its `late_before`."""
 NEXT_KEY = b"next"
 """The key of the row that holds the number of the next record: shorter than those of records."""
 _NEXT = 2
 _EMPTY = 0x80
 """Marks the side of a row without a value."""
 _SIDES = {LEFT, RIGHT, *(side | _EMPTY for side in (LEFT, RIGHT, _NEXT))}
-"""What rows begin with."""
+"""The possible first bytes of a row: the side, with `_EMPTY` if the row has no value."""
 
 
 class Place(NamedTuple):

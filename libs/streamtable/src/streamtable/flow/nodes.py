@@ -1,4 +1,4 @@
-"""What a flow is made of while it is built: nodes, each with the step that is run, and the group that it belongs to."""
+"""The nodes of a flow while it is built, each with the step that it runs and the group that it belongs to."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamtable.graph import Changes, Input
 
 Step = Callable[[Scope, Columns], Columns | None]
-"""What a node does with the records of a batch. Returns those that go on; None if nothing ever does."""
+"""The function of a node: processes the records of a batch and returns those for the next step; None: there is no output."""
 
 MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any] | None"]
 """Makes the edge of a source, given its handler: `handler=` or `batch=`; None: it has one already."""
@@ -38,11 +38,12 @@ class Closed:
 
 @dataclass(frozen=True)
 class DueColumns:
-    """How rows that are due become records.
+    """The conversion of rows that are due to records.
 
     Attributes:
         key: The codec of the records' keys.
-        of: Returns the encoded keys, the values, the event times, and the times before which windows are closed.
+        of: Returns the encoded keys, the values, the event times, and the times before which windows are closed, each as one
+            sequence for all records.
     """
 
     key: Codec[Any]
@@ -51,15 +52,17 @@ class DueColumns:
 
 @dataclass(frozen=True)
 class Source:
-    """Where records of a group come from.
+    """A source of records of a group.
 
     Attributes:
         topic: The topic that is read, or the state whose windows close.
-        edge: Takes the handler of the source by the name of its kind, and returns the edge of the group, if it needs one.
-        arguments: What the source was made with, to tell two of the same topic apart.
-        kind: Records of a stream, changes of a table, closed windows of a state, or changes of one that are emitted now.
-        columns: How rows that are due become records; None: each is a record with the key and row that it has.
-        inclusive: Of closed windows: their end belongs to them.
+        edge: Called with the handler of the source, by the name of its kind. Returns the edge of the group; None if the
+            source needs none.
+        arguments: The arguments that the source was made with. They distinguish two sources of the same topic.
+        kind: The kind of records: those of a stream, changes of a table, closed windows of a state, or changes of a state
+            that are emitted at the end of their interval.
+        columns: The conversion of due rows to records; None: each row becomes a record with the same key and value.
+        inclusive: Whether the end of a closed window belongs to the window.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]

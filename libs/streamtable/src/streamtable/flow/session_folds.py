@@ -20,9 +20,9 @@ from streamtable.flow.windows import Session, SessionBounds
 from streamtable.state import State, StateRows
 
 _Known = tuple[int, bytes, int, int, tuple[SessionBounds, ...]]
-"""What is remembered of a key: all sessions that end at this time or later are known; the encoded key, the start and the
-end of the one that ends last; and those before it, in the order of their ends. An empty key: there are none. As a plain tuple
-of plain values the garbage collector leaves it alone.
+"""The cached sessions of a key: the time from which on all sessions that end are known; the encoded key, the start and the
+end of the last session; and the sessions before it, in the order of their ends. An empty encoded key: there are none. It is
+a tuple of plain values, which the garbage collector does not track.
 """
 _Change = tuple[int, bytes, Any, Any]
 """The index of the record that has changed a row, the row's encoded key, and the row before and after."""

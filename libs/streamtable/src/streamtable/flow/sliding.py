@@ -29,7 +29,7 @@ _NONE = -1
 
 
 class Around(NamedTuple):
-    """What the windows around a time hold; None: nothing.
+    """The rows of the two windows around a time; None: the window is empty.
 
     Attributes:
         until: The row of the window that ends at this time.
@@ -41,7 +41,7 @@ class Around(NamedTuple):
 
 
 class AroundRows:
-    """A codec of what the windows around a time hold: the length of the first row, or -1, and both rows.
+    """The codec of `Around`: the length of the first row as 4 bytes, -1 if there is none, and both rows.
 
     Args:
         rows: The codec of the rows.
@@ -249,7 +249,7 @@ class _Times:
         return max(0, time - self.keep.window.size_ms)
 
     def _held(self, start: int) -> Any:
-        """What a window that does not exist yet holds: the same as one that does, with the same records."""
+        """Return the row of a window that does not exist yet: that of an existing window with the same records."""
         size = self.keep.window.size_ms
         end = bisect_right(self.times, start + size)
         begin = bisect_left(self.times, start)

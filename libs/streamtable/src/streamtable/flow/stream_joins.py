@@ -24,7 +24,7 @@ V3 = TypeVar("V3")
 
 
 class StreamJoins(Generic[K, V]):
-    """What a stream can be joined with. `KeyedStream` is one."""
+    """The joins of a keyed stream with streams and tables. `KeyedStream` inherits them."""
 
     _plan: Plan
     _node: Node

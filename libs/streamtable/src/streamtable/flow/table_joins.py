@@ -21,7 +21,7 @@ V3 = TypeVar("V3")
 
 
 class TableJoins(Generic[K, V]):
-    """What a table can be joined with. `KeyedTable` is one."""
+    """The joins of a keyed table with other tables. `KeyedTable` inherits them."""
 
     _plan: Plan
     _node: Node

@@ -14,11 +14,11 @@ from streamtable.topics import Stream
 
 @dataclass(frozen=True)
 class Late:
-    """What becomes of records that belong to closed windows only.
+    """The output of late records: those that belong to closed windows only.
 
     Args:
-        stream: Where they are written; None: nowhere.
-        state: The table whose windows they belong to.
+        stream: The stream to which late records are written; None: they are only counted.
+        state: The table of the windows.
     """
 
     stream: Stream[Any, Any] | None
@@ -90,11 +90,11 @@ class KeepWindows:
 
 @dataclass(frozen=True)
 class SessionFold:
-    """How the row of a session is made.
+    """The functions that make the row of a session.
 
     Args:
         add: Called with the row, or None, and a value; returns the new row.
-        merge: Called with the rows of an earlier and of a later session; returns that of the whole.
+        merge: Called with the rows of an earlier and of a later session; returns the row of the merged session.
     """
 
     add: Callable[[Any, Any], Any]

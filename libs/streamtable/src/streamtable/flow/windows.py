@@ -59,7 +59,7 @@ class Window(ABC):
     @property
     @abstractmethod
     def meaning(self) -> str:
-        """What rows of such windows mean, and when they close; recorded with the table."""
+        """The meaning of the rows of such windows, with the time at which they close. It is recorded with the table."""
 
     @property
     def _closing(self) -> str:
@@ -81,7 +81,7 @@ class TimeWindow(Window):
     @property
     @abstractmethod
     def size_ms(self) -> int:
-        """From the start of a window to its end."""
+        """The size of a window in milliseconds, from its start to its end."""
 
     @abstractmethod
     def assign(self, times: Sequence[int]) -> Assigned:
@@ -156,7 +156,7 @@ class Hopping(TimeWindow):
 
     @property
     def every_ms(self) -> int:
-        """From the start of one window to that of the next."""
+        """The milliseconds from the start of one window to the start of the next."""
         return self.every // _MS
 
     @property
@@ -191,7 +191,7 @@ class Sliding(Window):
 
     @property
     def size_ms(self) -> int:
-        """From the start of a window to its end, which belongs to it."""
+        """The milliseconds from the start of a window to its end, which is inclusive."""
         return self.difference // _MS
 
     @property
@@ -288,7 +288,7 @@ def closings(window: Window) -> Callable[[Sequence[bytes]], Sequence[int | None]
 
 
 def _closing_of(life: int, start: bytes) -> int | None:
-    """When a window with this encoded start closes; None: it is none."""
+    """Return the event time at which the window with this encoded start closes; None if it is not the start of a window."""
     return int(START.unpack(start)[0]) + life if len(start) == START.size else None
 
 

@@ -34,7 +34,7 @@ from streamtable.types import Committed, RecordBatch, TopicPartition
 REJOIN_EVERY_S = 1.0
 START = OFFSET_BEGINNING
 UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
-"""How the text of a fatal error names its cause; its code says no more than that it is fatal."""
+"""The text by which a fatal error names its cause: its error code says only that it is fatal."""
 SEEK_WAIT_S = 2.0
 WAKE_WAIT_S = 0.1
 QUIET_S = 5.0

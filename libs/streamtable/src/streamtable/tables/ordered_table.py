@@ -16,7 +16,7 @@ _APPENDED_BYTES = 300  # of memory beside an appended row: when it is due, and w
 
 
 class DueTimes(Protocol):
-    """When the rows of a table are due. `engine.due.DueIndex` implements it."""
+    """The due times of the rows of a table. `engine.due.DueIndex` implements this protocol."""
 
     def gone_before_ms(self) -> int: ...
     def last_ms(self) -> int | None: ...

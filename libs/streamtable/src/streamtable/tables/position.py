@@ -110,18 +110,18 @@ def _producers(found: list[Any]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LocalPosition:
-    """What a local store records, written atomically with its rows.
+    """The checkpoint of a local store, written atomically with its rows.
 
     Attributes:
-        changelog: The changelog offset up to which it is complete.
-        topic_id: The topic id of the changelog; another one means the topic was deleted and created again.
-        current_at: Seconds since 1970 when it was last known to be complete. A copy older than the topic keeps
-            tombstones would bring deleted keys back.
-        inputs: Next input offsets by topic: which inputs the rows hold something of.
-        partitions: The number of partitions, so that a view finds keys while the broker is away; 0 if not needed.
-        whole: It has been complete once (a copy that is still loading for the first time has not).
-        begins: The first offset of the topic when the rows were loaded; None if that is not known. Rows whose records
-            have been deleted since are still in the copy, though not in the topic.
+        changelog: The changelog offset up to which the store is complete.
+        topic_id: The topic id of the changelog; a different id means that the topic was deleted and created again.
+        current_at: The time when the store was last known to be complete, in seconds since 1970. A copy that is older
+            than the time for which the topic keeps tombstones would bring deleted keys back.
+        inputs: The next offsets of the inputs that the rows include, by topic.
+        partitions: The number of partitions, so that a view finds keys while no broker is reachable; 0 if not needed.
+        whole: Whether the store has ever been complete: false while a copy is loaded for the first time.
+        begins: The first offset of the topic when the rows were loaded; None if it is not known. Rows whose records have
+            been deleted since then are still in the copy, but no longer in the topic.
     """
 
     changelog: int

@@ -30,13 +30,13 @@ from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 @dataclass(frozen=True)
 class InputState:
-    """What is known of one input partition before its task starts.
+    """The state of one input partition before its task starts.
 
     Attributes:
         committed: The group's stable committed offset; None if there is none.
-        marks: The watermarks of the topic.
+        marks: The low and high watermark of the partition.
         start: The offset at which a new group begins.
-        topic_id: The topic's id now; "" if it is not to be compared.
+        topic_id: The topic's present id; "" if it is not to be compared.
     """
 
     committed: Committed | None
@@ -47,7 +47,7 @@ class InputState:
 
 @dataclass(frozen=True)
 class Changelog:
-    """What is known of a partition of a changelog: the topic and its offsets."""
+    """A partition of a changelog: the topic, and the low and high watermark."""
 
     topic: TopicInfo
     marks: Watermarks
@@ -55,13 +55,13 @@ class Changelog:
 
 @dataclass(frozen=True)
 class Load:
-    """How to recover one table.
+    """The recovery of one table: the range of changelog offsets to read.
 
     Attributes:
-        discard: Why the local copy must be thrown away first; None if it is good.
-        read_from: First offset to read.
-        read_to: The table is ready when the reader's position is here; equal to `read_from` if nothing is to do.
-        exactly: Nothing beyond `read_to` may be taken in.
+        discard: The reason why the local copy must be deleted first; None if it can be used.
+        read_from: The first offset to read.
+        read_to: The offset at which the table is ready; equal to `read_from` if there is nothing to read.
+        exactly: Whether no record at `read_to` or beyond may be applied.
     """
 
     discard: str | None = None
@@ -72,14 +72,15 @@ class Load:
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """How to recover a partition.
+    """The recovery of a partition: the offsets of its inputs and the recovery of its tables.
 
     Attributes:
         next_offsets: The next offset of each input.
-        uncommitted: Of some input the group has never committed an offset: commit these before the first record.
-        load: The recovery of the group's own table; nothing to do if it keeps none.
-        named: The recovery of each of its named tables.
-        times: The event time that was committed with the offset of each input, as far as there is one.
+        uncommitted: Whether the group has never committed an offset of some input. Then commit `next_offsets` before the
+            first record.
+        load: The recovery of the group's own table; empty if the group keeps none.
+        named: The recovery of each named table of the group.
+        times: The event time that was committed with the offset of each input, for the inputs that have one.
     """
 
     next_offsets: Mapping[str, NextOffset]

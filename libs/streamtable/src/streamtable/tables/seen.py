@@ -23,7 +23,7 @@ _DIGEST_CHARS = 8
 
 @dataclass(frozen=True, slots=True)
 class SeenInputs:
-    """What was known of the inputs when an offset was committed.
+    """The known ends and topic ids of the inputs at the time when an offset was committed.
 
     Attributes:
         end: The end of the partition whose offset this is; 0 if it was not known.

@@ -113,7 +113,7 @@ class _KeptPartition:
 
 
 class _Read(NamedTuple):
-    """What was read from Kafka: the records, up to which offset, and whether some had been deleted before."""
+    """The result of a read: the records, the offset up to which was read, and whether records were missed by deletion."""
 
     found: list[_Kept]
     read_to: int

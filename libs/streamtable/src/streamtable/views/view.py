@@ -78,7 +78,7 @@ class Snapshot(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """How many rows were left out so far because they cannot be decoded."""
+        """The number of rows that were left out so far because they cannot be decoded."""
         return self._rows.unreadable
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
@@ -464,7 +464,7 @@ class View(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """How often a row was left out or refused because it cannot be decoded, each read counted."""
+        """The number of reads that left out or refused a row because it cannot be decoded."""
         return self._reader.unreadable
 
     def _whole(self) -> list[PartitionReplica]:
