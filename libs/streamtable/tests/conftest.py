@@ -94,7 +94,7 @@ def infos(group: Group[Any, Any], **changes: Any) -> dict[str, TopicInfo]:
 
 @dataclass
 class Steps:
-    """What was called, in order, by whatever doubles share it; and the errors that calls are to raise."""
+    """The calls of the doubles that share this object, in order, and the errors that further calls raise."""
 
     taken: list[str] = field(default_factory=list)
     errors: dict[str, list[Exception | None]] = field(default_factory=dict)

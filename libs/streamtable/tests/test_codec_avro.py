@@ -30,7 +30,7 @@ class Click(TypedDict):
 
 @dataclass(frozen=True)
 class Constant:
-    """What `contracts.records` has, with a history to play with."""
+    """A record schema as in `contracts.records`, with a history that tests choose."""
 
     schema: str
     history: tuple[str, ...]

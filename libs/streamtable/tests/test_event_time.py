@@ -122,7 +122,7 @@ class Dated:
 
 
 def refused(topic: str, *records: tuple[int, int, int]) -> list[int]:
-    """Which records are refused, of (kind of timestamp, timestamp, event time), all relative to now."""
+    """Return the indexes of refused records, of (kind of timestamp, timestamp, event time), all relative to now."""
     edge: Input[str, int, int] = Input(
         Stream("in", String(), Long()), lambda ctx, event: None, time=lambda event: event
     )
@@ -144,7 +144,7 @@ def test_an_event_is_compared_with_the_clock_where_producers_date_records() -> N
 
 
 def test_an_event_is_compared_with_the_time_when_the_broker_appended_it() -> None:
-    """So the decision is the same when the record is read again, much later."""
+    """The decision is therefore the same when the record is read again, much later."""
     appended = [(APPENDED, -9 * HOUR, -8 * HOUR), (APPENDED, -9 * HOUR, -8 * HOUR + 1), (APPENDED, 0, HOUR)]
     assert refused("in", *appended) == [1]
     assert refused("in", (APPENDED, -9 * HOUR, -8 * HOUR)) == []

@@ -1,4 +1,4 @@
-"""Who may look into folders of state."""
+"""The permissions of state folders."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What the command line asks and does beyond the engine, on a real broker."""
+"""The requests that only the command line makes, on a real broker."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the client says is logged, but not without bound."""
+"""The messages of the Kafka client are logged, at a limited rate."""
 
 import logging
 

@@ -53,7 +53,7 @@ def end_of(kafka: Kafka, place: TopicPartition) -> int | None:
 
 
 def visible(kafka: Kafka, topic: str, partition: int = 0) -> list[bytes | None]:
-    """What a reader of committed records sees up to the end of the partition."""
+    """Return the values that a `read_committed` consumer reads up to the end of the partition."""
     place = TopicPartition(topic, partition)
     deadline = Deadline(WITHIN_S)
     while (end := end_of(kafka, place)) is None:

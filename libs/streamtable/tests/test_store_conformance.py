@@ -1,4 +1,4 @@
-"""What `ports.Store` promises, of every implementation."""
+"""The conformance tests of `ports.Store`, run on every implementation."""
 
 import threading
 import time

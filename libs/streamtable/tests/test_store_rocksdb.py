@@ -1,4 +1,4 @@
-"""What is particular to stores on disk: kills, damage, full disks, two owners, memory."""
+"""The behaviour that only stores on disk have: kills, damage, full disks, two owners, memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which spans are traced, and what records carry of them, seen through the Tester, which runs the same engine."""
+"""The traced spans, and their context in the headers of records, seen through the Tester, which runs the same engine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What mypy accepts of a graph and its handlers, and what it refuses, at which line."""
+"""The graphs and handlers that mypy accepts, and those that it rejects, with the line of the error."""
 
 import re
 import subprocess
@@ -280,7 +280,7 @@ def text_of(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What mypy says of each program, in one run: its start takes longer than all of them."""
+    """The messages of mypy for each program, from one run: the start of mypy takes longer than all programs."""
     folder = tmp_path_factory.mktemp("typing")
     for name in PROGRAMS:
         (folder / f"{name}.py").write_text("\n".join(text_of(name)))

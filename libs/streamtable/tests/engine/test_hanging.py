@@ -1,4 +1,4 @@
-"""When a partition counts as waiting for a transaction, and what is said of it; on a real broker in tests/system."""
+"""Detection and reports of partitions that wait for a transaction; tests/system has the tests on a real broker."""
 
 from collections.abc import MutableMapping
 from typing import Any

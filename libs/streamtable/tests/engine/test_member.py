@@ -142,7 +142,7 @@ def rig(doubles: dict[str, Any]) -> Any:
 
 
 class Timetable:
-    """When the tasks of a test are due, and since when what they were given may have waited."""
+    """The due times of the tasks of a test, and the time since when the records that they got may have waited."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, alone: bool) -> None:
         self.due: dict[int, float] = {}

@@ -54,7 +54,7 @@ class Rig:
                 self.changelogs.step(0)
 
     def local(self) -> LocalPosition:
-        """What the store of partition 1 says, which must be closed."""
+        """Return the checkpoint in the store of partition 1, which must be closed."""
         store = self.stores.open(TABLE, 1)
         try:
             return LocalPosition.decode(store.checkpoint() or b"")

@@ -1,4 +1,4 @@
-"""When a processor counts as stalled, and what is done about it; a real process is in tests/system/test_stalls.py."""
+"""Detection of stalled processors, and the reaction to them; tests/system/test_stalls.py tests a real process."""
 
 import threading
 from collections.abc import MutableMapping

@@ -22,7 +22,7 @@ EVENTS = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5)]
 def outcome(
     tester: Tester, stream: Stream[Any, Any], events: list[tuple[str, int]] = EVENTS
 ) -> list[tuple[Any, Any]]:
-    """What comes out of a flow that is running, in the order of the output."""
+    """Return the output records of a running flow, in their order."""
     tester.emit_many(NUMBERS, events)
     return [(record.key, record.value) for record in tester.records(stream)]
 

@@ -9,6 +9,6 @@ from structlog.testing import capture_logs
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged, as it comes."""
+    """The lines of the log, as they are written."""
     with capture_logs() as lines:
         yield lines

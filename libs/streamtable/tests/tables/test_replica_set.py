@@ -255,7 +255,7 @@ def test_a_reader_that_is_refused_for_an_unknown_reason_asks_again(
 
 
 def delete_until(rig: Rig, low: int, *left: Any) -> None:
-    """What retention and DeleteRecords leave of the first partition."""
+    """Delete the records of the first partition below `low`, as retention and DeleteRecords do; these are left."""
     rig.log.reader.logs[P0] = list(left)
     rig.log.known.marks[P0] = Watermarks(low, low + len(left))
 

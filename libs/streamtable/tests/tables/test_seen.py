@@ -1,4 +1,4 @@
-"""What the metadata of committed offsets say of the inputs, and when recovery refuses because of it."""
+"""The state of the inputs in the metadata of committed offsets, and the refusal of recovery because of it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a tail does about errors that no broker can be made to give; tests/system/test_tail.py has the rest."""
+"""The handling of errors by a tail that no broker can be made to return; tests/system/test_tail.py has the other tests."""
 
 import asyncio
 import time
