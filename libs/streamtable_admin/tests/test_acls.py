@@ -1,4 +1,4 @@
-"""From what users are declared to do to the least rights for it."""
+"""The minimal ACLs of users, derived from the declaration of what they do."""
 
 from pathlib import Path
 

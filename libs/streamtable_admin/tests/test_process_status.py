@@ -1,4 +1,4 @@
-"""What is wrong with processes, by the statuses that they have reported."""
+"""The findings for processes, from the statuses that they have reported."""
 
 from typing import Any
 

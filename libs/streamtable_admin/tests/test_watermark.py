@@ -1,4 +1,4 @@
-"""What is said of a watermark that stands still, from the committed offsets alone."""
+"""The findings for a watermark that does not advance, from the committed offsets alone."""
 
 from streamtable.event_time import NO_TIME, InputTime
 from streamtable.tables.position import TablePosition

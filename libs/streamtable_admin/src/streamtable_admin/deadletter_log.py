@@ -71,7 +71,7 @@ class LoggedDeadLetter:
 
     @property
     def time(self) -> int:
-        """When processing it failed, in milliseconds since 1970."""
+        """The time when processing the record failed, in milliseconds since 1970."""
         found = _number(dict(self.record.headers).get(TIME))
         return self.record.timestamp if found is None else found
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How severe a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"

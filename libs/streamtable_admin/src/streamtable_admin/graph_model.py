@@ -18,11 +18,11 @@ NAMED = {
     STATES: "meanings of states",
     **dict.fromkeys(TIMERS.values(), "pending timers"),
 }
-"""What the engine's own named tables of groups hold."""
+"""The contents of the engine's own named tables, as labels."""
 
 
 class NodeKind(StrEnum):
-    """What a node stands for."""
+    """The kinds of nodes in the drawing of a graph."""
 
     STREAM = "stream"
     GROUP = "group"

@@ -52,7 +52,7 @@ class LayoutStyle:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where a node is: its middle and its size."""
+    """The place of a node in the drawing: its centre and its size."""
 
     x: float
     y: float
@@ -62,7 +62,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of an edge: where it leaves, its bends, where it arrives. `back`: it runs against the direction."""
+    """The route of an edge: its start, its bends and its end. `back`: the edge runs against the direction of the drawing."""
 
     edge: GraphEdge
     points: tuple[Point, ...]

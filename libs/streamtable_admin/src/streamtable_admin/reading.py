@@ -16,13 +16,13 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How long a read may take.
+    """The limits of a read.
 
     Attributes:
-        stall: Seconds without progress after which the broker is asked whether an open transaction is the reason.
-        give_up: Seconds without progress after which the read fails.
-        total: Seconds after which the read ends with what it has, or fails if it has to be complete.
-        bytes_max: Bytes of records that are kept in memory at most, where records are collected.
+        stall: The seconds without progress after which the broker is asked whether an open transaction is the reason.
+        give_up: The seconds without progress after which the read fails.
+        total: The seconds after which the read returns the records found so far, or fails if it has to be complete.
+        bytes_max: The maximum size in bytes of the records kept in memory, where records are collected.
     """
 
     stall: float = 2.0

@@ -1,4 +1,4 @@
-"""Why a window does not close: how far the event time of a group has come, and which input holds it back."""
+"""The diagnosis of a window that does not close: the watermark of the group, and the input that holds it back."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class HeldInput:
     lag: int
 
     def reason(self) -> str:
-        """Why the input has not advanced."""
+        """Return the reason why the event time of the input has not advanced."""
         if producers := self.time.producers_ms:
             least = min(producers)
             number = producers.index(least)
