@@ -36,7 +36,7 @@ NUMBER = Avro("long")
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of the command came to."""
+    """The result of a run of the command."""
 
     code: int
     out: str

@@ -71,7 +71,7 @@ LONG = Long()
 def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_their_offset(
     cli: Cli, world: World, folder: Path
 ) -> None:
-    """What was written again or deleted since is none."""
+    """A row that was written again or deleted since then is not a problem."""
     group = world.group(partitions=1)
     table = group.table.name
     (folder / "rows_of_tests.py").write_text(

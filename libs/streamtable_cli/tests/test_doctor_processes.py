@@ -1,4 +1,4 @@
-"""What doctor makes of what processes tell of themselves."""
+"""The findings of `doctor` for the statuses that processes report."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What all commands have in common: flags, exit codes, errors without tracebacks, signals and closed pipes."""
+"""The behaviour common to all commands: flags, exit codes, errors without tracebacks, signals and closed pipes."""
 
 import os
 import signal

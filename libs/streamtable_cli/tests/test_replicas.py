@@ -1,4 +1,4 @@
-"""What doctor makes of topics that do not keep what they are given."""
+"""The findings of `doctor` for topics that can lose records."""
 
 import pytest
 from libs.streamtable_cli.tests.bench import Cli, World

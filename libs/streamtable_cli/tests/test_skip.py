@@ -40,7 +40,7 @@ def send(world: World, topic: str, *numbers: int, partition: int = 0) -> None:
 
 
 def stands_at(cli: Cli, group: str, topic: str) -> int | None:
-    """What is committed of partition 0; None before there is a group."""
+    """Return the committed offset of partition 0; None before the group exists."""
     ran = cli("group", "lag", group, "--json")
     found = ran.json["partitions"] if ran.code == 0 else []
     return next((e["committed"] for e in found if (e["topic"], e["partition"]) == (topic, 0)), None)

@@ -1,4 +1,4 @@
-"""What a broker says it can do."""
+"""The API versions that a broker reports."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""Which dead letters a command is about: the options that filter them."""
+"""The options that select the dead letters of a command."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How keys and values are decoded and given on the command line: `--schemas`, `--graph`, `--key-type`."""
+"""The options for decoding and entering keys and values: `--schemas`, `--graph`, `--key-type`."""
 
 import json
 from enum import StrEnum
@@ -31,7 +31,7 @@ Graph = Annotated[
 
 
 class KeyType(StrEnum):
-    """How a key given as text becomes bytes."""
+    """The conversion of a key from the text on the command line to bytes."""
 
     TEXT = "text"
     LONG = "long"

@@ -111,7 +111,7 @@ def doctor(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is to be examined; without groups, all that have a dead-letter topic."""
+    """The subjects of an examination. Without groups it examines all that have a dead-letter topic."""
 
     file: Path | None
     graphs: list[Group[Any, Any]]

@@ -140,28 +140,28 @@ class Limit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a load needs. Bytes are in units of 1,000.
+    """The resources that a load needs. MB and GB are decimal: 10**6 and 10**9 bytes.
 
     Attributes:
-        changed: rows that a commit writes, for each record.
-        loaded: rows that are loaded, for each record.
-        record_us: processor time of a record in its process, all in all.
-        process_records_s: that one process can do.
-        processes: that are needed, with one that may be away.
-        cores: processors that they take, all together.
-        memory_gb: to give them.
-        table_gb: of one copy of the table on disk.
-        process_gb: disk of each process.
-        changelog_records_s: rows that are written, each second.
-        changelog_mb_s: the same in bytes.
-        changelog_gb: of the changelog in Kafka, all replicas.
-        input_gb: of the input in Kafka, all replicas.
-        brokers_in_mb_s: what brokers receive, replicas included.
-        brokers_out_mb_s: what they hand over to processors and views.
-        kafka_cores: processors of the brokers, without what replicas take; None: not measured.
-        cold_s: from a crash with the loss of the disk until the partitions are up to date again.
-        warm_s: the same where another process has a copy.
-        limits: the one that breaks first is the first.
+        changed: The rows that a commit writes, for each record.
+        loaded: The rows that are loaded, for each record.
+        record_us: The total processor time for a record in its process, in microseconds.
+        process_records_s: The records that one process can handle in a second.
+        processes: The number of processes needed, including one that may fail.
+        cores: The processor cores that all processes use together.
+        memory_gb: The memory of all processes together.
+        table_gb: The size of one copy of the table on disk.
+        process_gb: The disk space of each process.
+        changelog_records_s: The rows that are written to the changelog each second.
+        changelog_mb_s: The bytes that are written to the changelog each second.
+        changelog_gb: The size of the changelog in Kafka, all replicas.
+        input_gb: The size of the input in Kafka, all replicas.
+        brokers_in_mb_s: The bytes that the brokers receive each second, replication included.
+        brokers_out_mb_s: The bytes that the brokers send to processors and views each second.
+        kafka_cores: The processor cores of the brokers, without those for replication; None: not measured.
+        cold_s: The seconds from a crash with loss of the disk until the partitions are up to date again.
+        warm_s: The seconds from a crash until the partitions are up to date again, if another process has a standby replica.
+        limits: The limits of the load. The limit that is reached first is the first.
     """
 
     changed: float

@@ -10,7 +10,7 @@ from streamtable_admin.findings import Finding, ok, problem, warning
 from streamtable_cli.output import count
 
 OWN = ("table", "retry", "dead-letters", "loop", "visits")
-"""What the names of a group's own topics end with."""
+"""The suffixes of the names of a group's own topics."""
 SPREAD_MIN = 3
 
 

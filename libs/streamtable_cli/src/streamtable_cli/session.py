@@ -1,4 +1,4 @@
-"""What all commands share: settings from the environment and flags, and a connection to the cluster."""
+"""The session that all commands share: settings from the environment and flags, and a connection to the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -51,7 +51,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the commands of this module share: a table, how it is decoded, and how keys are given."""
+    """The arguments that the commands of this module share: a table, its decoder, and the type of keys."""
 
     session: CommandSession
     table: str

@@ -68,13 +68,13 @@ def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iter
 
 @dataclass(slots=True)
 class _Found:
-    """What the newest records of a table's topic turned out to be.
+    """The result of decoding the newest records of a table's topic.
 
     Attributes:
-        whole: whether these are all records of the topic.
-        records: how many were read, tombstones among them.
-        readable: how many can be decoded, also if their key was written again.
-        unreadable: by partition and key, the offset of the key's newest record, if it cannot be decoded.
+        whole: Whether these are all records of the topic.
+        records: The number of records that were read, including tombstones.
+        readable: The number of records that can be decoded, including those whose key was written again.
+        unreadable: The offset of each key's newest record, if that cannot be decoded, by partition and key.
     """
 
     topic: str
