@@ -61,7 +61,7 @@ class Place:
         outbox.flush(WITHIN_S)
 
     def visible(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """What a reader of committed records sees up to the end of the partition."""
+        """Return the values that a `read_committed` consumer reads up to the end of the partition."""
         place = TopicPartition(topic, partition)
         reader = self.reader()
         reader.assign({place: 0})

@@ -1,4 +1,4 @@
-"""What tests can make only the virtual Kafka do. Its promises are in test_contract.py."""
+"""The situations that tests can create only on the virtual Kafka. test_contract.py tests its guarantees."""
 
 import pytest
 

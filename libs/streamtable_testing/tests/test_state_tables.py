@@ -57,7 +57,7 @@ def emit(tester: Tester, words: Iterable[str]) -> None:
 
 
 def check(tester: Tester, group: Group[str, int], words: list[str]) -> None:
-    """What all tables and the output hold after these words, each once."""
+    """Assert the contents of all tables and of the output after these words, each handled once."""
     assert tester.table(group) == {"a": len(words)}
     lengths = [len(word) for word in words]
     assert tester.table(group, LENGTHS) == {length: lengths.count(length) for length in lengths}

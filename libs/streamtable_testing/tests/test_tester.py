@@ -1,4 +1,4 @@
-"""What only the Tester does. That groups do on it what they do on Kafka is shown by tests/behaviour."""
+"""The behaviour that only the Tester has. tests/behaviour shows that groups behave on it as they do on Kafka."""
 
 import subprocess
 import sys
