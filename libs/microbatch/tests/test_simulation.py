@@ -106,7 +106,7 @@ class Life:
         )
 
     def die(self) -> None:
-        """What it still does reaches nothing; what it wrote in bulk is lost."""
+        """Crash the process: its further actions have no effect, and its bulk writes are lost."""
         if not self.dead and isinstance(self.stores, MemoryStores):
             self.stores.crash()  # once: the disk may be another's by now
         self.dead = True

@@ -1,4 +1,4 @@
-"""What the task of a micro-batch reports: its metrics, and where an error says that it happened."""
+"""The reports of a micro-batch task: its metrics, and the place that an error names."""
 
 import asyncio
 from collections.abc import Callable, Mapping, MutableMapping

@@ -1,4 +1,4 @@
-"""When a batch is complete."""
+"""The limits at which a batch is complete."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ _LONGEST_WAIT_S = 3_600.0
 
 @dataclass(frozen=True)
 class Limits:
-    """When a partition's batch is complete: whichever comes first.
+    """The limits of a partition's batch: it is complete when it reaches the first of them.
 
     Args:
         records: The number of records of all inputs together.
         bytes: The bytes of their keys and values. A single record may be larger.
-        seconds: since the batch's first record came.
+        seconds: The seconds since the batch's first record arrived.
     """
 
     records: int = 10_000

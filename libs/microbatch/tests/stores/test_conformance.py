@@ -194,7 +194,7 @@ def test_in_any_order_of_arrival_the_highest_number_wins(
 
 
 def data_of(number: int) -> bytes | None:
-    """What this number writes, whenever: odd ones delete."""
+    """Return the data that a batch of this number writes, always the same; a batch with an odd number deletes."""
     return None if number % 2 else b"%d" % number
 
 

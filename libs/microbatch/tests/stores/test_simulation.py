@@ -39,7 +39,7 @@ class Aborted(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the library does; a test breaks one of them to see that the simulation notices."""
+    """The rules that the library follows. A test breaks one of them to show that the simulation detects it."""
 
     proof: bool = True  # a commit that moves nothing, before the first write
     proof_first: bool = True  # before the ledger's row too

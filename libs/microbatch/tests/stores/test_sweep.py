@@ -1,4 +1,4 @@
-"""What a sweep removes, and what it leaves; `test_simulation` shows that owners do not notice."""
+"""The rows that a sweep removes and those that it keeps; `test_simulation` shows that owners do not notice."""
 
 from collections.abc import Callable
 
