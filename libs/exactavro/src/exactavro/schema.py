@@ -41,12 +41,12 @@ _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 class Size(NamedTuple):
-    """What a value of a schema needs.
+    """The minimal size of a value of a schema.
 
     Attributes:
-        width: its smallest number of bytes.
-        nodes: values in it, counting itself, an array as having one item.
-        free: values in it that take no byte: nulls, and records and fixed values made of nothing.
+        width: The minimal number of bytes.
+        nodes: The number of values in it, itself included; an array counts as having one item.
+        free: The number of values in it that take no bytes: nulls, and records and fixed values of size 0.
     """
 
     width: int

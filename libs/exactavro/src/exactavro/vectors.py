@@ -146,15 +146,15 @@ class MessageBuffer:
 
 
 class Field(NamedTuple):
-    """How a field is read.
+    """The reader of a field, for all messages of a batch at once.
 
     Attributes:
-        read: gives its columns.
+        read: Reads the columns of the field.
         columns: The number of columns.
-        value: Python's expression for the value, with {0}, {1}, ... for the columns' entries, `text` for the buffer
-            as a text of as many characters, and `data` for the buffer.
-        width: the smallest number of bytes.
-        text: whether it adds to the batch's texts, one for each of these messages.
+        value: The Python expression for the value, with {0}, {1}, ... for the entries of the columns, `text` for the buffer
+            decoded to a string of the same length, and `data` for the buffer.
+        width: The minimal number of bytes.
+        text: Whether the field adds to the texts of the batch, one text for each message.
     """
 
     read: Read
