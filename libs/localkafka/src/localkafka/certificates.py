@@ -111,7 +111,7 @@ class Authority:
 
 
 def expires(certificate: bytes) -> datetime:
-    """When the first certificate of a PEM text ends. Raises `ValueError`."""
+    """Return the time when the first certificate of a PEM text expires. Raises `ValueError`."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 

@@ -1,4 +1,7 @@
-"""What Kafka's storage tool writes into an empty data folder. The tool takes a second of processor time, so it runs once per machine."""
+"""The formatting of an empty data folder, as by Kafka's storage tool.
+
+The tool takes a second of processor time, so it runs once per machine, and its output is cached.
+"""
 
 import base64
 import shutil

@@ -1,4 +1,4 @@
-"""What all servers have in common: a process that is started, frozen, killed, and started again on its port."""
+"""The base of all servers: a process that is started, frozen, killed, and started again on its port."""
 
 import shutil
 import time
