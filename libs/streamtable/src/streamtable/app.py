@@ -152,9 +152,9 @@ class ProcessorOptions(TypedDict, total=False):
 
     Attributes:
         instance_id: Names this process among the group's; the host name unless given.
-        guarantee: Exactly once unless given.
-        commit_interval: Seconds between commits; 0.2 unless given.
-        start_timeout: Seconds to wait for the broker; None waits for ever.
+        guarantee: The processing guarantee. Default: exactly once.
+        commit_interval: The seconds between commits. Default: 0.2.
+        start_timeout: The seconds to wait for the broker at start; None: no limit.
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
@@ -163,8 +163,8 @@ class ProcessorOptions(TypedDict, total=False):
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
         defer_timeout: Seconds that what a handler has deferred may take.
-        around: Makes a handler of each handler of the graph, for tracing and the like.
-        failpoint: Where the process kills or freezes itself, for tests.
+        around: Wraps each handler of the graph, for example for tracing.
+        failpoint: The point at which the process kills or freezes itself, for tests.
     """
 
     instance_id: str
@@ -271,7 +271,7 @@ class App:
         """Run processors concurrently until one of them ends, or SIGTERM or SIGINT comes; then all are stopped.
 
         Raises:
-            StreamtableError: What the first of them has raised, as `Processor.run`.
+            StreamtableError: The error that the first of them has raised, as `Processor.run`.
         """
         if len(processors) == 1:
             processors[0].run()

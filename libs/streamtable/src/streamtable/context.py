@@ -123,7 +123,7 @@ class BaseContext(Generic[K, V]):
             values: The value of each record; None writes a tombstone.
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
-            late_before_ms: Of the record that each was made of (`BatchContext.late_before_ms`), for an `Output(watermarks=True)`.
+            late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
 
         Raises:
             SerializationError: A record does not fit the schema, or is larger than Kafka accepts.

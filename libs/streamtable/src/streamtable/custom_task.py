@@ -172,7 +172,7 @@ class CustomTasks(Protocol):
 
         Raises:
             RetryLater: Ask for the offsets again after a pause, and try again.
-            Fatal: As it says.
+            Fatal: The state cannot be recovered.
         """
         ...
 

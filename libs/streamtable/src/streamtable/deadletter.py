@@ -140,7 +140,7 @@ def dead_letter(
     Args:
         records: The batch that holds the record.
         index: The index of the record in `records`.
-        error: Why it cannot be processed.
+        error: The error for which it cannot be processed.
         origin: The position of the original record.
         group: The group that could not process it.
         topic: The topic of the dead letters; it has the partitions of the input.

@@ -41,14 +41,13 @@ class Due(Generic[K, V]):
             the state.
         handler: Called with some of the rows that are due.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
-        keep: How long a row stays in the table after its due time. 0: it is deleted when the handler has been called.
+        keep: The time that a row stays in the table after it was due. 0: it is deleted when the handler has been called.
         by_key: Whether the due time depends on the encoded key alone. `when` is then called without the row, and a change
             of the row costs nothing.
-        on_error: What to do when the handler raises. A dead letter holds the row.
+        on_error: The policy for a failure of the handler. A dead letter holds the row.
         times: As `when`, for many encoded keys in one call, if `by_key` is set: it saves a call for each row that changes.
-        holds: How much earlier than the due time of a row the event time of the records may be that the handler emits, as
-            with the grace of a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by
-            this duration.
+        holds: The time by which the records that the handler emits may be earlier than the due time of their row, such as the
+            grace of a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by this time.
     """
 
     when: Callable[[bytes, bytes], int | None]

@@ -43,7 +43,7 @@ class StreamtableError(Exception):
     """Base of all errors of the library.
 
     Args:
-        message: What happened and what to do about it.
+        message: A description of the error and of the action to take.
         topic: The topic, if known.
         partition: The partition, if known.
         offset: The offset of the record, if known.
@@ -125,7 +125,7 @@ class UnreadableRow(DeserializationError):
     """A row of a table cannot be decoded. Its key must be written again by a program that uses the table's codec.
 
     Args:
-        reason: What the codec reports.
+        reason: The error that the codec reports.
         key: The encoded key of the row.
         topic: The topic of the table.
         partition: The partition of the row.
@@ -193,7 +193,7 @@ class RetryKeys(RetryLater):
     """A central store has not answered for these rows in time; the other rows of the call are done.
 
     Args:
-        message: What happened and what to do about it.
+        message: A description of the error and of the action to take.
         keys: The keys of the rows that are not read, or not known to be written.
     """
 
@@ -293,8 +293,8 @@ class StateMeaningChanged(Fatal):
     Args:
         state: The name of the state.
         group: The group that keeps it.
-        recorded: What its rows mean.
-        declared: What the program takes them for.
+        recorded: The meaning that is recorded with the rows.
+        declared: The meaning that the program declares.
         topic: The changelog of the state.
     """
 

@@ -20,7 +20,7 @@ class InputTime(NamedTuple):
     Attributes:
         stream_ms: The stream time of this input: the greatest event time seen in it.
         watermark_ms: The watermark of the task.
-        producers_ms: Of an input that carries watermarks, the watermark of each producing task; the least is `stream_ms`.
+        producers_ms: The watermark of each producing task, for an input that carries watermarks; the least is `stream_ms`.
     """
 
     stream_ms: int = NO_TIME

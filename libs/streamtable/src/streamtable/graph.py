@@ -54,8 +54,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
         batch: Called for consecutive records of one partition: `batch(records)`.
         aggregate: A built-in fold over whole batches: `Count()`, `Sum(...)`, `Min(...)`, `Max(...)`, `Last()`.
         start: The offset at which a new group begins.
-        on_error: What to do when the handler raises, or when its output does not fit the schema or Kafka's limits.
-        once: How to recognise repeated events, which are left out.
+        on_error: The policy for a failure of the handler, or for output that does not fit the schema or Kafka's limits.
+        once: The deduplication of repeated events, by their ids.
         time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
             the record's timestamp is its event time. See `EventTime`.
         custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
@@ -131,7 +131,7 @@ class Loop(Edge[K, V], Generic[K, E, V]):
     Args:
         stream: The stream of the loop, named `<group>-loop` and keyed as the inputs are.
         handler: Called for each record that was looped back.
-        on_error: What to do when the handler raises, as for an `Input`.
+        on_error: The policy for a failure of the handler, as for an `Input`.
     """
 
     stream: Stream[K, E]
@@ -173,10 +173,10 @@ class Changes(Edge[K, V], Generic[K, J, V]):
         handler: Called for each change of a row, with its old and its new value. The old value is always the one that
             the handler was given last for this row, also of a change that was refused and is sent again: the group
             keeps it in its own topic `<group>-handled`.
-        start: What a new group does with the rows that are there: "latest" takes them as known, "earliest" handles
-            each of them as a change from nothing; until it has, they are not there for joins. Before the first change
+        start: The treatment of existing rows by a new group: "latest" takes them as known, "earliest" handles each of them as
+            a change from None, and joins do not see a row before that. Before the first change
             the rows taken as known are copied to `<group>-handled`; those that cannot be decoded count as not there.
-        on_error: What to do when the handler raises, as for an `Input`.
+        on_error: The policy for a failure of the handler, as for an `Input`.
     """
 
     table: Table[K, J]
@@ -207,7 +207,7 @@ class Visit(Edge[K, V], Generic[K, V]):
         name: The name of the visit on the command line.
         handler: Called with the context of each row and the text that was given to the command. A row that is there
             from the beginning to the end is visited once, whatever crashes.
-        on_error: What to do when the handler raises, as for an `Input`. A dead letter holds what the command wrote,
+        on_error: The policy for a failure of the handler, as for an `Input`. A dead letter holds what the command wrote,
             and the visit of the partition ends; `SKIP` leaves out the one row.
     """
 
@@ -227,14 +227,14 @@ class Group(Generic[K, V]):
         name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
             `<name>-loop` and `<name>-visits`, as the edges need them, `<name>-ids` and `<name>-handled`, and for state
             tables and timers `<name>-states` and one topic each.
-        edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one; `State`), joins
-            or looks up (`Join`, `Lookup`), writes (`Output`), runs at a time (`Timer`) and on request (`Visit`), and how
-            it follows event time (`EventTime`: at most one).
+        edges: The edges for what it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one;
+            `State`), joins or looks up (`Join`, `Lookup`), writes (`Output`), runs at a time (`Timer`) or on request
+            (`Visit`), and for event time (`EventTime`: at most one).
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
         joins: One join for each joined table, including those with `Changes`.
-        event_time: How it follows event time; None if it does not.
+        event_time: The event time of the group; None if it does not follow event time.
         states: The state tables.
         timers: The timers.
         all_states: The state tables, and those that hold the pending timers.

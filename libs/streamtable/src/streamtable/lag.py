@@ -39,10 +39,10 @@ def unread(
     count: Callable[[Offsets, Offsets], Offsets],
     ends: Offsets | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return how many records can be read from `starts` on: counted up to `COUNTED_MAX` offsets, beyond that the offsets.
+    """Return the number of records that can be read from `starts` on: counted up to `COUNTED_MAX` offsets, else the offsets.
 
     Args:
-        marks: What can be read; see `readable`.
+        marks: The offsets that can be read; see `readable`.
         starts: The committed offsets.
         count: Counts the committed records from some offsets up to others, of partitions where these differ.
         ends: Count up to these offsets only.

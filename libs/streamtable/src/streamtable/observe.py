@@ -124,20 +124,20 @@ class Metrics:
         lag: Records between what is applied and the end of the input; of a partition.
         commit_seconds: The time of a group's commit, from its begin to the store's write.
         batch_records: Records handled in one go; of a group.
-        aborts: Transactions given up; of a group.
+        aborts: Aborted transactions; of a group.
         rebalances: Assigned, revoked and lost partitions' callbacks; of a group, with `event`.
-        stall_seconds: Since the processor has made progress: polled, handled a record, committed what was due; of a group.
-        hanging_transaction_seconds: For which a partition has waited for a transaction that does not end; only from
-            `hanging_transaction_timeout` on.
+        stall_seconds: The time since the processor last made progress (a poll, a handled record, a due commit); of a group.
+        hanging_transaction_seconds: The time that a partition has waited for a transaction that does not end; reported only
+            after `hanging_transaction_timeout`.
         recovery_remaining: Changelog records still to load; of a table's partition.
-        standby_lag: Changelog records that the copy of a task started elsewhere has still to read.
+        standby_lag: Changelog records that a standby replica has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
         late_records: Records that came when their windows were closed; of a windowed table's partition.
-        due_behind: How far rows that fall due, such as windows and timers, are behind their clock; of a partition.
+        due_behind: The lag of rows that fall due, such as windows and timers, behind their clock; of a partition.
         due_rows: Rows that have not fallen due, such as open windows and pending timers; of a state table's partition.
         view_position: The next changelog offset to apply; of a table's partition.
-        view_age_seconds: Since the copy was last equal to the table's end; of a table's partition.
+        view_age_seconds: The time since the copy last held all records of the table; of a table's partition.
         view_unreadable: Rows that a reader was not given because they cannot be decoded, each time that they were read;
             of a table's partition.
     """
@@ -258,8 +258,8 @@ def serve_metrics(
     """Serve the metrics page over HTTP within the block, from a thread. Yields its address.
 
     Args:
-        registry: What is served.
-        address: Where it is served.
+        registry: The metrics to serve.
+        address: The address to serve them at.
         hosts: Names under which the server is called, besides its address and those of loopback; requests for other
             hosts are refused, as a page of another site makes them by DNS rebinding.
     """

@@ -65,8 +65,8 @@ class Once(Generic[E_contra]):
     Args:
         by: Takes the id from the event: text, bytes, an int or a UUID. Or the name of the field that holds it, which is
             faster. An event without an id fails as if its handler had raised.
-        within: How long an id is remembered, in stream time. Longer costs disk: 42 to 48 bytes an id in the local store, and 17
-            to 28 bytes in the topic.
+        within: The time that an id is kept, in stream time. An id takes 42 to 48 bytes in the local store, and 17 to 28
+            bytes in the topic.
     """
 
     by: str | Callable[[E_contra], Any]

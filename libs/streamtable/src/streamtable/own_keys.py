@@ -17,7 +17,7 @@ class OwnKeys:
         group: The group that keeps the table.
         table: The table.
         partition: The partition of the task.
-        partitions: How many partitions the table has.
+        partitions: The number of partitions of the table.
         partitioner: The partitioner of the table, which views use to find a row.
     """
 

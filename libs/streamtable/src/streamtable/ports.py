@@ -58,8 +58,8 @@ class Codec(Protocol[T]):
         """Return the value of bytes. Never called with None.
 
         Raises:
-            DeserializationError: For whatever is wrong with the bytes; nothing else comes out.
-            RetryLater: The schema must be asked for elsewhere (a registry) and that does not answer.
+            DeserializationError: The bytes cannot be decoded. No other error is raised for them.
+            RetryLater: The schema must be requested from a registry, which does not answer.
         """
         ...
 
@@ -187,11 +187,11 @@ class TopicInfo:
 
     Attributes:
         topic_id: Changes when the topic is deleted and created again.
-        delete_retention_ms: How long a tombstone stays in a compacted topic.
+        delete_retention_ms: The milliseconds that a tombstone stays in a compacted topic.
         max_message_bytes: The largest record batch that the topic accepts.
-        keeps_timestamps: Records keep the timestamps that their producers give them.
-        timestamp_before_max_ms: How far behind the broker's clock such a timestamp may be.
-        timestamp_after_max_ms: How far ahead of the broker's clock it may be.
+        keeps_timestamps: Whether records keep the timestamps of their producers (CreateTime).
+        timestamp_before_max_ms: The milliseconds that such a timestamp may be behind the broker's clock.
+        timestamp_after_max_ms: The milliseconds that it may be ahead of the broker's clock.
     """
 
     name: str
@@ -265,7 +265,7 @@ class RebalanceListener(Protocol):
         ...
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
-        """Give up these partitions; they are still assigned until this returns, so it is the last moment to commit."""
+        """Release these partitions. They stay assigned until this returns, so it is the last moment to commit."""
         ...
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
@@ -299,7 +299,7 @@ class GroupConsumer(Protocol):
     def passed(self) -> Mapping[TopicPartition, int]:
         """Return the partitions that were read to their end since the last call, and the position there.
 
-        The position lies beyond transaction markers and aborted records, which are never handed out: everything
+        The position lies beyond transaction markers and aborted records, which are never returned: everything
         committed below it has been returned by `poll`. A `seek` takes back what was reported before it.
         """
         ...
@@ -485,7 +485,7 @@ class Log(Protocol):
         Args:
             transactional_id: The id that fences its predecessors; None: no transactions.
             batch_bytes: The most bytes of records that may be sent in one batch.
-            transaction_seconds: After so long the broker gives an open transaction up.
+            transaction_seconds: The seconds after which the broker aborts an open transaction.
         """
         ...
 

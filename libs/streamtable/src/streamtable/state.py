@@ -45,8 +45,8 @@ class State(Edge[object, object], Generic[K, V]):
         name: The name of the table, of which the name of its topic is made.
         key: The codec of the keys.
         value: The codec of the rows.
-        due: When rows fall due, and what is done with them then.
-        meaning: What the rows mean beyond their codecs, such as the size of a window. A group that is started with
+        due: The due times of the rows, and the handler that is called with due rows.
+        meaning: The meaning of the rows beyond their codecs, such as the size of a window. A group that is started with
             another meaning than its rows were written with stops with `StateMeaningChanged`.
     """
 

@@ -50,7 +50,7 @@ class Timer(Edge[K, V], Generic[K, P, V]):
             except to defer.
         payload: The codec of the payloads.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
-        on_error: What to do when the handler raises. A dead letter holds the pending timer.
+        on_error: The policy for a failure of the handler. A dead letter holds the pending timer.
     """
 
     name: str
@@ -100,9 +100,9 @@ class Timers:
 
         Args:
             timer: The timer, which the graph has among its edges.
-            when_ms: The time, in milliseconds since 1970. One that is over already is due at once.
-            payload: What the handler is called with.
-            id: Tells timers of the same name and key apart.
+            when_ms: The time, in milliseconds since 1970. A timer for a time that has passed is due immediately.
+            payload: The payload that the handler is called with.
+            id: Distinguishes timers of the same name and key.
 
         Raises:
             GraphError: The graph does not have the timer.

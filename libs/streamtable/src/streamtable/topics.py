@@ -48,8 +48,8 @@ class Stream(Generic[K, V]):
         name: The name of the topic.
         key: The codec of the keys.
         value: The codec of the events.
-        partitioner: How all writers of the topic choose the partition of a key: "murmur2" as Java's producer does,
-            or "fnv1a" as Goka and Sarama do.
+        partitioner: The hash by which all writers of the topic choose the partition of a key: "murmur2" as Java's
+            producer does, or "fnv1a" as Goka and Sarama do.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Table(Generic[K, V]):
         key: The codec of the keys.
         value: The codec of the rows.
         group: The group that keeps it, so that readers can wait for an event's effect (`View.wait_for`); "" if unknown.
-        partitioner: How all writers of the topic choose the partition of a key; see `Stream`.
+        partitioner: The hash by which all writers of the topic choose the partition of a key; see `Stream`.
     """
 
     name: str

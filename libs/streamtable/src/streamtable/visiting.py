@@ -21,7 +21,7 @@ VISIT_PROGRESS_SCHEMA: Final[dict[str, Any]] = {
     "namespace": "streamtable",
     "doc": "A visit that was asked for, or how far it has come in a partition. The key of the record is its name.",
     "fields": [
-        {"name": "run", "type": "string", "doc": "Tells apart two runs of the same visit."},
+        {"name": "run", "type": "string", "doc": "Distinguishes two runs of the same visit."},
         {"name": "argument", "type": "string", "doc": "What the handler is given."},
         {"name": "cursor", "type": "bytes", "doc": "Encoded key of the last row that was visited."},
         {"name": "visited", "type": "long", "doc": "Rows of this partition, so far."},
@@ -42,8 +42,8 @@ class VisitProgress:
     """The value of a record in `<group>-visits`; its key is the visit's name.
 
     Attributes:
-        run: Tells apart two runs of the same visit.
-        argument: What the handler is given.
+        run: Distinguishes two runs of the same visit.
+        argument: The argument that the handler is called with.
         cursor: The encoded key of the last row that was visited; empty before the first.
         visited: The number of rows of this partition, so far.
         done: No row of this partition is left.

@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 
     Attributes:
         producer: The number of the task: its partition.
-        producers: How many tasks the producing group has.
+        producers: The number of tasks of the producing group.
         watermark_ms: The watermark of the task.
     """
 
@@ -85,10 +85,10 @@ class Marked:
     """The records of a stream with watermarks, without the marks between them.
 
     Attributes:
-        records: Those that are no marks.
-        late_before_ms: What each carries; `NO_TIME` for one that carries nothing.
+        records: The records without the marks.
+        late_before_ms: The value of the header `LATE_BEFORE` of each record; `NO_TIME` for a record without it.
         marks: The marks, each with the number of records before it.
-        keep: Of all records: false for a mark. None if there are no marks.
+        keep: False for each mark, true for each other record, in the order of all records. None if there are no marks.
     """
 
     records: RecordBatch

@@ -11,9 +11,9 @@ class Lazy(Sequence[T]):
     """A sequence of known length whose values are made when first read.
 
     Args:
-        size: How many there will be.
-        make: Makes them, once.
-        make_field: Makes the values of one field of each of them, without making them.
+        size: The number of values.
+        make: Makes all values; called once.
+        make_field: Reads one field of each value, without making the values.
     """
 
     __hash__ = None  # type: ignore[assignment] # compared by its values, which may be changed in place

@@ -70,7 +70,7 @@ class HttpRegistry:
         auth: User name and password, if the registry wants them.
         timeout: Seconds for one request.
         attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
-        unknown_seconds: For how long an id that the registry did not know is poison without asking again.
+        unknown_seconds: The seconds for which an id that the registry did not know is not requested again.
         clock: Monotonic seconds.
         wait: Sleeps for so many seconds.
     """

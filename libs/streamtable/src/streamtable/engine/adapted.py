@@ -26,7 +26,7 @@ class AdaptedTask(BaseTask):
     Args:
         group: The graph.
         recovered: The partition, with its stores open and complete.
-        task: What becomes of its records.
+        task: The custom task that handles its records.
         clock: The clock.
     """
 

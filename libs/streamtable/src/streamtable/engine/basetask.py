@@ -69,15 +69,16 @@ class BaseTask(ABC):
         stores: The stores, by table.
         changelog_position: The position of the group's table.
         next_offsets: The next offset of each input.
-        uncommitted: Its offsets must be committed before its first record.
+        uncommitted: Whether its offsets must be committed before its first record.
         topic_ids: The ids of its input topics, by name.
 
     Attributes:
         failure: A local store must be rebuilt.
         named_positions: The position of each named table of the group, by its name.
-        must_recover: What it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
-        traced: Contexts of the work since the last commit, as far as it is traced.
-        ends: The ends of its inputs as the client last heard of them, by topic.
+        must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
+            offsets.
+        traced: The trace contexts of the work since the last commit.
+        ends: The ends of its inputs that the client last received, by topic.
         committed_at: Monotonic time of its last commit, or of its start.
     """
 
@@ -120,11 +121,11 @@ class BaseTask(ABC):
 
         Args:
             records: Records of one topic.
-            since: Monotonic time; they have waited since then at the longest. None: they come right now.
-            room: How many calls may be deferred before a commit.
+            since: The monotonic time since when the oldest of them has waited. None: they have just arrived.
+            room: The maximum number of calls that may be deferred before a commit.
 
         Returns:
-            How many were taken. The others must be handed over again after a commit.
+            The number of records that were taken. Pass the others again after a commit.
 
         Raises:
             RewindNeeded: Rewind, and read them again. `RetryLater`: the same after a pause.
@@ -142,7 +143,7 @@ class BaseTask(ABC):
 
         Args:
             topic: The input.
-            offset: Where reading goes on.
+            offset: The next offset to read.
             now: Monotonic time.
         """
 
@@ -280,7 +281,7 @@ class BaseTask(ABC):
 
         Args:
             outputs: Their indexes in `Work.outputs`, as far as they are known.
-            error: What Kafka has said.
+            error: The error that Kafka has returned.
 
         Returns:
             False if trying again would end as it did.
@@ -322,11 +323,11 @@ class Tasks(Protocol):
             committed: Stable offsets of its inputs.
 
         Returns:
-            What is to count as committed.
+            The committed offsets of the inputs, from which the task continues.
 
         Raises:
             RetryLater: Ask for the offsets again after a pause, and try again.
-            Fatal: As it says.
+            Fatal: The state cannot be recovered.
         """
         ...
 

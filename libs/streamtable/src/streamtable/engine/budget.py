@@ -40,9 +40,9 @@ class CommitBudget:
         small: Begin with commits of one record: the process before this one may have died of a record.
 
     Attributes:
-        bytes: A commit is due when it holds so many.
-        records: So many at most are handled before that is looked at; fewer if they make many bytes.
-        step_seconds: What flush and commit may take, each.
+        bytes: The number of bytes at which a commit is due.
+        records: The maximum number of records that are handled before `bytes` is checked; fewer if their outputs are large.
+        step_seconds: The seconds that flush and commit may take, each.
     """
 
     def __init__(self, group: str, bytes_max: int, records_max: int, *, small: bool = False) -> None:
@@ -90,7 +90,7 @@ class CommitBudget:
 
         Args:
             held: About how many bytes it held.
-            seconds: How long it took.
+            seconds: The seconds that it took.
         """
         records, self._held = self._held, 0
         if seconds < _SLOW_SECONDS:
@@ -113,7 +113,7 @@ class CommitBudget:
 
         Args:
             batches: Records of a poll.
-            pending: How many bytes the next commit holds by now.
+            pending: Returns the bytes that the next commit holds by now.
         """
         for batch in batches:
             begin = 0

@@ -38,16 +38,17 @@ class HandlerCalls:
 
     Args:
         group: The group's name.
-        mode: Whether they are called carefully, and what has failed.
-        undo: Takes back what a failed handler has done.
-        context: Handed to handlers of single records.
-        outgoing: Where dead letters go.
-        deferrals: Where deferred calls go.
-        clock: For the log.
+        mode: The careful mode of the partition, and the records that have failed.
+        undo: Undoes the effects of a failed handler.
+        context: The context that handlers of single records are called with.
+        outgoing: The outputs, to which dead letters are added.
+        deferrals: The deferred calls of the task.
+        clock: The clock, for the log.
 
     Attributes:
-        careful: Each record can be undone alone, since the last rewind.
-        stopped: A record failed whose `on_error` says stop. What was handled before it is to be committed first.
+        careful: Whether each record since the last rewind can be undone by itself.
+        stopped: The failure of a record whose `on_error` says stop; None if there is none. The records before it are
+            committed first.
     """
 
     def __init__(
@@ -144,8 +145,8 @@ class HandlerCalls:
         """Run the handler of one record. In careful mode a failure is undone and given to `on_error`.
 
         Args:
-            on_error: Of the handler's edge.
-            records: Where the record is.
+            on_error: The policy of the handler's edge.
+            records: The batch of the record.
             index: The record's index in them.
             call: Calls the handler.
             rows: The keys of the rows that it works on, if they are not the record's own.
@@ -256,7 +257,7 @@ class HandlerCalls:
 
         Args:
             outputs: Their indexes, as far as they are known.
-            error: What Kafka has said.
+            error: The error that Kafka has returned.
 
         Returns:
             False if trying again would end as it did.

@@ -30,7 +30,7 @@ class CarefulMode:
     Attributes:
         records_left: The number of records still to be handled carefully.
         batch_records: The number of records that a batch handler is called with at once.
-        deferrals_max: How many calls may be deferred before a commit.
+        deferrals_max: The maximum number of calls that may be deferred before a commit.
     """
 
     records_left: int = 0
@@ -48,7 +48,7 @@ class CarefulMode:
         """Handle the records since the last commit, and many after them, carefully: a failure was seen.
 
         Args:
-            undone: How many records were handled since the last commit.
+            undone: The number of records that were handled since the last commit.
             singly: Batch handlers get one record at a time, so that an output can be traced to its record.
         """
         self.records_left = max(self.records_left, undone + CAREFUL_RECORDS)
@@ -110,12 +110,12 @@ class CarefulMode:
         return bisect_left(records.offsets, until)
 
     def commit_reached(self, topic: str, next_offset: int) -> bool:
-        """Whether the topic has come to the offset at which a commit must be made."""
+        """Whether the topic has reached the offset at which a commit must be made."""
         until = self._commit_at.get(topic)
         return until is not None and next_offset >= until
 
     def commit_reached_by(self, next_offsets: Mapping[str, int]) -> bool:
-        """Whether any of these topics has come to the offset at which a commit must be made."""
+        """Whether any of these topics has reached the offset at which a commit must be made."""
         return bool(self._commit_at) and any(map(self.commit_reached, next_offsets, next_offsets.values()))
 
     def committed(self, topic: str, next_offset: int) -> None:

@@ -32,8 +32,8 @@ class OutputRefused(StreamtableError):
     """Kafka refuses records of a commit permanently, so the commit certainly did not happen.
 
     Args:
-        reason: What Kafka has said.
-        outputs: By partition of the group: the indexes of those in `Work.outputs`, as far as they are known.
+        reason: The error that Kafka has returned.
+        outputs: The indexes of the refused records in `Work.outputs`, as far as they are known, by partition of the group.
     """
 
     def __init__(self, reason: StreamtableError, outputs: Mapping[int, Sequence[int]]) -> None:
@@ -50,7 +50,7 @@ class Checkpoint:
         producer: Transactional for exactly once, plain for at least once.
         guarantee: Exactly once or at least once.
         failpoint: Called between any two steps.
-        step_seconds: What flush, commit and abort may take, each.
+        step_seconds: The seconds that flush, commit and abort may take, each.
         tracer: Traces each commit. Every output, and the last row of each partition, carries its context.
     """
 
@@ -84,7 +84,7 @@ class Checkpoint:
             OutputRefused: The broker or the client refuses a record, though it was checked before. The transaction,
                 if any, must be aborted.
             StateLost: A changelog ends before what it held at the last commit.
-            Fatal: As it says.
+            Fatal: The process must stop; the message says why.
         """
         sources = [context for task in tasks for context in task.traced]
         for task in tasks:

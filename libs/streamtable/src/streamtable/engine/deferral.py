@@ -34,9 +34,9 @@ class Deferrals:
 
     Attributes:
         on_error: The `on_error` of the edge whose handler is running.
-        finishing: Results are being handled: nothing more may be deferred.
-        room: How many may wait before a commit.
-        taken: How many were handed out last.
+        finishing: Whether results are being handled, so that nothing more may be deferred.
+        room: The maximum number of calls that may wait before a commit.
+        taken: The number of calls that were taken last.
     """
 
     def __init__(self) -> None:
@@ -94,8 +94,8 @@ async def results(deferrals: Sequence[Deferral], seconds: float) -> list[Any]:
     """Await all, at most 100 at a time. Returns the result or the exception of each, in order.
 
     Args:
-        deferrals: Those of all tasks.
-        seconds: That each of them may take.
+        deferrals: The deferred calls of all tasks.
+        seconds: The seconds that each of them may take.
     """
     room = asyncio.Semaphore(_AT_ONCE_MAX)
 

@@ -62,17 +62,17 @@ class Dispatcher:
         ids: The ids of the events that count once; None if no input has `once`.
         handled: The rows that the handlers of `Changes` were given last; None if there are none.
         states: The state tables.
-        state_records: Where is noted how far rows that fall due have come; None if there are no state tables.
+        state_records: The progress of rows that fall due; None if there are no state tables.
         joins: The partition's part of each joined table.
         lookups: Whole tables, by name.
         clock: The clock, for the time in dead letters.
-        around: Goes around each handler.
+        around: Wraps each handler.
         next_offsets: The next offset of each topic.
-        mode: How carefully records are handled, and what has failed.
+        mode: The careful mode of the partition, and the records that have failed.
         event_clock: The event time of the partition; None if the group does not follow it.
 
     Attributes:
-        next_offsets: After what was handled.
+        next_offsets: The next offset of each topic, after the records that were handled.
         outgoing: Outputs and dead letters.
         deferrals: The calls that handlers have deferred.
         due: Fires rows that are due; None if no state table has any.
@@ -207,10 +207,10 @@ class Dispatcher:
 
         Args:
             records: Consecutive records of one topic.
-            room: How many calls may be deferred before a commit.
+            room: The maximum number of calls that may be deferred before a commit.
 
         Returns:
-            How many of them are done. The others are to be handed over again after a commit.
+            The number of records that were handled. Pass the others again after a commit.
 
         Raises:
             HandlerFailed: A handler raised and its edge says stop. What was handled before it can be committed.

@@ -42,7 +42,7 @@ class ObservedEnds:
         asked_at: Monotonic time before it was asked.
         answered_at: Monotonic time after it has answered.
         wall_ms: Milliseconds since 1970 before it was asked.
-        ends: What the partitions hold.
+        ends: The low and high watermarks of the partitions.
     """
 
     asked_at: float
@@ -66,14 +66,14 @@ class EventClock:
         event_time: The settings of the group.
         partition: The number of the partition.
         inputs: The topics that advance it.
-        committed: What was committed with their offsets.
-        clock: Monotonic time, for the age of what the broker has said.
-        in_band: Of the topics, those that carry watermarks.
-        passes_on: The watermark is written to the outputs as soon as it advances without records.
+        committed: The event times that were committed with their offsets.
+        clock: The monotonic clock, for the age of the ends that the broker has reported.
+        in_band: The topics that carry watermarks.
+        passes_on: Whether the watermark is written to the outputs as soon as it advances without records.
 
     Attributes:
         watermark_ms: No event before this time is expected any more; `NO_TIME` at first.
-        must_commit: The watermark has advanced so far without records that it is to be committed by itself.
+        must_commit: Whether the watermark has advanced so far without records that it must be committed by itself.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class EventClock:
         Args:
             topic: The input.
             event_ms: The event time of each record.
-            marked: What the records carry, and the marks between them, if the input carries watermarks.
+            marked: The watermark headers of the records, and the marks between them, if the input carries watermarks.
         """
         others = [
             at for other, at in self._streams.items() if other != topic and other not in self._idle_now()
@@ -161,8 +161,8 @@ class EventClock:
         """Find out which inputs are idle.
 
         Args:
-            observed: What the broker has said of their ends.
-            next_offsets: Where each input goes on, after what was handled.
+            observed: The ends of the inputs as reported by the broker.
+            next_offsets: The next offset of each input, after the records that were handled.
         """
         if self._idle_after is None:
             return
@@ -259,7 +259,7 @@ class TimedInput:
             records: Records of the input, or dead letters of it that were sent again.
             events: Their decoded values.
             bad: The records that no handler must see, by index; those without a usable time are added.
-            marked: What they carry, if the input carries watermarks.
+            marked: The watermark headers of the records, if the input carries watermarks.
         """
         # A record whose handler has failed counts: its time must not depend on what became of it.
         skip = {index for index, error in bad.items() if not isinstance(error, HandlerFailed)}

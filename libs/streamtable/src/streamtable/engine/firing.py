@@ -41,10 +41,10 @@ class DueState:
 
     Args:
         kept: The state table.
-        due: When its rows fall due.
-        index: Finds those that are.
-        rows: What the handler is given.
-        now_ms: Returns the time that their clock has reached; None: it has none yet.
+        due: The due times of its rows, and their handler.
+        index: Finds the rows that are due.
+        rows: The argument of the handler.
+        now_ms: Returns the time that the clock of the rows has reached; None: it has none yet.
         timers: Calls the handlers of timers; None: the rows are no timers.
 
     Attributes:
@@ -87,7 +87,7 @@ class DueState:
 
     @property
     def unfired(self) -> bool:
-        """Whether rows are due that have not been handed over."""
+        """Whether rows are due for which the handler has not been called."""
         now, first = self.now_ms(), self.index.first_ms
         return now is not None and first is not None and first <= now
 
@@ -135,23 +135,23 @@ class DueRunner:
         group: The graph.
         partition: The number of the partition.
         kept: Its state tables; those without rows that fall due are left out.
-        records: Where it is noted how far each has come.
-        reach: What handlers can reach.
+        records: The recorded progress of each state table.
+        reach: The services that handlers can use.
         calls: Whether handlers are called carefully.
-        mode: What is known of failures.
-        undo: Takes back what a failed handler has done.
-        outgoing: Where dead letters go.
+        mode: The careful mode of the partition, and the rows that have failed.
+        undo: Undoes the effects of a failed handler.
+        outgoing: The outputs, to which dead letters are added.
         clock: The wall clock, and the monotonic one for the length of slices.
-        event_clock: Has the watermark; None if the group does not follow event time.
+        event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
         deferrals: Deferred calls, which handlers of what is due cannot make.
 
     Attributes:
-        fired: The number of rows that were handed over, left out or deleted since the last commit.
+        fired: The number of rows that the handler was called with, that were left out, or deleted, since the last commit.
         total: The same since the start.
-        behind_ms: How far the first row that was left over by the last `run` is behind its clock; 0 if none was.
-        wakes_at: The wall time, in seconds since 1970, from which on there is something to do without more records, as
-            the last `run` has left it; None: nothing.
+        behind_ms: The lag of the first due row that the last `run` has left over, in milliseconds; 0 if it has left none.
+        wakes_at: The wall time, in seconds since 1970, at which the next row falls due without further records, as of the
+            last `run`; None: there is none.
     """
 
     def __init__(
@@ -343,7 +343,7 @@ class DueRunner:
                 return
 
     def _fire(self, each: DueState, now: int, limit: int) -> int:
-        """Hand over the next rows. Returns how many there were."""
+        """Call the handler for the next rows. Returns the number of rows."""
         # Carefully one by one: what comes next may be another one after that.
         entries = each.index.take(now, 1 if self._calls.careful else limit)
         if not entries:

@@ -64,7 +64,7 @@ def standstills(
 
     Args:
         before: The result of the last look.
-        readings: How far the partitions have been read.
+        readings: The read progress of the partitions.
         stable_ends: Their last stable offsets.
         now: Monotonic time.
     """
@@ -103,7 +103,7 @@ class HangingTransactions:
         """Check what waits now.
 
         Args:
-            readings: How far inputs, and tables that are loaded, have been read.
+            readings: The read progress of the inputs, and of the tables that are being loaded.
             offsets_pending_since: Monotonic time since when the group's committed offsets are held by a transaction;
                 None if they are not.
 

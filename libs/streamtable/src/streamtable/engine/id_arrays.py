@@ -66,7 +66,7 @@ def rows_in_order(prefix: bytes, chunks: Sequence[IdChunk]) -> Iterator[tuple[by
     Rows of the same id stay in the order of the chunks.
 
     Args:
-        prefix: What each key begins with.
+        prefix: The prefix of each key.
         chunks: The ids, with their times.
     """
     runs = [run for chunk in chunks for run in chunk.runs]

@@ -43,9 +43,9 @@ class IdTable:
 
     Args:
         store: The committed ids.
-        inputs: Those with `once`.
+        inputs: The inputs with `once`.
         bytes_max: The maximum size of a record of its topic.
-        filter_bytes: For what tells new ids without a look at the store.
+        filter_bytes: The memory of the filter that recognises new ids without a read of the store.
         clock: Bounds the stream time.
 
     Attributes:
@@ -80,7 +80,7 @@ class IdTable:
         Args:
             name: The input.
             ids: One for each record.
-            timestamps_ms: Of the records.
+            timestamps_ms: The timestamp of each record, in milliseconds since 1970.
 
         Returns:
             For each whether it was accepted; None if all were.
@@ -123,8 +123,8 @@ class _Batch:
         ids: One for each record.
         times_ms: Stream time at each of them.
         time_before_ms: Stream time before them.
-        accepted: Which were no repeats; None: all.
-        replaced: By index, when an id was accepted before, since the last commit too.
+        accepted: Whether each id was accepted, that is, was no repeat; None: all were.
+        replaced: The time at which an id had been accepted before, since the last commit too, by index.
     """
 
     ids: Sequence[bytes]
@@ -138,7 +138,7 @@ class _Accepted:
     """The ids of one input.
 
     Attributes:
-        new: Those since the last commit, in the order in which they were accepted, with the stream time then.
+        new: The ids accepted since the last commit, in the order of acceptance, with the stream time of each.
     """
 
     def __init__(self, store: Store, topic: bytes, within_ms: int, bytes_max: int, filter_bytes: int) -> None:

@@ -30,7 +30,7 @@ class InHand(Protocol):
     """A note on disk of the records being handled, which survives the process.
 
     Attributes:
-        left: What the process before this one had in its hands when it died; None if it ended in order.
+        left: The records that the previous process was handling when it died; None if it ended in order.
     """
 
     @property

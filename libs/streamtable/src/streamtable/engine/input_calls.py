@@ -54,8 +54,8 @@ class InputCalls:
         handler: Called for each record; None if the input has a batch handler or an aggregate.
         whole: Calls the batch handler or the aggregate.
         calls: Calls user code, and undoes what fails.
-        mode: Which records have failed.
-        context: Handed to the handler.
+        mode: The careful mode of the partition, and the records that have failed.
+        context: The context that the handler is called with.
         ids: The ids that were accepted; None if no input of the group has `once`.
         must_commit: Whether a commit must come before the next record.
         timed: Takes the event times of the records; None if the input does not advance event time.
@@ -250,7 +250,7 @@ def unfit(
         records: Records of one topic.
         keys: Their decoded keys.
         events: Their decoded values.
-        mode: Which records have failed.
+        mode: The careful mode of the partition, and the records that have failed.
         deletions: A record without a value has a meaning.
     """
     bad: dict[int, StreamtableError] = {}

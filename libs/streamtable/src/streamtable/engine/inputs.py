@@ -60,13 +60,14 @@ class Inputs:
     def note_passed(self, skipped: Collection[TopicPartition] = (), *, again: bool = False) -> None:
         """Report inputs that were read to their ends to their tasks, positions behind transaction markers included.
 
-        After that, tell them what the broker has said of the ends, if it was asked since the last call.
+        Then pass them the ends that the broker has reported since the last call, if there are any.
 
-        All that was handed out of them is handled by now: what was not, was sought again, which takes the report back.
+        All records of such an input have been handled: the consumer was rewound to those that were not, and a seek withdraws
+        the report.
 
         Args:
-            skipped: Of these something was handed out that was not handled.
-            again: All is read again, so that nothing of it counts.
+            skipped: The partitions of which records were polled but not handled.
+            again: Whether all inputs are read again, so that the reports are void.
         """
         for place, offset in self._consumer.passed().items():
             if not again and place not in skipped and (task := self._tasks.get(place.partition)):

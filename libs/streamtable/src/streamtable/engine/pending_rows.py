@@ -12,7 +12,7 @@ class PendingRows:
         index: The entries of one partition of a state table.
 
     Attributes:
-        rows: As the last pass has counted them; during the first pass, those that it has come across so far.
+        rows: The number of rows as of the last pass; during the first pass, the number counted so far.
     """
 
     def __init__(self, index: DueIndex) -> None:
@@ -23,7 +23,7 @@ class PendingRows:
         self._passes = 0
 
     def step(self, limit: int) -> int:
-        """Go on by at most so many entries. Returns `rows`. By any one thread, beside the one that changes the rows.
+        """Count at most `limit` further entries. Returns `rows`. Called by one thread, also while another changes the rows.
 
         Raises:
             StoreCorrupted: The store is damaged.

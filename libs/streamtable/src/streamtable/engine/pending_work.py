@@ -9,11 +9,11 @@ from streamtable.errors import Migrated, RetryLater, RewindNeeded, StoreCorrupte
 
 
 class PendingWork:
-    """Finishes the work of tasks; what several of them await runs concurrently.
+    """Finishes the work of tasks. The awaitables of several tasks run concurrently.
 
     Args:
-        loop: Where it is awaited.
-        defer_timeout: Seconds that a deferred call may take.
+        loop: The event loop that awaits deferred calls.
+        defer_timeout: The seconds that a deferred call may take.
     """
 
     def __init__(self, loop: asyncio.Runner, defer_timeout: float) -> None:
@@ -21,11 +21,11 @@ class PendingWork:
         self._defer_timeout = defer_timeout
 
     def finish_deferred(self, tasks: Sequence[BaseTask]) -> bool | None:
-        """Await all deferred calls and hand over their results in the order of the records.
+        """Await all deferred calls and call their functions with the results, in the order of the records.
 
         Returns:
-            True if all went well; None if nothing was deferred; False if a handler or a store has failed: all tasks must
-            go back, and those that note a `failure` must be rebuilt.
+            True if all calls succeeded; None if nothing was deferred; False if a handler or a store has failed: all tasks
+            must rewind, and those with a `failure` must be rebuilt.
         """
         waiting = [(task, deferral) for task in tasks for deferral in task.take_deferred()]
         if not waiting:

@@ -10,11 +10,11 @@ from streamtable.watermarks import Mark
 class ProducerTimes:
     """The watermarks of the tasks that write an input, in one partition of it.
 
-    One that has not said anything yet is waited for: the least of all is `NO_TIME` until then. The number of producers can
-    only grow: a partition that is gone for good means another topic, which the group has to be reset for.
+    Until each of them has written a watermark, the minimum is `NO_TIME`. The number of producers can only grow: a partition
+    that no longer exists means another topic, for which the group must be reset.
 
     Args:
-        watermarks_ms: What was committed of them, by number; empty before the first mark.
+        watermarks_ms: The committed watermarks, by number of the producer; empty before the first mark.
     """
 
     def __init__(self, watermarks_ms: Sequence[int] = ()) -> None:

@@ -63,8 +63,8 @@ class Restore:
     """The recovery of one partition. The background thread writes its fields until it is READY.
 
     Attributes:
-        replicas: The open ones, by table.
-        loads: What there is to do for each of them, once that is known.
+        replicas: The open replicas, by table.
+        loads: The recovery of each table, once it is known.
         asked_at: The wall time when the ends of the topics were asked for.
         offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
@@ -128,14 +128,14 @@ class Restorer:
 
     Args:
         group: The graph.
-        cluster: Asked for topics, offsets and watermarks.
+        cluster: Used to request topics, offsets and watermarks.
         reader: The process's reader of changelogs.
-        standby: Has copies of what is at work elsewhere.
+        standby: The standby replicas of partitions that other members work on.
         stores: The stores of the tables.
         clock: Wall time for the age of copies, monotonic for retries.
         exactly_once: The guarantee of the process.
-        failpoint: Between the steps.
-        tasks: Those for which it recovers, if they have more to recover than local tables.
+        failpoint: Called between the steps.
+        tasks: The custom tasks to recover; None if there are only local tables to recover.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Restorer:
         Args:
             partition: Its number.
             stores: The open stores of a task that recovers again, after an unknown outcome or because of damage.
-            damage: What is wrong with one of them, or with all if it names none: it is discarded.
+            damage: The damage of one store, or of all if it names none. Damaged stores are discarded.
         """
         restore = Restore(partition, {})
         for table, store in (stores or {}).items():

@@ -13,12 +13,12 @@ log = structlog.get_logger()
 def remove_old_state(
     stores: Stores, kept: Callable[[str, int], bool], retention_seconds: float, now: float
 ) -> None:
-    """Remove the state of partitions that have been elsewhere for long; it would be loaded again anyway.
+    """Remove the local state of partitions that other processes have had for long; it can be loaded again.
 
     Args:
         stores: The stores of the process.
         kept: Whether the state of this table and partition is in use.
-        retention_seconds: For how long other state stays.
+        retention_seconds: The seconds that unused state is kept.
         now: Seconds since 1970.
     """
     for (table, partition), used_at in stores.present().items():

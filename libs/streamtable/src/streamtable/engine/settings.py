@@ -37,7 +37,7 @@ class ProcessorSettings:
         around: Makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: Traces batches and commits.
-        in_hand: Where the place of the records that are being handled is noted.
+        in_hand: The file that records which records are being handled.
     """
 
     instance_id: str

@@ -39,12 +39,12 @@ class Standby:
     Args:
         own: The tables that the group keeps, as far as they are among them; one without its beginning is not complete.
         tables: The topics to keep replicas of.
-        cluster: Asked where topics end.
+        cluster: Used to request the ends of topics.
         reader: The process's reader of changelogs.
-        stores: Where tables live.
+        stores: The local stores of the tables.
         clock: Wall and monotonic time.
         shown: Called with the lag of each replica.
-        expand: By table, what makes the rows of its store, where they are not the records.
+        expand: The function that makes the rows of a store from records, by table, for tables whose rows are not the records.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class KeptState:
     Attributes:
         table: The rows.
         journal: Stands in front of them while records are handled carefully.
-        handle: What handlers are given.
+        handle: The state table as handlers see it.
         index: Finds the rows that are due; None if none ever are.
     """
 

@@ -52,14 +52,14 @@ class Task(BaseTask):
         changelog_position: The position of the group's table.
         named_positions: The same of its named tables, by their names.
         next_offsets: The next offset of each input.
-        uncommitted: An offset was never committed: they must be, before the first record.
+        uncommitted: Whether some offset was never committed. Then all must be committed before the first record.
         cache_bytes: The size of the cache of decoded rows.
         clock: The clock, for the time in dead letters and checkpoints.
         loaded_at: Seconds since 1970 up to which joined tables are complete.
         lookups: Whole tables, by name.
         around: Wraps each handler.
         tracer: Traces each batch of records.
-        mode: How carefully its records are handled, and which have failed; it outlives the task.
+        mode: The careful mode of the partition, and the records that have failed; it outlives the task.
         times: The event time that was committed with each input.
     """
 
@@ -269,7 +269,7 @@ class Task(BaseTask):
 
     @property
     def _fired(self) -> int:
-        """The number of due rows that were handed over since the last commit."""
+        """The number of due rows that handlers were called with since the last commit."""
         return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
 
     @property

@@ -22,10 +22,10 @@ class TimerCalls:
     Args:
         group: The graph.
         tables: Its state tables, by name.
-        around: Goes around each handler.
+        around: Wraps each handler.
 
     Attributes:
-        timers: What handlers set timers with.
+        timers: The object by which handlers set timers.
         limit_ms: An event timer that is set for this time or an earlier one fires before the next record is handled.
     """
 

@@ -253,7 +253,7 @@ class RecordUndo:
         """Undo everything since `begin`.
 
         Args:
-            keys: Those whose joined rows the handler could reach.
+            keys: The keys whose joined rows the handler could reach.
         """
         for journal in self._journals:
             journal.undo()

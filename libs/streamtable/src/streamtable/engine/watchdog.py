@@ -31,7 +31,7 @@ class Activity:
     """The activity of the main thread, as seen by another thread.
 
     Attributes:
-        position: Differs from an earlier one if the main thread has moved since: polled, or handled another record.
+        position: A value that changes whenever the main thread polls or handles another record.
         handling: The records that are being handled, in words; empty if there are none.
         uncommitted: Monotonic time since when a commit of a partition has been due or has failed, by partition.
     """
@@ -46,8 +46,8 @@ class Wait:
     """The longest time for which an expected event has not happened.
 
     Attributes:
-        seconds: How long.
-        what: What has not happened, as the end of a sentence about the processor.
+        seconds: The length of the wait.
+        what: The missing progress, as the end of a sentence about the processor.
     """
 
     seconds: float
@@ -71,8 +71,8 @@ def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None,
     """Return how long the processor has been without progress.
 
     Args:
-        activity: What the main thread has done.
-        moved: When it moved last.
+        activity: The activity of the main thread.
+        moved: The last progress of the main thread.
         kafka_since: Monotonic time since when Kafka has answered without a gap; None: it does not. No member can commit
             without Kafka, so that time does not count.
         now: Monotonic time.
@@ -96,7 +96,7 @@ class Heartbeat:
 
     Args:
         now: Monotonic time.
-        in_hand: Where the place of the records that are being handled is noted for the next process.
+        in_hand: The file that records which records are being handled, for the next process.
 
     Attributes:
         polled_at: Monotonic time of the last poll.

@@ -45,11 +45,11 @@ class AsOfJoin:
     """A join of a stream with the versions of a table.
 
     Args:
-        operator: What it is called: "join_as_of" or "left_join_as_of".
+        operator: The name of the operator: "join_as_of" or "left_join_as_of".
         name: The name of the step.
         function: Called with the value and the row of its time; None where there was none.
-        history_ms: How long old versions are kept.
-        grace_ms: How long a record waits for changes that come late.
+        history_ms: The milliseconds that old versions are kept.
+        grace_ms: The milliseconds that a record waits for late changes of the table.
     """
 
     operator: str

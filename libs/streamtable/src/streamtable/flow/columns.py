@@ -44,10 +44,10 @@ class Columns:
         values: The values. Of changes: the new rows, None for a deleted one.
         times: The event times; None where no step asks for them.
         late_before: A window that closes at this time or before is closed for the record; None as with `times`.
-        order: By what branches are merged: the index of the input record in its batch, and on its way the number of each
-            step where several follow the one before, and the place among the records that a step has made of one. So
-            what goes through an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
-        olds: Of changes: the rows before, None for a new one. None: these are records.
+        order: The order in which branches are merged: the index of the input record in its batch, then the number of each
+            step at which the flow branched, and the index among the records that a step has made of one. So the output of
+            an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
+        olds: The rows before the changes, None for a new row. None: these are records, not changes.
         raw_values: The encoded values as they were read, and their codec; None after a step that has changed them.
     """
 

@@ -31,8 +31,8 @@ class Flow:
 
     Args:
         name: The name of the flow, and of the group that reads its streams.
-        on_error: What to do with a record for which a step raises, unless its stream says otherwise.
-        event_time: How the groups with windows follow event time; `EventTime()` unless given.
+        on_error: The policy for a record for which a step raises, unless its stream has another.
+        event_time: The event time of the groups with windows. Default: `EventTime()`.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Flow:
             time: Takes the event time from a value: milliseconds since 1970, or a datetime with a time zone. By default
                 it is the timestamp of the record.
             start: The offset at which a new group begins.
-            on_error: What to do with a record for which a step raises; by default what the flow says.
-            once: How to recognise repeated events, which are left out.
+            on_error: The policy for a record for which a step raises. Default: that of the flow.
+            once: The deduplication of repeated events, by their ids.
             group: The end of the name of the group that reads it, `<flow>-<group>`: for streams that are keyed or
                 partitioned differently from the flow's others. By default all are read by the group `<flow>`.
         """
@@ -86,7 +86,7 @@ class Flow:
 
         Args:
             table: The table to read.
-            on_error: What to do with a change for which a step raises; by default what the flow says.
+            on_error: The policy for a change for which a step raises. Default: that of the flow.
             group: As of `stream`.
         """
         failing = on_error or self._plan.on_error

@@ -41,8 +41,8 @@ class Parts:
     """A version, and encoded parts.
 
     Attributes:
-        version: That of a subscription; they grow within a partition of the left table. 0: none.
-        parts: What belongs to it.
+        version: The version of a subscription; versions grow within a partition of the left table. 0: none.
+        parts: The parts that belong to the version.
     """
 
     version: int
@@ -53,8 +53,8 @@ class PartsCodec:
     """The codec of `Parts`.
 
     Args:
-        count: How many parts there are.
-        codecs: What tells the codecs of the parts from others.
+        count: The number of parts.
+        codecs: The identifiers of the codecs of the parts.
     """
 
     def __init__(self, count: int, *codecs: str) -> None:
@@ -85,7 +85,7 @@ class ForeignKeyJoin:
     """A join by a foreign key.
 
     Args:
-        operator: What it is called: "join" or "left_join".
+        operator: The name of the operator: "join" or "left_join".
         name: The name of the step.
         on: Takes the key of the right row from the left row; None: it has none.
         function: Called with the left and the right row; None for a right one that is not there.
@@ -154,8 +154,8 @@ class Left:
 
     Args:
         join: The join.
-        state: What it keeps.
-        asking: Where it subscribes.
+        state: The rows of the left table, with their subscriptions.
+        asking: The stream to which it writes subscriptions.
     """
 
     join: ForeignKeyJoin
@@ -245,7 +245,7 @@ class Right:
     Args:
         join: The join.
         state: The rows of the right table, and the version of each subscription.
-        answering: Where it answers.
+        answering: The stream to which it writes answers.
     """
 
     join: ForeignKeyJoin

@@ -130,7 +130,7 @@ class GroupedStream(Generic[K, V]):
         Args:
             window: `Tumbling`, `Hopping`, `Sliding` or `Session`.
             late: A stream for the records whose windows have all been closed; they change nothing.
-            retention: How long the row of a window is kept after the window has closed.
+            retention: The time that the row of a window is kept after the window has closed.
         """
         windows = Windows(self._plan, self._node, self._key, self._value, window, late, retention)
         return SessionStream(windows) if isinstance(window, Session) else TimeWindowedStream(windows)

@@ -78,19 +78,19 @@ class Node:
     """An operator of a flow.
 
     Attributes:
-        number: In the order of building: those after which a node comes have lower numbers.
-        group: The name of the group that it belongs to.
-        label: What it is, for people.
-        parents: The nodes whose records it gets.
-        step: What it does; None: it only passes records on.
-        leaf: What it does where nothing follows, if that is less work.
-        edges: What it adds to its group.
-        source: Of a node without parents in its group: where its records come from.
-        singly: It needs the context of one record at a time.
-        timed: It needs the event times.
-        windowed: It needs to know which windows are closed for a record.
-        feeds: The topic through which its records go on to another group.
-        reads: The table whose rows it reads.
+        number: The number of the node in the order of building; its parents have lower numbers.
+        group: The name of the group that the node belongs to.
+        label: The description of the node for people.
+        parents: The nodes whose output the node gets.
+        step: The step that the node runs; None: it only passes records on.
+        leaf: The step that is run instead if no node follows; None: `step`.
+        edges: The edges that the node adds to its group.
+        source: The source of a node without parents in its group; None: it has parents.
+        singly: Whether the step needs the context of each single record.
+        timed: Whether the step needs event times.
+        windowed: Whether the step needs to know which windows are closed for a record.
+        feeds: The topic through which its output reaches another group.
+        reads: The table whose rows the step reads.
     """
 
     number: int

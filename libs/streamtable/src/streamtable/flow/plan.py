@@ -23,8 +23,8 @@ class Plan:
 
     Attributes:
         name: The name of the flow.
-        on_error: What to do with a record for which a step raises.
-        event_time: How groups with windows follow event time.
+        on_error: The policy for a record for which a step raises.
+        event_time: The event time of the groups with windows.
         nodes: All of them, each after its parents.
         names: The operators that have taken names for state and topics.
     """

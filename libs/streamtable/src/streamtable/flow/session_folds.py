@@ -36,13 +36,13 @@ _EARLIER_MAX = 15  # sessions of a key before its last one; those before them ar
 
 @dataclass(frozen=True)
 class KeepSessions:
-    """The step that folds records into the rows of their sessions; merged sessions become one row, and the others go.
+    """The step that folds records into the rows of their sessions; the rows of merged sessions become one row.
 
     Args:
         state: The table.
-        fold: How rows are made.
+        fold: The functions that make rows.
         window: The kind of window.
-        late: What becomes of records that come too late.
+        late: The output of late records.
     """
 
     state: State[Any, Any]
@@ -71,7 +71,7 @@ class KeepSessions:
         """Fold the records of each key, then write what has changed.
 
         Args:
-            scope: What the step reaches.
+            scope: The part of the task that the step can use.
             records: The records.
             changes: Filled with the changes; None: they are not asked for.
         """
@@ -179,8 +179,8 @@ class _Folding:
 
         Args:
             key: The encoded key.
-            known: What was remembered of it.
-            after: What is to be remembered but for the key of the last session, which is that before; empty: it begins.
+            known: The cached sessions of the key.
+            after: The sessions to cache; the key of the last session is its former key, or empty if it is new.
             indexes: The indexes of the records.
         """
         since, former, start, end, earlier = after

@@ -29,7 +29,7 @@ class SidesCodec:
     """The codec of `Sides`.
 
     Args:
-        codecs: What tells the codecs of both sides from others.
+        codecs: The identifiers of the codecs of both sides.
     """
 
     def __init__(self, *codecs: str) -> None:

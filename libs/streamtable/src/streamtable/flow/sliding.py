@@ -110,10 +110,10 @@ class KeepSliding:
 
     Args:
         state: The table.
-        times: What the windows around each time hold.
-        fold: How rows are made; they are never merged.
+        times: The rows of the windows around each time of a record.
+        fold: The functions that make rows; rows are never merged.
         window: The kind of window.
-        late: What becomes of records that come too late.
+        late: The output of late records.
     """
 
     state: State[Any, Any]
@@ -174,15 +174,15 @@ class KeepSliding:
 
 @dataclass
 class _Times:
-    """The records of one key: when they were, and what the windows around each of these times hold.
+    """The event times of the records of one key, and the rows of the windows around each of these times.
 
     Attributes:
         keep: The step.
         times: The times, in order.
-        until: What the window holds that ends at a time.
-        after: What the window holds that begins after a time.
+        until: The row of the window that ends at a time.
+        after: The row of the window that begins after a time.
         touched: The times whose windows have changed.
-        changed_rows: By the start of an open window: the last record that has changed it, and its row.
+        changed_rows: The last record that has changed an open window, and its row, by the start of the window.
     """
 
     keep: KeepSliding

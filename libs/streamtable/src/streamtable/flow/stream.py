@@ -296,7 +296,7 @@ class KeyedStream(StreamJoins[K, V]):
         Args:
             handler: Called with the context of the record, and the value. It returns the values that go on with the
                 record's key, or nothing.
-            edges: What the handler uses: states, timers, joined and looked-up tables, outputs. They belong to the group.
+            edges: The edges that the handler uses: states, timers, joined and looked-up tables, outputs. The group gets them.
             value: The codec of the new values, as of `map_values`.
 
         Raises:

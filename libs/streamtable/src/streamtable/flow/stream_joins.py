@@ -53,10 +53,10 @@ class StreamJoins(Generic[K, V]):
             name: The name of the step, and of the table of waiting records.
             other: The right stream, in the same group: see `repartition(beside=)`.
             function: Called with the values of the left and of the right record; returns the new value.
-            within: How far the right record may be before and after the left one, both inclusive: a pair of durations,
-                or one for both. One may be negative: `(timedelta(0), hour)` takes what comes after only, and
-                `(-minute, hour)` what comes at least a minute after.
-            grace: How much longer a record's window stays open for records that come late.
+            within: The time that the right record may be before and after the left one, both inclusive: a pair of durations,
+                or one for both. One may be negative: `(timedelta(0), hour)` matches only records after the
+                left one, and `(-minute, hour)` only those at least a minute after it.
+            grace: The additional time that a record's window stays open for late records.
             value: The codec of the new values, as of `map_values`.
 
         Raises:
@@ -152,8 +152,8 @@ class StreamJoins(Generic[K, V]):
             name: The name of the step, and of its table.
             table: A table of the same group, of `to_table` or `Flow.table`.
             function: Called with the value and the row; returns the new value. A record without a row is left out.
-            history: How long old versions are kept, for records that come late: one that comes later finds no row.
-            grace: How long a record waits for changes of the table that come late. One that comes later counts for the
+            history: The time that old versions are kept, for late records: a record that is later finds no row.
+            grace: The time that a record waits for late changes of the table. A change that is later counts for the
                 records after the event time that its input had reached, less the grace.
             value: The codec of the new values, as of `map_values`.
 

@@ -22,7 +22,7 @@ class TableJoin:
     """A join of two tables.
 
     Args:
-        operator: What it is called: "join", "left_join" or "outer_join".
+        operator: The name of the operator: "join", "left_join" or "outer_join".
         name: The name of the step.
         function: Called with the left and the right row; None for one that is not there.
         values: The codecs of the rows of both sides.

@@ -44,7 +44,7 @@ class KeepWindows:
         state: The table.
         fold: The fold.
         window: The kind of window.
-        late: What becomes of records that come too late.
+        late: The output of late records.
     """
 
     state: State[Any, Any]

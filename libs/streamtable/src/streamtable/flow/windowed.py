@@ -44,8 +44,8 @@ class Windows(Generic[K, V]):
         key: The codec of the keys.
         value: The codec of the values, if one is known.
         window: The kind of window.
-        late: Where records that come too late are written; None: nowhere.
-        retention: How long rows are kept after their window has closed.
+        late: The stream to which late records are written; None: they are only counted.
+        retention: The time that rows are kept after their window has closed.
     """
 
     plan: Plan

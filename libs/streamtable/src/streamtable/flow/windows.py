@@ -36,7 +36,7 @@ class Window(ABC):
     """A kind of window.
 
     Args:
-        grace: How long records may come late: a window is closed when event time has reached its end and this much more.
+        grace: The time that late records are accepted: a window closes when event time has reached its end plus the grace.
             There is no default, since it decides which records count.
     """
 
@@ -100,7 +100,7 @@ class Tumbling(TimeWindow):
 
     Args:
         size: The length of a window.
-        grace: How long records may come late.
+        grace: The time that late records are accepted after the end of a window.
     """
 
     size: timedelta
@@ -134,7 +134,7 @@ class Hopping(TimeWindow):
     Args:
         size: The length of a window.
         every: The time from the start of one window to that of the next.
-        grace: How long records may come late.
+        grace: The time that late records are accepted after the end of a window.
     """
 
     size: timedelta
@@ -180,7 +180,7 @@ class Sliding(Window):
 
     Args:
         difference: The most that two records of a window may be apart.
-        grace: How long records may come late.
+        grace: The time that late records are accepted after the end of a window.
     """
 
     difference: timedelta
@@ -224,7 +224,7 @@ class Session(Window):
 
     Args:
         gap: The most that a record may be away from a session to belong to it.
-        grace: How long records may come late.
+        grace: The time that late records are accepted after the end of a window.
     """
 
     gap: timedelta

@@ -22,7 +22,7 @@ class ClientLog:
         caller: The user that the client acts as, for its errors.
 
     Attributes:
-        transaction_failed: Why the client gave up its transaction, in its own words; cleared when a transaction begins.
+        transaction_failed: The client's message about the failure of its transaction; cleared when a transaction begins.
     """
 
     def __init__(

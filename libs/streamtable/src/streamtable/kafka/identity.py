@@ -35,7 +35,7 @@ class ClientIdentity:
         user: Its SASL user name; "" if it has none.
         authorities: File or folder with the certificates that it trusts, in PEM; "" for the machine's own; None: not
             known here.
-        group: That it is a member of, or asks about.
+        group: The consumer group that it is a member of, or that it requests information about.
         transactional_id: The id of its transactions.
     """
 
@@ -49,9 +49,9 @@ class ClientIdentity:
         """Return the error for a refusal (`FORBIDDEN`), with the ACL that is missing.
 
         Args:
-            error: The broker's.
-            operation: What was being done, in Kafka's word for the right.
-            topic: That it was being done to.
+            error: The error of the broker.
+            operation: The operation that was refused, as an ACL names it.
+            topic: The topic of the operation.
         """
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             resource, name = "group", self.group

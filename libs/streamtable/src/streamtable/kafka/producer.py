@@ -30,8 +30,8 @@ class KafkaProducer:
 
     Args:
         producer: The client.
-        log: Where the client's own messages go.
-        delivery_timeout: Seconds that a record waits for room in the queue; the client gives it up as long after that.
+        log: The log for the client's own messages.
+        delivery_timeout: The seconds that a record waits for room in the queue. Its delivery fails as many seconds later.
     """
 
     def __init__(self, producer: Producer, log: ClientLog, delivery_timeout: float) -> None:

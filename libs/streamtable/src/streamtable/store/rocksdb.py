@@ -50,8 +50,8 @@ class RocksStores:
     """The stores below one folder, in `<root>/<table>/<partition>/`. Any thread.
 
     Args:
-        root: Made if it is not there; of one group, or of one view.
-        memory_bytes: For block cache, indexes, filters and memory tables of all stores together. A quarter of it
+        root: The folder of one group, or of one view. It is created if it does not exist.
+        memory_bytes: The memory for block cache, indexes, filters and memory tables of all stores together. A quarter of it
             may be memory tables. The cache refuses no block that a read needs, so this is a target, not a wall.
     """
 

@@ -30,10 +30,10 @@ class JoinedTable(RowCache[J]):
 
     Args:
         name: The name of the table.
-        store: What came before. The table never writes to it; the commit does, with what `changes` returned.
+        store: The committed rows. The table never writes to it; the commit writes the rows that `changes` has returned.
         codec: The codec of the rows.
         cache_bytes: About how much memory decoded rows may take.
-        timed: Note the time to which it has come.
+        timed: Whether to record the event time that the table has reached.
         time_ms: The time that the store has reached.
 
     Attributes:

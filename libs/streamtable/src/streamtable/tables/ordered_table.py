@@ -33,9 +33,9 @@ class OrderedTable(WorkingTable[V]):
 
     Attributes:
         fresh: The keys that were changed or restored since the index over the rows was last updated; None: there is no index.
-        notes: What a step remembers of the rows, by keys of its own. It is emptied when rows are rolled back.
+        notes: The cache of a step; see `StateRows.notes`.
         commits: The number of commits so far.
-        due: When the rows are due; None: they never are.
+        due: The due times of the rows; None: they never fall due.
     """
 
     due: DueTimes | None = None
@@ -109,7 +109,7 @@ class OrderedTable(WorkingTable[V]):
         Args:
             keys: Their keys.
             rows: The rows.
-            due_ms: When each is due, as the key alone decides.
+            due_ms: The due time of each row, which depends on its key alone, in milliseconds since 1970.
         """
         self._rows.update(zip(keys, rows, strict=True))
         self._changed.update(keys)

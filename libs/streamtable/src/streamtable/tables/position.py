@@ -28,9 +28,9 @@ class TablePosition:
         changelog: The changelog offset after the last record of the commit.
         exact: Committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
             committed and have displaced older ones, so a reader must go to the end.
-        tables: The same offset of the changelog of each named table of the group, by the table's name. What was
-            committed before the group had such a table does not name it.
-        seen: Which topics the inputs were; None if it was committed by a tool or an older version.
+        tables: The same offset in the changelog of each named table of the group, by the table's name. A position that was
+            committed before the group had a table does not name it.
+        seen: The identity of the input topics; None if it was committed by a tool or an older version.
         time: The event time that the input and the task have reached; None if the group does not use event time.
     """
 

@@ -61,7 +61,7 @@ class PartitionReplica:
     """The rows of one changelog partition. One thread writes; any thread may read.
 
     Args:
-        stores: Where stores live.
+        stores: The local stores.
         table: The changelog topic.
         partition: Its number.
         clock: The wall clock.
@@ -76,9 +76,9 @@ class PartitionReplica:
         begins: The topic's first offset when its rows were loaded.
         complete: It has been complete once, now or in an earlier life.
         current_at: The wall time at which it last held everything that the changelog had.
-        end: The end of the changelog when it was last asked for; None: not yet.
-        low: The first offset of the changelog then.
-        failure: What it has failed with.
+        end: The end of the changelog when it was last requested; None: not yet.
+        low: The first offset of the changelog at that time.
+        failure: The error with which the replica has failed; None if it has not.
     """
 
     def __init__(

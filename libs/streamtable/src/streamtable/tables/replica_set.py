@@ -50,7 +50,7 @@ class ReplicaSet:
 
     Args:
         table: The name of the topic.
-        stores: Where the replicas live.
+        stores: The local stores of the replicas.
         clock: Wall and monotonic time.
         listener: Called with changed rows, in the updater's thread.
         gauges: Updated once a second.
@@ -60,7 +60,7 @@ class ReplicaSet:
         applying: Makes the span around every batch of changes of a complete replica.
 
     Attributes:
-        arrivals: Lets callers wait until a partition has come to a changelog offset.
+        arrivals: Lets callers wait until a partition has reached a changelog offset.
         loads: Changes when a replica is loaded again: what was read before may be of rows that are gone.
     """
 

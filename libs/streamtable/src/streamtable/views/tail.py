@@ -215,7 +215,7 @@ class Tail(Generic[K, V]):
         log_: Kafka.
         name: The name on the consumers and in the log.
         kept_bytes: About how much memory the newest records take. Older ones are read from Kafka when they are asked for.
-        before: How many offsets of each partition are read again at the start.
+        before: The number of offsets of each partition that are read again at the start.
         closed: Called when it is closed.
     """
 

@@ -23,13 +23,13 @@ class ViewUpdater:
 
     Args:
         log_: Kafka.
-        stores: Where the replicas live. The updater closes them.
+        stores: The local stores of the replicas. The updater closes them.
         clock: Wall and monotonic time.
-        metrics: Where positions and ages go.
+        metrics: The metrics of positions and ages.
         name: The name on the metrics and in the log.
 
     Attributes:
-        commits: What groups have committed, for views that wait for an event's effect.
+        commits: The committed offsets of groups, for views that wait for the effect of an event.
     """
 
     def __init__(self, log_: Log, stores: Stores, clock: Clock, metrics: Metrics, name: str) -> None:

@@ -58,7 +58,7 @@ class Watch(Generic[K, V]):
     It has one reader: a thread, or a coroutine. Neither polls; both are woken by the view's thread when a change comes.
 
     Attributes:
-        unreadable: How many changes have been left out because they cannot be decoded.
+        unreadable: The number of changes that have been left out because they cannot be decoded.
     """
 
     def __init__(
