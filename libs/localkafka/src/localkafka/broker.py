@@ -46,9 +46,9 @@ class Listener:
     """One more listener of a broker, without encryption or authentication, that advertises another port than its own.
 
     Attributes:
-        name: In capital letters.
-        port: Of 127.0.0.1, on which the broker listens.
-        advertised_port: Of 127.0.0.1, to which clients of this listener connect: that of a proxy.
+        name: The name, in capital letters.
+        port: The port of 127.0.0.1 on which the broker listens.
+        advertised_port: The port of 127.0.0.1 to which clients of this listener connect: that of a proxy.
     """
 
     name: str

@@ -36,7 +36,7 @@ def format_folder(
         logs: The folder that these name as `log.dirs`.
         of_cluster: The id of the cluster.
         node_id: The broker's number.
-        security: Has the first users.
+        security: The security settings, with the first users; None: none.
 
     Raises:
         BrokerFailed: The tool has failed; with what it said.

@@ -41,7 +41,7 @@ class Deadline:
     """The end of a wait. Time in which the machine was overloaded counts for a tenth.
 
     Args:
-        seconds: How long the wait may take on an idle machine.
+        seconds: The seconds that the wait may take on an idle machine.
         clock: seconds, from any beginning.
         stalled: The part of these seconds in which work stood still.
     """
@@ -72,7 +72,7 @@ def wait_until(
 
     Args:
         condition: is asked again and again.
-        seconds: How long it may take on an idle machine; see `Deadline`.
+        seconds: The seconds that it may take on an idle machine; see `Deadline`.
         what: named if it does not come true.
         every: seconds between two questions.
 

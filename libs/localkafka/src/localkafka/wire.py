@@ -48,7 +48,7 @@ class WireProxy:
     Attributes:
         plan: Called for each request in the proxy's thread; None to forward all requests.
         bytes_per_second: The rate of each direction, of all connections together; None: not bounded.
-        struck: How often each kind of fault was planned, by the number of the request and the fault's class.
+        struck: The number of planned faults, by the number of the request and the class of the fault.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Request:
 
     Attributes:
         api: An `Api`, or the number of a request that has no name here.
-        client_id: As the client calls itself.
+        client_id: The client id.
     """
 
     api: int
@@ -117,12 +117,12 @@ def any_fault(rng: Random) -> Fault:
 
 
 class Each:
-    """A plan that does the same to requests of one kind, so often, and then nothing.
+    """A plan that injects a fault into the first requests of one kind.
 
     Args:
         api: The kind of the requests.
-        fault: What happens to them.
-        times: How many there are.
+        fault: The fault to inject.
+        times: The number of requests.
     """
 
     def __init__(self, api: int, fault: Fault, times: int = 1) -> None:

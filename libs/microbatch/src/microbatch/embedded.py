@@ -79,7 +79,7 @@ class EmbeddedTask(BatchTask):
         around: The parts that all tasks of the process share.
         partition: The number of the partition.
         bisector: The bisector of the partition.
-        beginnings: What the group's first start must find.
+        beginnings: The conditions at the first start of the group.
         owners: The key owners of the process.
     """
 

@@ -96,7 +96,7 @@ class BatchTask:
         around: The parts that all tasks of the process share.
         partition: The number of the partition.
         bisector: The bisector of the partition.
-        beginnings: What the group's first start must find.
+        beginnings: The conditions at the first start of the group.
         ledger: The partition's ledger, under an epoch that was never used; None if rows are plain or embedded. Its first
             commit is the proof of the epoch, and comes before the first record.
     """

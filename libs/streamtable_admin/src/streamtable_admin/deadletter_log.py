@@ -46,8 +46,8 @@ class LoggedDeadLetter:
     """A record that a group could not process.
 
     Attributes:
-        origin: Where it comes from; None if its headers do not say, so that it cannot be replayed.
-        replayed: When it was last replayed, in milliseconds since 1970; None if never.
+        origin: The input record; None if its headers do not name it, so that it cannot be replayed.
+        replayed: The time when it was last replayed, in milliseconds since 1970; None if never.
     """
 
     record: TopicRecord
@@ -149,8 +149,8 @@ class DeadLetterLog:
     Attributes:
         cluster: The cluster.
         group: The group.
-        newest: How many offsets of each partition are read at most, from its end.
-        limits: How long a read may take.
+        newest: The maximum number of offsets of each partition to read, from its end.
+        limits: The limits of a read.
     """
 
     cluster: Cluster
@@ -255,7 +255,7 @@ class DeadLetterLog:
             again: Also replay letters that were replayed before.
             now: The clock, in seconds since 1970.
             reached: Called with the name of each step of a commit, for tests.
-            timeouts: How long to wait for the transactions.
+            timeouts: The timeouts of the transactions.
 
         Raises:
             NoSuchTopic: The group has no retry topic.

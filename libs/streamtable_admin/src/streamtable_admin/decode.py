@@ -37,7 +37,7 @@ class DecodedValue:
     Attributes:
         kind: null, text, long, hex, json, or the name of an Avro schema.
         value: The value as JSON can express it.
-        problem: Why a codec could not decode the bytes.
+        problem: The reason why a codec could not decode the bytes.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class Decoder:
         schemas: Codecs for Avro's single-object encoding, whose bytes name their schema.
         keys: The codec of the keys, by topic.
         values: The codec of the values, by topic.
-        partitioners: How the keys of a topic are partitioned, where it is known.
+        partitioners: The partitioner of the keys of each topic for which it is known.
     """
 
     schemas: Schemas = field(default_factory=dict)

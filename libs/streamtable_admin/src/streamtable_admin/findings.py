@@ -17,9 +17,9 @@ class Finding:
     """One line of a report.
 
     Attributes:
-        subject: What was examined.
-        fact: What was found.
-        advice: What to do; empty if nothing.
+        subject: The subject of the examination.
+        fact: The fact that was found.
+        advice: The action to take; empty if none is needed.
     """
 
     level: Level

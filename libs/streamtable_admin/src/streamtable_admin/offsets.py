@@ -97,7 +97,7 @@ def unread(
         cluster: The cluster to read from.
         starts: The committed offsets.
         ends: Count up to these offsets only.
-        limits: How long counting may take.
+        limits: The limits of counting.
         complete: Fail rather than count too few.
     """
 

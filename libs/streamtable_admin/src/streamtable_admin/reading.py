@@ -56,7 +56,7 @@ def read_to(
         complete: Wait for open transactions, and fail rather than leave a record out.
         reached: Filled with the offset that the read has reached in each partition.
         advance: Called with the number of offsets done, in place of the cluster's observer.
-        limits: How long the read may take.
+        limits: The limits of the read.
         enough: Whether no more records of a partition are needed.
 
     Raises:

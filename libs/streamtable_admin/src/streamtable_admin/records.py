@@ -66,7 +66,7 @@ def collect(
         keep: The number of records to keep of each partition: the last ones.
         first: Keep the first ones instead, and read no further.
         complete: Fail rather than leave a record out.
-        limits: How long the read may take, and how much is kept.
+        limits: The limits of the read, and of the records kept in memory.
         selected: Whether a record is kept.
 
     Raises:
@@ -148,8 +148,8 @@ class Kept:
     """The records that a read has found, as many of them as it may keep; one at least, however large it is.
 
     Attributes:
-        dropped: Some records were left out.
-        full: Some were left out because of their bytes.
+        dropped: Whether some records were left out.
+        full: Whether some were left out because of their size.
     """
 
     def __init__(self, places: Iterable[TopicPartition], keep: int, bytes_max: float, *, first: bool) -> None:

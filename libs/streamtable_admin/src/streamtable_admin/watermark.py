@@ -15,12 +15,12 @@ BEHIND_MS = 5 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class HeldInput:
-    """An input of a partition, and how far its event time has come.
+    """An input of a partition, with its event time.
 
     Attributes:
         topic: The input.
-        time: What was committed of it.
-        lag: Its records that were not handled yet.
+        time: The event time that was committed with its offset.
+        lag: The number of its records that have not been handled yet.
     """
 
     topic: str
@@ -78,11 +78,11 @@ def event_times(offsets: Iterable[PartitionOffsets]) -> list[EventTimeOf]:
 
 
 def watermark_findings(subject: str, times: Iterable[EventTimeOf], now_ms: int) -> Iterator[Finding]:
-    """Yield how far watermarks are behind the clock, and for those far behind, what holds them back.
+    """Yield the lag of the watermarks behind the clock, and for those far behind the input that holds them back.
 
     Args:
-        subject: What the findings are about.
-        times: Of each partition.
+        subject: The subject of the findings.
+        times: The event time of each partition.
         now_ms: The wall clock.
     """
     behind = {each.partition: each for each in times}

@@ -115,7 +115,7 @@ class Watching:
     """A run being watched.
 
     Attributes:
-        blocked: Why the visit cannot make progress at the moment; "" if it can, as far as is known.
+        blocked: The reason why the visit cannot make progress at present; "" if none is known.
     """
 
     cluster: Cluster

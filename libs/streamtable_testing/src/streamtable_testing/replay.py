@@ -171,12 +171,12 @@ class Replay:
 
 
 class _Feed:
-    """The records of all inputs in order, and how far they were returned.
+    """The records of all inputs in order, with the position of the reader.
 
     Attributes:
-        records: Those that may be asked for again, with their topics.
-        cursor: The index of the next one.
-        handed: How many were handed out, repeatedly or not.
+        records: The records that may be requested again, with their topics.
+        cursor: The index of the next record.
+        handed: The number of records that were returned, counting repetitions.
     """
 
     def __init__(self, now: float, *, follow: bool) -> None:

@@ -135,7 +135,7 @@ class StoreFinding(NamedTuple):
     Attributes:
         subject: The examined part of the store.
         fact: The result of the examination.
-        advice: What to do; empty if nothing.
+        advice: The action to take; empty if none is needed.
     """
 
     level: Severity
