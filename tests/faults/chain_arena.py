@@ -170,7 +170,7 @@ class ChainArena(Arena):
         """What the processes' logs say about it."""
         logs = [event for process in self.processes.values() for event in process.events()]
         seen = Counter(event["event"] for event in logs)
-        thrown = [event["reason"] for event in logs if event["event"].startswith("local copy thrown away")]
+        thrown = [event["reason"] for event in logs if event["event"].startswith("local copy discarded")]
         return (
             f"deaths: {listed(self.deaths)}; {seen['table is loading']} tables loaded, {seen['commit aborted']} commits "
             f"undone, {seen['outcome of a commit unknown: all tables recover again']} of unknown outcome, {seen[LOST]} "

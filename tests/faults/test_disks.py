@@ -67,7 +67,7 @@ def test_a_damaged_table_is_loaded_again_loudly_and_is_right_afterwards(make: Ar
     arena.finish()
     arena.verify()
     damaged = [
-        event for event in process.events() if "damaged" in event["event"] or "thrown away" in event["event"]
+        event for event in process.events() if "damaged" in event["event"] or "discarded" in event["event"]
     ]
     assert damaged, "the damage was not noticed"
 

@@ -14,7 +14,7 @@ from streamtable.codec.plain import Long
 from streamtable.partitioner import partition_for
 
 DEATHS_MAX = 12
-DIED = "the process before this one died while it handled these records"
+DIED = "the previous process died while it handled these records"
 
 
 def skip(arena: Arena, partition: int, offset: int) -> None:

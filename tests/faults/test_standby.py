@@ -80,7 +80,7 @@ def test_workers_that_share_a_folder_give_each_other_the_copies_that_they_need(m
     wait_until(
         lambda: sum(len(w.at_work()) for w in workers) == PARTITIONS, "the workers have all partitions"
     )
-    waits = sum(worker.log.count("recovery waits for the folder") for worker in workers)
+    waits = sum(worker.log.count("recovery waits for the state folder") for worker in workers)
     arena.feed(third)
     arena.wait_handled()
     arena.finish()

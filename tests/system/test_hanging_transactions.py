@@ -127,7 +127,7 @@ def test_a_transaction_that_does_not_end_is_reported_once_until_it_ends(
         bench.wait_handled(group, running)
         until(lambda: any(line["event"] == "transaction has ended" for line in logged), "the end is logged")
         assert gauge not in metrics_page(registry).decode()
-    (line,) = (line for line in logged if line["event"].startswith("transaction does not end"))
+    (line,) = (line for line in logged if line["event"].startswith("partitions wait for a transaction"))
     ((place, offset),) = line["partitions"].items()
     assert place == str(held.place)
     assert offset == held.offset or held.offset is None

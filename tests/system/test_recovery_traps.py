@@ -374,7 +374,7 @@ def test_a_changelog_that_was_rebuilt_replaces_the_local_copy(
     bench.send(bench.name("in"), *events("a"))
     bench.work_off(group)
     assert bench.rows(group) == {"a": 11, "c": 30}
-    reasons = [line["reason"] for line in logged if "thrown away" in line["event"]]
+    reasons = [line["reason"] for line in logged if "discarded" in line["event"]]
     assert len(reasons) == 1
     assert "an earlier topic of the same name" in reasons[0]
 
@@ -430,7 +430,7 @@ def test_a_copy_from_the_day_before_yesterday_is_thrown_away_and_one_of_today_is
             return super().now() + days * 86_400
 
     def thrown_away() -> int:
-        return sum("thrown away" in line["event"] for line in logged)
+        return sum("discarded" in line["event"] for line in logged)
 
     group = bench.counting()
     bench.send(bench.name("in"), *events("a"))

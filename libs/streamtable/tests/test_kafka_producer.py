@@ -113,7 +113,7 @@ def test_what_is_not_delivered_when_it_closes_is_answered_too(frozen_broker: Bro
 
 
 def test_a_record_for_a_topic_that_is_not_there_says_how_to_create_it(broker: Broker, topics: Topics) -> None:
-    # By default the client goes on looking for half a minute.
+    # By default the client continues looking for half a minute.
     producer = Kafka(broker.bootstrap_servers, {"topic.metadata.propagation.max.ms": "1000"}).producer()
     answers: list[Ack | StreamtableError] = []
     producer.produce(topics.name("none"), b"alice", b"hello", answers.append)
@@ -163,7 +163,7 @@ def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(frozen_
         assert producer.flush(WITHIN_S) == 0
     producer.close(WITHIN_S)
     stored = [record.value() for record in read(broker, topic, last.offset + 1)]
-    # What was on the wire when the broker froze is taken when it goes on; it is not sent again.
+    # What was on the wire when the broker froze is taken when it continues; it is not sent again.
     assert stored.count(b"in flight") <= 1
     assert stored.count(b"queued behind it") <= 1
     assert [value for value, _ in groupby(stored)] == [

@@ -58,7 +58,7 @@ class Processor(Protocol):
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.
-            StreamtableError: Going on would lose or double something; what was committed stays committed.
+            StreamtableError: Continuing would lose or duplicate records; what was committed stays committed.
         """
         ...
 
@@ -87,7 +87,7 @@ class Processor(Protocol):
         ...
 
     def get(self, table: Table[K, V], key: K, *, partition: int | None = None) -> LocalAnswer[V]:
-        """Return the row of a key as of the last commit, if its partition is at work in this process. Any thread may ask.
+        """Return the row of a key as of the last commit, if its partition's task runs in this process. Any thread may call it.
 
         It costs no copy of the table, as a view does, and answers for this process's partitions alone. A process that Kafka
         has given up, as one that was frozen, can answer until it finds out; `LocalAnswer.age_seconds` says how long ago its
@@ -100,7 +100,7 @@ class Processor(Protocol):
                 own has its rows in the partitions of the records.
 
         Raises:
-            PartitionNotAssigned: The partition is at work in another process, or in none; `partition` says which it is.
+            PartitionNotAssigned: The task of the partition runs in another process, or in none; `partition` is its number.
             NotReady: The partition is being restored here, or the processor has not joined its group.
             UnreadableRow: The row cannot be decoded.
             GraphError: The group does not keep this table.
@@ -115,16 +115,16 @@ class Processor(Protocol):
         *,
         partition: int | None = None,
     ) -> Iterator[tuple[K, V]]:
-        """Iterate over committed rows of the partitions at work in this process, one partition after the other.
+        """Iterate over committed rows of the partitions whose tasks run in this process, one partition after the other.
 
-        Within a partition rows come in the order of the encoded keys. Commits go on meanwhile: a row that is written after it
+        Within a partition rows come in the order of the encoded keys. Commits continue meanwhile: a row written after it
         was passed is not seen. When a partition is taken away in the middle, the iteration ends with `PartitionNotAssigned`.
 
         Args:
             table: As of `get`.
             start: The first key; None: from the beginning.
             end: The first key that is left out; None: to the end.
-            partition: Only this partition; by default all that are at work here now.
+            partition: Only this partition. Default: all partitions whose tasks run here now.
 
         Raises:
             PartitionNotAssigned: As of `get`; also while it is iterated.
@@ -135,7 +135,7 @@ class Processor(Protocol):
         ...
 
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
-        """Return how current the rows of each partition are that is at work in this process.
+        """Return the freshness of the rows of each partition whose task runs in this process.
 
         Args:
             table: As of `get`.

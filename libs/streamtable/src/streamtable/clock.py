@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for so many seconds."""
+        """Sleep for a number of seconds."""
         ...
 
 

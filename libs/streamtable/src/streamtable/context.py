@@ -32,7 +32,7 @@ class _NoTable:
     """Stands in for the rows of a group without a table."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        # Not the record's fault: with any other error `on_error` would give up record after record.
+        # Not the record's fault: with any other error `on_error` would reject record after record.
         raise GraphError("this group keeps no table: add Persist(codec) to its graph")
 
 
@@ -343,7 +343,7 @@ class Context(BaseContext[K, V]):
         """Call the handler for each record. After an exception, `index` is that of the failing record.
 
         Returns:
-            How many were handled: fewer if so much was deferred that a commit must come first.
+            The number of records that were handled: fewer if so many calls were deferred that a commit must come first.
         """
         self._records = records
         self.interrupted = False

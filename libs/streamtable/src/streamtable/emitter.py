@@ -157,9 +157,7 @@ class Emitter(Generic[K, V]):
         except StreamtableError as failure:
             if error is None:
                 raise
-            log.warning(
-                "emitter failed while another error ends it", stream=self.stream.name, failure=str(failure)
-            )
+            log.warning("emitter failed after another error", stream=self.stream.name, failure=str(failure))
 
 
 class _Failures:

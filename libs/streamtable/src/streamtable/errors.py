@@ -18,7 +18,7 @@
     │   ├── RetryKeys           some rows of a central store were not read or written: ask for these again
     │   └── TransactionPending  a transaction holds the committed offsets and has not ended: ask again
     ├── ChangesMissed           changes were lost to a reader: watch again and read the rows; a tail continues after them
-    ├── PartitionNotAssigned    the partition is at work in another process: ask that one, or a view
+    ├── PartitionNotAssigned    the task of the partition runs in another process: query that one, or a view
     ├── Migrated                the partition belongs to another member now: drop its work
     ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
     ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
@@ -172,7 +172,7 @@ class RetryLater(StreamtableError):
 class AuthenticationFailed(RetryLater):
     """Kafka refuses the client's password or certificate, or the client the broker's certificate.
 
-    Connecting is tried again all the same: a password that is being changed is right at the next try, and a broker that starts or
+    The client tries again nevertheless: a password that is being changed is right at the next try, and a broker that starts or
     stops may break off a handshake.
     """
 
@@ -207,13 +207,13 @@ class TransactionPending(RetryLater):
 
 
 class PartitionNotAssigned(StreamtableError):
-    """A question is for a partition that is not at work in this process. The process that has it answers, or a view.
+    """A query is for a partition whose task does not run in this process. Query the process that runs it, or a view.
 
     Args:
         group: The group.
         topic: The table.
         partition: The partition of the question.
-        assigned: The partitions that are at work in this process.
+        assigned: The partitions whose tasks run in this process.
     """
 
     def __init__(self, group: str, topic: str, partition: int, assigned: Sequence[int]) -> None:
@@ -244,7 +244,7 @@ class StoreCorrupted(StreamtableError):
 
 
 class Fatal(StreamtableError):
-    """The process must stop: going on would lose or duplicate something."""
+    """The process must stop: continuing would lose or duplicate records."""
 
     fatal = True
 
@@ -309,4 +309,4 @@ class StateMeaningChanged(Fatal):
 
 
 class InputLost(Fatal):
-    """Committed input was deleted before it was read: going on would lose records silently."""
+    """Committed input was deleted before it was read: continuing would lose records silently."""

@@ -17,9 +17,10 @@ class EventTime(Edge[object, object]):
     committed with the offsets. A group whose inputs have `time=` follows event time with these defaults.
 
     Args:
-        idle_after: An input that has been silent for so long, with all its records handled, does not hold the
-            watermark back; when all inputs are, the watermark follows the wall clock at this distance. What comes
-            after that with an earlier event time is late. None: an input never counts as idle, as for replays of history.
+        idle_after: The time without records after which an input is idle, once all its records are handled. An idle input does
+            not hold the watermark back; when all inputs are idle, the watermark follows the wall clock at this distance.
+            Records that arrive later with an earlier event time are late. None: an input never becomes idle, as for
+            replays of history.
         max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters, or the
             watermark would leave all others behind. Where the broker dates the records (LogAppendTime), that time
             counts instead of the wall clock. None: no limit.

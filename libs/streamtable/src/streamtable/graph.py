@@ -459,7 +459,7 @@ class Group(Generic[K, V]):
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
-    """Raise `GraphError` if the positions of so many tables could exceed the metadata of an offset."""
+    """Raise `GraphError` if the positions of these tables could exceed the metadata of an offset."""
     if len(names) > NAMED_TABLES_MAX:
         raise GraphError(f"group {group!r} has {len(names)} named tables: at most {NAMED_TABLES_MAX}")
     for name in names:

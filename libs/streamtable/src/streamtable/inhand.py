@@ -62,7 +62,7 @@ class InHandFile:
                     self._map = mmap.mmap(file.fileno(), _BYTES)
             except OSError as error:
                 log.warning(
-                    "records that are being handled are not noted", path=str(self._path), reason=str(error)
+                    "cannot record which records are being handled", path=str(self._path), reason=str(error)
                 )
                 self._map = bytearray(_BYTES)
         return self._map

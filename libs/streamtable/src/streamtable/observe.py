@@ -185,7 +185,7 @@ class Metrics:
             lag=gauge("lag_records", "Records between what is applied and the input's end"),
             commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
             batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),
-            aborts=counter("aborts", "Transactions given up", "group"),
+            aborts=counter("aborts", "Aborted transactions", "group"),
             rebalances=counter("rebalances", "Rebalance callbacks", "group", "event"),
             stall_seconds=Gauge(
                 "streamtable_stall_seconds",

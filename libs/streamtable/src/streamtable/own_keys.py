@@ -62,7 +62,7 @@ class OwnRows:
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, Any]:
         """See `aggregate.Rows`. Raises `WrongPartition`."""
-        if keys is not self._keys:  # the built-in aggregates hand over the very keys that they were given
+        if keys is not self._keys:  # the built-in aggregates pass the very keys that they got
             keys = list(keys)
             self._own_keys.refuse_others(keys, frozenset(self._keys))
         return self._rows.changing(keys)

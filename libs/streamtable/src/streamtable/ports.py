@@ -292,7 +292,7 @@ class GroupConsumer(Protocol):
 
         Raises:
             InputLost: The position is outside of what the partition still holds.
-            Fatal: The client cannot go on.
+            Fatal: The client cannot continue.
         """
         ...
 
@@ -313,7 +313,7 @@ class GroupConsumer(Protocol):
     def resume(self, places: Iterable[TopicPartition]) -> None: ...
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on reading from here; prefetched records are dropped."""
+        """Continue reading from here; prefetched records are dropped."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
@@ -424,7 +424,7 @@ class TableReader(Protocol):
         """Return the offset up to which all committed records have been returned.
 
         It passes transaction markers and compacted gaps once the end has been seen, so it, not the last record's
-        offset, tells whether a target is reached.
+        offset, shows whether a target is reached.
         """
         ...
 

@@ -39,14 +39,14 @@ REFUSED_KAFKA_OPTIONS: Mapping[str, str] = {
     "isolation.level": "records of aborted transactions would be read",
     "max.in.flight": "retries would reorder records",
     "max.in.flight.requests.per.connection": "retries would reorder records",
-    "message.send.max.retries": "records would be given up before their time",
+    "message.send.max.retries": "the delivery of records would fail too early",
     "message.timeout.ms": "it has to fit into the transaction timeout",
     "metadata.broker.list": "use STREAMTABLE_BOOTSTRAP_SERVERS",
     "partition.assignment.strategy": "inputs and tables need the same partition numbers",
     "partitioner": "keys would go to other partitions than those of their table",
     "plugin.library.paths": "it loads code",
     "request.required.acks": "acknowledged records could be lost",
-    "retries": "records would be given up before their time",
+    "retries": "the delivery of records would fail too early",
     "transaction.timeout.ms": "readers wait for open transactions; the library names this time itself",
     "transactional.id": "it is made of the group and the instance id",
 }
@@ -215,7 +215,7 @@ class Settings(BaseModel):
         log_level: The lowest level of log lines that are written.
         static_membership: Keep partitions over a restart; a killed process is then waited for.
         state_retention: Seconds that the tables of partitions that moved to other members are kept on disk.
-        standby: `all`: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
+        standby: `all`: keep a standby replica of every partition of the group's tables whose task runs elsewhere.
         group_protocol: `classic` for brokers before 4.0.
         start_timeout: Seconds to wait for Kafka's first answer; None waits for ever.
         shutdown_timeout: Seconds for the last commit and for leaving the group.

@@ -73,7 +73,7 @@ def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapp
     for name, topic in found.items():
         if topic.topic_id != before[name].topic_id and name not in looked_up:
             lost = InputLost if name in group.input_topics else StateLost
-            raise lost("the topic was deleted and created again while the group was at work", topic=name)
+            raise lost("the topic was deleted and created again while the group was running", topic=name)
     for stream in (edge.stream for edge in group.outputs if edge.stream.partitioner != "murmur2"):
         had, has = before[stream.name].partitions, found[stream.name].partitions
         if had != has:  # the client takes over new partitions by itself, but by murmur2 only

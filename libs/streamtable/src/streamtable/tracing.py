@@ -16,7 +16,7 @@ from streamtable.types import Headers, RecordBatch
 
 TRACEPARENT: Final = "traceparent"
 CONTEXTS_MAX: Final = 32
-"""A span is linked to so many others at most."""
+"""The maximum number of links of a span."""
 
 Fact = str | int | Sequence[str]
 # Version, trace, span, and flags, of which the last bit says that the span is kept.

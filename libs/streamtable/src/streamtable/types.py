@@ -94,7 +94,7 @@ class Watermarks(NamedTuple):
 
 
 class KafkaMessage(Protocol):
-    """A record as the Kafka client hands it over; the methods are those of `confluent_kafka.Message`."""
+    """A record as the Kafka client delivers it; the methods are those of `confluent_kafka.Message`."""
 
     def key(self) -> Any: ...  # bytes | None; Any because the client's stubs say str too
     def value(self) -> Any: ...

@@ -75,7 +75,7 @@ def test_a_transaction_that_does_not_end_is_reported_once_and_again_when_it_has_
         assert 'hanging_transaction_seconds{group="g",partition="3",topic="in"} 105.0' in page
         cluster.stable[PLACE] = 9
         hanging.look([ReadProgress(PLACE, 5, 9)], None)
-    (line,) = lines(logged, "transaction does not end")
+    (line,) = lines(logged, "partitions wait for a transaction")
     assert (line["partitions"], line["seconds"]) == ({"in[3]": 5}, 90)
     assert line["show"] == (
         "kafka-transactions.sh --bootstrap-server kafka:9092 describe-producers --topic in --partition 3"
@@ -109,7 +109,7 @@ def test_committed_offsets_that_are_held_are_reported_with_the_partition_that_ha
             hanging.look([], since)
             clock.sleep(15)
         hanging.look([], None)
-    (line,) = lines(logged, "transaction does not end")
+    (line,) = lines(logged, "partitions wait for a transaction")
     assert line["partitions"] == {"__consumer_offsets[1]": 17}
     assert "--topic __consumer_offsets --partition 1 --start-offset 17" in line["abort"]
     assert hanging.reason == ""

@@ -70,7 +70,7 @@ class Kept:
         return self.kept.handle
 
     def choose(self, *, careful: bool) -> None:
-        """Go on carefully or not, as the engine may after a commit or a rewind only."""
+        """Continue carefully or not, as the engine may after a commit or a rewind only."""
         self.careful = careful
         self.kept.journal.forget()
         self.kept.choose_rows(careful=careful)

@@ -252,7 +252,7 @@ def test_a_joined_copy_beyond_the_committed_offset_is_thrown_away_where_changes_
     changelog: Make,
 ) -> None:
     todo = joined(changelog(high=25), local(21), 20, "latest")
-    assert "at 21, beyond 20, where the group goes on" in (todo.discard or "")
+    assert "at 21, beyond 20, where the group continues" in (todo.discard or "")
     assert (todo.read_from, todo.read_to) == (0, 20)
     assert joined(changelog(high=25), local(21), 20).discard is None
 

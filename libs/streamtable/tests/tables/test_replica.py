@@ -94,7 +94,7 @@ def test_it_fails_with_its_reason_and_is_opened_again_empty_when_it_is_discarded
     assert (replica.complete, replica.store.get(b"a"), replica.local()) == (False, None, None)
     replica.follow(topic, 7)
     assert (replica.state, replica.position, replica.begins) == (ReplicaState.LOADING, 7, 7)
-    assert [line["event"] for line in logged] == ["local copy thrown away, loading it from the log"]
+    assert [line["event"] for line in logged] == ["local copy discarded, loading it from the changelog"]
 
 
 def test_when_it_is_stopped_only_what_is_in_the_store_counts(
@@ -282,7 +282,7 @@ def test_a_store_with_an_unreadable_checkpoint_is_discarded_loudly(
     store.close()
     replica = reopen(follow=False)
     assert (replica.store.get(b"a"), replica.local()) == (None, None)
-    assert [line["event"] for line in logged] == ["local copy thrown away, loading it from the log"]
+    assert [line["event"] for line in logged] == ["local copy discarded, loading it from the changelog"]
 
 
 def test_a_store_that_cannot_be_opened_is_discarded(

@@ -103,9 +103,7 @@ def test_what_is_committed_beyond_the_event_is_given_at_once(group: Group, commi
 
 def test_an_event_whose_own_offset_comes_next_is_not_committed(group: Group, commits: CommitWatcher) -> None:
     group.commit(P0, 5)
-    with pytest.raises(
-        NotReady, match=r"group 'g' has come to offset 5 of in\[0\] and not yet past the event"
-    ):
+    with pytest.raises(NotReady, match=r"group 'g' is at offset 5 of in\[0\], not yet past the event"):
         commits.wait("g", P0, 5, 10)
 
 

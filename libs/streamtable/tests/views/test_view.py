@@ -450,7 +450,7 @@ def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
 
 def test_a_group_that_is_behind_is_reported_when_the_time_is_over(own: View[str, int], cluster: Any) -> None:
     committed(cluster, 0, 7, TablePosition(0, exact=True).encode())
-    with pytest.raises(NotReady, match="has come to offset 7"):
+    with pytest.raises(NotReady, match="is at offset 7"):
         own.wait_for(Ack("in", 0, 7), 0.05)
 
 
@@ -497,7 +497,7 @@ def test_a_coroutine_learns_how_far_the_group_or_the_view_is_when_the_time_is_ov
     own: View[str, int], cluster: Any
 ) -> None:
     committed(cluster, 0, 7, TablePosition(0, exact=True).encode())
-    with pytest.raises(NotReady, match="has come to offset 7"):
+    with pytest.raises(NotReady, match="is at offset 7"):
         asyncio.run(own.wait_for_async(Ack("in", 0, 7), 0.05))
     committed(cluster, 0, 8, TablePosition(9, exact=True).encode())
     with pytest.raises(NotReady, match="at offset 9, and the view is at"):

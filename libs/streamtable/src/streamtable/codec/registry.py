@@ -72,7 +72,7 @@ class HttpRegistry:
         attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
         unknown_seconds: The seconds for which an id that the registry did not know is not requested again.
         clock: Monotonic seconds.
-        wait: Sleeps for so many seconds.
+        wait: Sleeps for a number of seconds.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class AdaptedTask(BaseTask):
         self._outputs = OutputBuffer(group, recovered.topics, clock)
         self._prepared: Prepared | None = None
         self._written: Written | None = None
-        self._passed = dict(self.committed_offsets)  # where each input goes on after what was fed
+        self._passed = dict(self.committed_offsets)  # where each input continues after what was fed
         self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
         task.rewind(self.committed_offsets)
         self.uncommitted |= task.due() is not None
@@ -241,7 +241,7 @@ class AdaptedTasks:
     Args:
         group: The graph.
         tasks: Makes the custom tasks; closed with this.
-        clock: Handed to the tasks.
+        clock: The clock of the tasks.
     """
 
     def __init__(self, group: Group[Any, Any], tasks: CustomTasks, clock: Clock) -> None:

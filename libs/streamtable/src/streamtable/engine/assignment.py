@@ -65,7 +65,7 @@ class TableTasks:
     Args:
         group: The graph.
         settings: The settings of the processor.
-        clock: Handed to the tasks.
+        clock: The clock of the tasks.
         lookups: Whole tables, by name.
     """
 
@@ -127,7 +127,7 @@ class Assignment:
         restorer: Recovers partitions.
         commit: Commits all tasks before some are given away; must not raise for what a rewind can mend.
         settings: The settings of the processor.
-        clock: Handed to the tasks.
+        clock: The clock of the tasks.
         rebalanced: Called with the name of each callback.
         lookups: Whole tables, by name; no partition goes to work before all of them are ready.
         tasks: Makes the tasks; over local tables unless given.

@@ -222,7 +222,7 @@ class HandlerCalls:
     # ---- what fails after its handler has returned ---------------------------------------------------------------------
 
     def finish(self, deferral: Deferral, result: Any) -> None:
-        """Hand over the result of a deferred awaitable.
+        """Call the function of a deferred awaitable with its result.
 
         Raises:
             RewindNeeded: It has failed, or its handler has: after the rewind its record is left out.
@@ -361,7 +361,7 @@ class HandlerCalls:
 
     def _stop(self, failed: HandlerFailed) -> HandlerFailed:
         stopped = HandlerFailed(
-            f"{failed.message}. Correct the handler, or go on without this record: 'streamtable group skip "
+            f"{failed.message}. Correct the handler, or continue without this record: 'streamtable group skip "
             f"{self._group} {failed.topic} {failed.partition} {failed.offset}'",
             topic=failed.topic,
             partition=failed.partition,

@@ -282,7 +282,7 @@ class Dispatcher:
             if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
                 continue
             before = table.uncommitted(raw)
-            # Also of a record that its handler refuses: it is the table's row all the same.
+            # Also of a record that its handler refuses: it is the table's row nevertheless.
             table.put(raw, data, row, records.timestamp(index))
             if error is None:
                 self._context.stand(records, index, keys.values[index])
@@ -399,7 +399,7 @@ class Dispatcher:
         )
 
     def finish(self, deferral: Deferral, result: Any) -> None:
-        """Hand over the result of a deferred awaitable. Raises as `handle`."""
+        """Call the function of a deferred awaitable with its result. Raises as `handle`."""
         self._calls_of_rows += 1
         try:
             self._calls.finish(deferral, result)
@@ -453,7 +453,7 @@ class Dispatcher:
         self._choose_rows()
 
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
-        """Drop everything since the last commit and go on at these offsets."""
+        """Drop everything since the last commit and continue at these offsets."""
         self._forget()
         if self.due is not None:
             self.due.forget()

@@ -1,7 +1,7 @@
 """The values that handlers of `Changes` were given last for each row: the group's named table `handled`.
 
 The copy of a joined table cannot tell: when it is loaded again, compaction may have dropped the row that was handled
-last, and a row whose handler refused it is in the copy all the same.
+last, and a row whose handler refused it is in the copy nevertheless.
 """
 
 from itertools import islice
@@ -101,7 +101,7 @@ class HandledRows(NamedTable):
             edge.table.value.decode(data)
         except DeserializationError as error:
             log.warning(
-                "row of a joined table cannot be decoded and is taken as not there",
+                "row of a joined table cannot be decoded and is treated as missing",
                 table=edge.table.name, key=repr(key), error=str(error),
             )  # fmt: skip
             return

@@ -2,7 +2,7 @@
 
 Consumers of committed records read up to the last stable offset, where the first open transaction of the partition
 begins. It is usually some other producer's, and ends within its time-out. If it does not (its producer has a long
-time-out, or the broker has lost its marker), nothing tells the consumer: to it the partition looks as if it ended there.
+time-out, or the broker has lost its marker), the consumer is not notified: to it the partition looks as if it ended there.
 What stands still is found here by pure functions; `HangingTransactions` asks Kafka, and reports each of them once.
 """
 
@@ -155,7 +155,7 @@ class HangingTransactions:
         place, first = min(new.items(), key=lambda item: item[1].since)
         show, abort = commands(self._cluster.servers, place, first.offset)
         log.error(
-            "transaction does not end, and partitions wait for it",
+            "partitions wait for a transaction that does not end",
             group=self._group,
             partitions={str(each): standstill.offset for each, standstill in new.items()},
             seconds=round(now - first.since),

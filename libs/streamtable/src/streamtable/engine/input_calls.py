@@ -181,7 +181,7 @@ class InputCalls:
         else:
             taken = _index_after(keep, self._call_each(decoded.only(keep)) if any(keep) else 0)
         if taken < len(decoded):
-            self._take_back(taken)  # the others are handed over again
+            self._take_back(taken)  # the others are passed again
         return taken
 
     def _call_once_carefully(

@@ -1,7 +1,7 @@
 """The inputs of a member: their true positions, and whether the topics still have the ids they had at the start.
 
 The consumer's position after a record is the next offset, even if that is a transaction marker. Only the end of the
-partition, or the next record, tells that it was one. If a group committed nothing beyond its last record, retention
+partition, or the next record, shows that it was one. If a group committed nothing beyond its last record, retention
 would some day delete the marker, and with it seem to delete a record that the group has not read.
 """
 
@@ -102,10 +102,10 @@ class Inputs:
             }
 
     def refuse_recreated(self) -> None:
-        """Check that the input topics were not created again: the client silently goes on with the new ones.
+        """Check that the input topics were not created again: the client silently continues with the new ones.
 
         Asked before a commit, so that nothing of another topic is committed at the old one's offset. Without an answer
-        the commit goes on: should it succeed, its metadata name the topics, and the next recovery compares them.
+        the commit continues: should it succeed, its metadata name the topics, and the next recovery compares them.
 
         Raises:
             InputLost: One was deleted and created again.
@@ -122,7 +122,7 @@ class Inputs:
         for topic, topic_id in self._topic_ids.items():
             if found.get(topic, topic_id) != topic_id:
                 raise InputLost(
-                    "the topic was deleted and created again while the group was at work: its offsets say nothing "
+                    "the topic was deleted and created again while the group was running: its offsets say nothing "
                     "about the new one, of which nothing was committed",
                     topic=topic,
                 )

@@ -1,4 +1,4 @@
-"""The rows at work in a process, for questions from outside of the engine: the process's own partitions, as committed.
+"""Queries of the rows of the partitions whose tasks run in a process, as committed, by callers outside of the engine.
 
 A partition is answered for while its task runs here. The task's store holds committed rows alone, one thread writes it and any
 may read. Whether the task is still assigned is asked after each read: what was read while the partition moved is not given out.
@@ -48,7 +48,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class LocalAnswer(Generic[V]):
-    """A committed row of a partition that is at work in this process, with its freshness.
+    """A committed row of a partition whose task runs in this process, with its freshness.
 
     Attributes:
         value: The row; None if the key has none.
@@ -69,7 +69,7 @@ class LocalQueries:
     Args:
         group: The graph.
         topics: Its topics, as the broker describes them.
-        assignment: The partitions that are at work here.
+        assignment: The partitions whose tasks run here.
         clock: The clock of the tasks.
     """
 

@@ -180,7 +180,7 @@ class Member:
         if not self._settled():
             return
         self._holding.resume(self.assignment.tasks)
-        # What was polled before a task has said where it goes on may lie beyond that: it is read again.
+        # What was polled before a task has said where it continues may lie beyond that: it is read again.
         gone_back = {task.partition for task in started}
         self._handle(batches, since, gone_back)
         self._run_due(gone_back)
@@ -457,7 +457,7 @@ class Member:
         try:
             self._producer.open(_OPEN_SECONDS_MAX)
         except RetryLater as error:
-            log.warning("no new producer yet", reason=str(error))
+            log.warning("cannot open a new producer, will retry", reason=str(error))
             self._back_off()
             return
         self._checkpoint = self._new_checkpoint()

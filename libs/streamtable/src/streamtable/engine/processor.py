@@ -114,7 +114,7 @@ class GroupProcessor:
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.
-            StreamtableError: Going on would lose or double something; what was committed stays committed.
+            StreamtableError: Continuing would lose or duplicate records; what was committed stays committed.
         """
         log.info(
             "processor starts",
@@ -124,7 +124,7 @@ class GroupProcessor:
         )
         if (left := self.settings.in_hand.left) is not None:
             log.error(
-                "the process before this one died while it handled these records",
+                "the previous process died while it handled these records",
                 group=self.group.name,
                 topic=left.topic,
                 partition=left.partition,
@@ -358,7 +358,7 @@ class GroupProcessor:
             ask()
         except RetryLater as error:
             if self._answering_since is not None:
-                log.warning("Kafka does not answer; work goes on when it does", reason=str(error))
+                log.warning("Kafka does not answer; processing continues when it does", reason=str(error))
             self._answering_since = None
             return
         now = self._clock.monotonic()

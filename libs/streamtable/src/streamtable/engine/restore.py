@@ -1,4 +1,4 @@
-"""Brings the tables of newly assigned partitions up to date in the background, while other partitions go on.
+"""Brings the tables of newly assigned partitions up to date in the background, while other partitions continue.
 
 A partition has its part of the group's own table, if it keeps one, and of each table that the group joins.
 """
@@ -235,7 +235,9 @@ class Restorer:
             if now - restore.in_use_since > _IN_USE_SECONDS_MAX:
                 self._failed(restore, error)
             else:
-                log.warning("recovery waits for the folder", partition=restore.partition, reason=str(error))
+                log.warning(
+                    "recovery waits for the state folder", partition=restore.partition, reason=str(error)
+                )
                 restore.ask_again_at = now + 1.0
         except StreamtableError as error:
             self._failed(restore, error)

@@ -29,6 +29,6 @@ def remove_old_state(
             except StoreInUse:
                 continue  # another process on this machine works on it
             log.info(
-                "state of a partition that left is removed",
+                "removed the state of a revoked partition",
                 table=table, partition=partition, age_seconds=round(age),
             )  # fmt: skip

@@ -27,7 +27,7 @@ class ProcessorSettings:
         cache_bytes: Decoded rows of all partitions. Changed rows that take a quarter of it force a commit earlier.
         start_timeout: Seconds to wait for the broker at start; None waits for ever.
         state_retention: Seconds that the state of partitions that left is kept.
-        standby: Keep copies of the partitions that are at work elsewhere.
+        standby: Whether to keep standby replicas of the partitions whose tasks run elsewhere.
         defer_timeout: Seconds that what a handler has deferred may take.
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.

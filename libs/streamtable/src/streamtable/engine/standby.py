@@ -25,7 +25,7 @@ _ASK_SECONDS = 1.0
 _PAUSE_SECONDS = 3.0  # what has just left may come back, or be needed by its new owner on this machine
 _REFUSED_SECONDS = 10.0
 _SAVE_SECONDS = 60.0
-_OPENED_AT_ONCE = 4  # a store takes some 20 ms, in which no recovery goes on
+_OPENED_AT_ONCE = 4  # a store takes some 20 ms, in which no recovery advances
 
 Shown = Callable[[Mapping[TopicPartition, int]], None]
 """Called once a second with how many offsets each replica has still to read."""
@@ -163,7 +163,7 @@ class Standby:
         try:
             marks = self._cluster.watermarks(list(self._replicas))
         except RetryLater as error:
-            log.debug("standby cannot look at the log's end", reason=str(error))
+            log.debug("standby cannot get the end of the changelog", reason=str(error))
             return
         for place, replica in list(self._replicas.items()):
             changelog = Changelog(self._tables[place.topic], marks[place])
@@ -188,7 +188,7 @@ class Standby:
                     self._stores, *place, self._clock, spare=True, expand=self._expand.get(place.topic)
                 )
             except StoreInUse as error:
-                log.debug("another process keeps this partition", reason=str(error))
+                log.debug("another process holds the store of this partition", reason=str(error))
                 self._refused[place] = now
                 continue
             opened += 1
@@ -233,7 +233,7 @@ class Standby:
     def _mend(self, place: TopicPartition, replica: PartitionReplica) -> None:
         if replica.store.release_requested:
             log.debug(
-                "another process needs this partition for its work",
+                "another process needs the store of this partition",
                 table=place.topic,
                 partition=place.partition,
             )

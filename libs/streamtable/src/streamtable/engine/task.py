@@ -1,4 +1,4 @@
-"""A task: one partition of a group at work. Records go in; changed rows, outputs and offsets come out for a commit.
+"""A task: the processing of one partition of a group. Records go in; changed rows, outputs and offsets come out for a commit.
 
 A task does no I/O but reading its store. What it did since the last commit can be dropped as a whole (`rewind`); after a
 failure its records are handled carefully, so that each can be undone alone (`engine.careful`).

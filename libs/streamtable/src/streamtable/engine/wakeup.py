@@ -10,10 +10,10 @@ from streamtable.engine.settings import ProcessorSettings
 def poll_timeout(
     tasks: Collection[BaseTask], settings: ProcessorSettings, committed_at: float, clock: Clock
 ) -> float:
-    """Return how many seconds a poll may take.
+    """Return the seconds that a poll may take.
 
     Args:
-        tasks: The tasks at work.
+        tasks: The running tasks.
         settings: The settings of the processor.
         committed_at: Monotonic time of the last commit.
         clock: The wall clock and the monotonic one.

@@ -117,7 +117,7 @@ class Place(NamedTuple):
         key: The encoded key of the record.
         side: The stream that it came from.
         time: Its event time.
-        number: Tells records of the same key and time apart, in the order in which they came.
+        number: Distinguishes records of the same key and time, in the order of their arrival.
     """
 
     key: bytes

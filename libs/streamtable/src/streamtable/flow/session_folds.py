@@ -154,7 +154,7 @@ class _Folding:
             least = time - gap
             in_order = since <= least
             # A closed session is final: it is not extended, though the record is near enough. For a record that comes
-            # later it may be open all the same: that of another producer.
+            # later it may be open nevertheless: that of another producer.
             if closed >= least:
                 least = closed + 1
             if not in_order or before_ms >= least:

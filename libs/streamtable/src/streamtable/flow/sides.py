@@ -70,5 +70,5 @@ def unpacked(data: bytes, count: int) -> list[Part]:
         parts.append(None if length == _NONE else data[at : at + length])
         at += max(length, 0)
     if at < len(data):
-        raise DeserializationError(f"a row of a join goes on for {len(data) - at} bytes after its parts")
+        raise DeserializationError(f"a row of a join has {len(data) - at} bytes after its parts")
     return parts

@@ -63,7 +63,7 @@ def peek(function: Function) -> Step:
 
 
 def branches(predicates: Sequence[Function]) -> tuple[Step, Sequence[Step]]:
-    """Return the step that tells the branch of each record, and for each branch the step that takes its records.
+    """Return the step that chooses the branch of each record, and for each branch the step that takes its records.
 
     The record goes to the first branch whose predicate is true, else to the last, which has none.
     """
@@ -91,7 +91,7 @@ def branches(predicates: Sequence[Function]) -> tuple[Step, Sequence[Step]]:
 
 
 def process(handler: Function) -> Step:
-    """Call a handler with the context of the record; what it returns goes on."""
+    """Call a handler with the context of the record; the next step gets its result."""
 
     def step(scope: Scope, records: Columns) -> Columns:
         made = [list(handler(scope, value) or ()) for value in records.values]

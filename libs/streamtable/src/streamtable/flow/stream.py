@@ -294,7 +294,7 @@ class KeyedStream(StreamJoins[K, V]):
         """Call a handler for each record, with all that an ordinary handler of a group can do.
 
         Args:
-            handler: Called with the context of the record, and the value. It returns the values that go on with the
+            handler: Called with the context of the record, and the value. It returns the values for the next step, with the
                 record's key, or nothing.
             edges: The edges that the handler uses: states, timers, joined and looked-up tables, outputs. The group gets them.
             value: The codec of the new values, as of `map_values`.

@@ -250,7 +250,7 @@ class Session(Window):
 
 
 def closing(window: Window) -> Callable[[bytes, bytes], int | None]:
-    """Return the function that tells from an encoded key when its window closes; it takes the row too, and ignores it.
+    """Return the function that gives the closing time of the window of an encoded key; it takes the row too, and ignores it.
 
     It returns None for a key that has no window: a table is loaded before it is compared with what it meant when it was
     written.
@@ -272,7 +272,7 @@ def closing(window: Window) -> Callable[[bytes, bytes], int | None]:
 
 
 def closings(window: Window) -> Callable[[Sequence[bytes]], Sequence[int | None]]:
-    """Return the function that tells from encoded keys when their windows close, as `closing` does for one."""
+    """Return the function that gives the closing times of the windows of encoded keys, as `closing` does for one key."""
     when = closing(window)
     if not isinstance(window, Session):
         return lambda keys: [when(key, b"") for key in keys]

@@ -270,7 +270,7 @@ class KafkaCluster:
     def _listen(self, group: str) -> None:
         """Poll the consumer, which reads nothing, so that its errors do not pile up.
 
-        That it may not ask about the group it tells once, and to the questions themselves it does not answer then.
+        The client reports once that it may not access the group, and then does not answer the requests themselves.
         """
         for message in self._outsiders[group].consume(_EVENTS, 0):
             if (error := message.error()) is not None and error.code() in FORBIDDEN:

@@ -97,7 +97,7 @@ class KafkaGroupConsumer:
         self._consumer = create()
         self._closed = False
         self._failure: BaseException | None = None
-        self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
+        self._next: dict[TopicPartition, int] = {}  # where reading continues; no entry until the first seek
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._disturbed = False
@@ -174,7 +174,7 @@ class KafkaGroupConsumer:
         The client looks up the start of an assigned partition. If the answer comes after a seek, it asks once more
         half a second later, and goes to the beginning of the partition, wherever it was reading. Records from there on
         are left out, also within one batch, and the position is sought again. An end of the partition that was reported
-        with them is forgotten: records below it have not been handed out.
+        with them is forgotten: records below it have not been returned.
         """
         place, expected = batch.place, self._next.get(batch.place)
         if expected is None:
@@ -205,7 +205,7 @@ class KafkaGroupConsumer:
     def _wake(self, places: Iterable[TopicPartition]) -> None:
         """Make the client's fetcher look at resumed partitions, which it does only after up to a second by itself.
 
-        A seek to where reading goes on does it, except for offset 0, which changes nothing for the client. Then a
+        A seek to where reading continues does it, except for offset 0, which changes nothing for the client. Then a
         question to the leader does it: any will do.
         """
         at_start = []
@@ -256,7 +256,7 @@ class KafkaGroupConsumer:
             self._consumer.close()
             self._raise_failure()
 
-    # -- callbacks: an exception in one is kept and raised by `poll`, because the client would go on without state
+    # -- callbacks: an exception in one is kept and raised by `poll`, because the client would continue without state
 
     def _on_assigned(self, consumer: Consumer, assigned: list[Partition]) -> None:
         for each in assigned:

@@ -28,7 +28,7 @@ MIGRATED = _codes(
 )
 """The group does not count the sender as the owner any more."""
 
-# After a damaged batch the client goes on behind it: to log that would lose records in silence.
+# After a damaged batch the client continues behind it: to log that would lose records in silence.
 LOST = _codes(
     "OFFSET_OUT_OF_RANGE _AUTO_OFFSET_RESET _LOG_TRUNCATION _BAD_MSG _BAD_COMPRESSION INVALID_MSG INVALID_RECORD"
 )
@@ -43,7 +43,7 @@ PASSING = MIGRATED | _codes(
     "REQUEST_TIMED_OUT THROTTLING_QUOTA_EXCEEDED UNKNOWN_LEADER_EPOCH UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PART "
     "UNSTABLE_OFFSET_COMMIT"
 )
-"""A consumer reports these and gets over them by itself: logged, never raised."""
+"""The errors that a consumer reports and recovers from by itself: they are logged, never raised."""
 
 
 REFUSED = _codes("MSG_SIZE_TOO_LARGE INVALID_TIMESTAMP INVALID_RECORD")
@@ -99,7 +99,7 @@ def forbidden_in(text: str) -> KafkaError | None:
 
 
 def fatal(error: KafkaError, doing: str) -> Fatal:
-    """Return the error to raise when the client cannot go on."""
+    """Return the error to raise when the client cannot continue."""
     if error.code() in FENCED:
         return Fenced(
             f"{doing} was refused: another process uses the same transactional id; give each process an instance id "

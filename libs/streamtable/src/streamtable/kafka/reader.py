@@ -15,7 +15,7 @@ from streamtable.types import RecordBatch, TopicPartition
 class KafkaTableReader:
     """`ports.TableReader` on librdkafka.
 
-    The positions are kept here: behind the last record handed out, and where the client reports the end of a
+    The positions are kept here: behind the last record that was returned, and where the client reports the end of a
     partition, there: that is beyond markers and compacted records.
     """
 

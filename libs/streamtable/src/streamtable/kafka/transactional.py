@@ -235,7 +235,7 @@ class KafkaTransactionalProducer:
             except RewindNeeded as error:
                 raise OutcomeUnknown(error.message) from error
             if self._damaged:
-                # The client goes on with a gap in its sequence numbers: the broker refuses the next transaction.
+                # The client continues with a gap in its sequence numbers: the broker refuses the next transaction.
                 raise OutcomeUnknown("a record has failed, so the next transaction takes a new producer")
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class KafkaTransactionalProducer:
     def _serve(self, call: Callable[[float], int], timeout: float) -> int:
         """Serve delivery reports. The client raises its fatal error here, once, whichever call caused it.
 
-        A report that it hands over with that error already raised trips over it: then Python raises `SystemError`,
+        A report that it delivers while that error is already raised fails because of it: then Python raises `SystemError`,
         from it, or from nothing if one report more has wiped it out.
         """
         try:

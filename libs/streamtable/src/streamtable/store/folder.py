@@ -12,7 +12,7 @@ from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.folders import make_private
 
 FORMAT = 1
-"""Of the rows' layout; a folder of another format is thrown away and loaded again."""
+"""The version of the rows' layout. A folder of another format is deleted and loaded again."""
 
 
 class Folder:

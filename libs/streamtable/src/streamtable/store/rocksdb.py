@@ -402,7 +402,7 @@ class _Scan:
                     found.append((key[1:], value))
                     left -= len(value) + _ROW_BYTES
                     step()
-                rows.status()  # a damaged block looks like the end; only this tells
+                rows.status()  # a damaged block looks like the end; only the status shows it
             except Exception as error:
                 raise self._store._named(error) from error  # noqa: SLF001 - one unit
             finally:

@@ -109,7 +109,7 @@ class ChangelogReader:
                 at = self._reader.position(place)
                 if error.offset != at:
                     # A late answer to a former replica of this place, of an earlier topic of the same name. The client
-                    # has stopped reading there all the same.
+                    # has stopped reading there nevertheless.
                     log.warning("changelog is read again from its position", **place._asdict())
                     self._to_unassign.add(place)
                     self._to_assign.setdefault(place, at)

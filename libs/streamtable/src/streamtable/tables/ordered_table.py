@@ -1,4 +1,4 @@
-"""A partition of a state table at work: a working table whose rows, committed or not, can be scanned in key order."""
+"""A partition of a state table in a task: a working table whose rows, committed or not, can be scanned in key order."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -192,7 +192,7 @@ class OrderedTable(WorkingTable[V]):
         """Iterate over the rows with start <= key < end in the order of their keys, uncommitted changes among them.
 
         It reads some rows at a time and holds nothing of the store in between, so rows may be changed meanwhile, and
-        the iteration may be given up at any place.
+        the iteration may be abandoned at any place.
 
         Args:
             start: The first key; None: from the beginning.
@@ -236,7 +236,7 @@ class OrderedTable(WorkingTable[V]):
     def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
         """Return the rows that the store has in several short ranges, as they are now, encoded.
 
-        Those that are new since the last commit are left out, which saves looking for them.
+        Rows that are new since the last commit are left out, which saves the search for them.
         """
         found = self.store.ranges(bounds)
         changed = self._changed

@@ -74,7 +74,7 @@ def _positions(found: object) -> dict[str, int] | None:
 def _time_document(time: InputTime) -> list[Any]:
     """Return the event time as a document: of producers, how far each is ahead of the least.
 
-    Kafka bounds the metadata of an offset. Of so many producers that they do not fit, the least stands for each: they then
+    Kafka bounds the metadata of an offset. If there are more producers than fit, the minimum is stored for all: they then
     count as less far than they are, until they say more.
     """
     document: list[Any] = [time.stream_ms, time.watermark_ms]

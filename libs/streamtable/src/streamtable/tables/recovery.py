@@ -8,7 +8,7 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
 - No committed offset and an empty changelog: a new partition. No committed offset but a changelog: the offsets have
   expired or were deleted; starting over would count everything twice, so stop. The same if only one input has
   none, but the local copy has applied some of it: the broker forgets the offsets of a topic that is deleted.
-- The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
+- The local copy is discarded only if it is beyond the end, of another topic, or older than the topic keeps
   tombstones; a copy of another's table also if records were deleted behind the topic's start since it was loaded.
 - An offset is of one topic, not of a name: the metadata names the topics that were read. The same if only one input
   has no offset, but the metadata of the others' say that it was read.
@@ -143,7 +143,7 @@ def _load(
     name: str,
     changelog: Changelog,
     local: LocalPosition | None,
-    exactly_once: bool,  # noqa: FBT001 - handed on
+    exactly_once: bool,  # noqa: FBT001 - passed on
     now: float,
 ) -> Load:
     """Decide how to recover a table that the group keeps. `name`: of a named table; "" for the group's own."""
@@ -191,7 +191,7 @@ def plan_join(
         now: Seconds since 1970.
 
     Returns:
-        To the end if no edge handles the changes; else to the committed offset, from which the consumer goes on.
+        To the end if no edge handles the changes; else to the committed offset, from which the consumer continues.
     """
     marks = table.marks
     if changes_from is None:
@@ -202,7 +202,7 @@ def plan_join(
         end = marks.high if changes_from == "latest" else marks.low
     load = plan_replica(table, local, now)
     if local and not load.discard and local.changelog > end:
-        reason = f"it is at {local.changelog}, beyond {end}, where the group goes on"
+        reason = f"it is at {local.changelog}, beyond {end}, where the group continues"
         load = Load(reason, marks.low)
     return Load(load.discard, load.read_from, end, exactly=True)
 
@@ -222,7 +222,7 @@ def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: L
             raise InputLost(
                 "the group has no committed offset for this input, but its table holds what came before offset "
                 f"{applied}: the topic was deleted and created again, or the offset was deleted. Starting over could "
-                "count everything twice. Set the group's offset to where it is to go on, or rebuild the table",
+                "count everything twice. Set the group's offset to where it is to continue, or rebuild the table",
                 topic=topic,
                 partition=partition,
             )
@@ -251,8 +251,8 @@ def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
                 lost = f"the topic ended at {seen.end} when the group last committed, and ends at {state.marks.high} now: it"
         if lost:
             raise InputLost(
-                f"{lost} was deleted and created again, or lost records. Starting over could count twice, going on could "
-                "leave records out. Set the group's offset to where it is to go on, or rebuild the table",
+                f"{lost} was deleted and created again, or lost records. Starting over could count twice, continuing could "
+                "leave records out. Set the group's offset to where it is to continue, or rebuild the table",
                 topic=topic,
                 partition=partition,
                 offset=state.committed.next_offset if state.committed else None,
@@ -267,7 +267,7 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
     if low <= offset <= high:
         return offset
     raise InputLost(
-        f"the group goes on at offset {offset}, but the topic holds {low} to {high}: "
+        f"the group continues at offset {offset}, but the topic holds {low} to {high}: "
         + (
             "records were deleted (retention) before they were processed. "
             if offset < low
@@ -323,7 +323,7 @@ def behind_start(low: int, local: LocalPosition) -> str | None:
     """Return why a copy must be loaded again after records were deleted (retention, DeleteRecords); None if not.
 
     What was deleted beyond the copy's position was never seen by it. What was deleted before it is no longer in the
-    table, but still in the copy, where nothing tells which rows those are.
+    table, but still in the copy, where nothing shows which rows those are.
     """
     if local.changelog < low:
         return (

@@ -7,7 +7,7 @@ its tables before it starts, a standby keeps those of partitions that other memb
     OPENING ── follow ──> STALE   ── caught up ──> CURRENT        a store that was complete in an earlier life
     LOADING, STALE, CURRENT ── fail ──> FAILED                    damaged, or the next records are gone
     any ── stop ──> OPENING                                       its owner changes, or its plan
-    any ── discard ──> OPENING, empty                             the only place where local state is given up
+    any ── discard ──> OPENING, empty                             the only place where local state is discarded
 """
 
 import threading
@@ -272,7 +272,7 @@ class PartitionReplica:
 
     def _emptied(self, reason: str) -> Store:
         log.warning(
-            "local copy thrown away, loading it from the log",
+            "local copy discarded, loading it from the changelog",
             table=self.place.topic, partition=self.partition, reason=reason,
         )  # fmt: skip
         self._stores.destroy(*self.place)

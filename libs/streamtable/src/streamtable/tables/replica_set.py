@@ -24,7 +24,7 @@ _LOOK_SECONDS = 1.0
 _CHECK_SECONDS = 30.0  # how often the topic itself is looked at
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
-_AWAY_SECONDS = 2.0  # Kafka that has not answered for so long after the start is away
+_AWAY_SECONDS = 2.0  # after this time without an answer since the start, Kafka counts as unreachable
 
 Marks = Mapping[TopicPartition, Watermarks]
 
@@ -265,7 +265,7 @@ class ReplicaSet:
         try:
             return cluster.watermarks(places)
         except RetryLater as error:
-            log.warning("view cannot look at the log's end", table=self._table, reason=str(error))
+            log.warning("view cannot get the end of the changelog", table=self._table, reason=str(error))
             return None
 
     def _compare(self, topic: TopicInfo, marks: Marks, *, shorter: bool) -> None:
@@ -297,7 +297,7 @@ class ReplicaSet:
         try:
             found = cluster.topics([self._table]).get(self._table)
         except RetryLater as error:
-            log.warning("view cannot look at its topic", table=self._table, reason=str(error))
+            log.warning("view cannot describe its topic", table=self._table, reason=str(error))
             return None
         if found is None:
             return None  # deleted; perhaps it is going to be created again

@@ -61,7 +61,7 @@ class RowSizes:
         return int(memory_bytes / (self._mean * self._factor))
 
     def memory_of_rows(self, rows: int) -> int:
-        """Return how many bytes of memory so many rows of the mean size take."""
+        """Return the bytes of memory that this number of rows of the mean size takes."""
         return int(rows * self._mean * self._factor)
 
     def encoded_room(self, memory_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""A partition of a group's table at work: decoded rows over a store.
+"""A partition of a group's table in a task: decoded rows over a store.
 
 Reads go to the rows in memory first, then to the store. Changed rows stay decoded until the commit encodes each of
 them once, however often it changed. Nothing reaches the store before the commit.
@@ -132,7 +132,7 @@ class WorkingTable(RowCache[V]):
             limit: The maximum number of rows that are read from the store.
 
         Returns:
-            Their keys; the key to go on after; whether there are no more.
+            Their keys; the key to continue after; whether there are no more.
         """
         with self.store.scan(None if after is None else after + b"\0") as rows:
             stored = [key for key, _ in islice(rows, limit)]

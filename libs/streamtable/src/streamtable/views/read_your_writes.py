@@ -130,7 +130,7 @@ class CommitWatcher:
         found = self._found[asked]
         if found is None:
             return f"group {group!r} has never committed an offset of {place}: is that one of its inputs, and does it run?"
-        return f"group {group!r} has come to offset {found.next_offset} of {place} and not yet past the event"
+        return f"group {group!r} is at offset {found.next_offset} of {place}, not yet past the event"
 
     def _begin(self) -> None:
         self._wake.set()

@@ -146,8 +146,8 @@ class Following(Generic[K, V]):
         """Return the next record, as soon as there is one. It may be cancelled, and no record is lost by that.
 
         Raises:
-            ChangesMissed: Kafka has deleted records before they were read; the next call goes on behind them.
-            DeserializationError: The record cannot be decoded; the next call goes on behind it.
+            ChangesMissed: Kafka has deleted records before they were read; the next call continues behind them.
+            DeserializationError: The record cannot be decoded; the next call continues behind it.
             StreamtableError: The tail was closed, or has stopped for good: what stopped it.
         """
         loop = asyncio.get_running_loop()
@@ -378,7 +378,7 @@ class Tail(Generic[K, V]):
                 self._follow()
             except (RetryLater, InputLost) as error:
                 # The latter: retention was faster, or the topic was created again.
-                log.warning("the tail begins again", topic=self.stream.name, error=str(error))
+                log.warning("tail restarts", topic=self.stream.name, error=str(error))
             except Exception as error:
                 log.exception("the tail has stopped", topic=self.stream.name)
                 self._end(error)

@@ -122,7 +122,7 @@ class ViewUpdater:
             How many records were applied.
 
         Raises:
-            Exception: The consumer cannot go on; all tables have ended with it.
+            Exception: The consumer cannot continue; all tables have ended with it.
         """
         self._remove_leaving()
         tables = self._all()

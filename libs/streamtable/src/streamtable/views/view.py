@@ -283,7 +283,7 @@ class View(Generic[K, V]):
 
     @contextmanager
     def snapshot(self, partition: int, on_unreadable: OnUnreadable | None = None) -> Iterator[Snapshot[K, V]]:
-        """Return the rows of a partition, in key order, exactly as of one offset, while the copy goes on.
+        """Return the rows of a partition, in key order, exactly as of one offset, while the copy is kept current.
 
             with clicks.snapshot(0) as rows:
                 print(rows.offset, dict(rows))

@@ -193,7 +193,7 @@ class Watch(Generic[K, V]):
     # ---- the view's thread -----------------------------------------------------------------------------------------
 
     def offer(self, changes: list[_Waiting]) -> Wake | None:
-        """Add changes; called by the view. Those beyond the capacity end the watch.
+        """Add changes; called by the view. Changes beyond the capacity end the watch.
 
         Returns:
             What is to be called to wake the reader, if one waits.
