@@ -23,7 +23,7 @@ def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
     deadline = Deadline(90)
     while name not in names(bootstrap_servers):
         # Refused, or not answered, while a cluster that lost a member has no controller, or too few brokers. A client
-        # that has once taken the dead member for the controller may go on asking it, so each try has a new one.
+        # that has once taken the dead member for the controller may continue asking it, so each try has a new one.
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         with contextlib.suppress(KafkaException, TimeoutError):
             new = NewTopic(name, num_partitions=1, replication_factor=replicas)

@@ -278,7 +278,7 @@ def test_after_a_reset_the_table_is_exactly_what_the_input_from_there_on_says(cl
         until(lambda: rows(cli, group.table.name) == left, "the second half is counted again")
         send(world, range(100, 120))
         expected = {f"k{k}": left.get(f"k{k}", 0) + sums(range(100, 120))[f"k{k}"] for k in range(7)}
-        until(lambda: rows(cli, group.table.name) == expected, "it goes on from there")
+        until(lambda: rows(cli, group.table.name) == expected, "it continues from there")
     cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
     with world.running(group):
         until(lambda: rows(cli, group.table.name) == sums(range(120)), "all of it is counted again")

@@ -1,4 +1,4 @@
-"""`streamtable group skip`: the record goes to the dead letters, the group goes on, and nothing else changes."""
+"""`streamtable group skip`: the record goes to the dead letters, the group continues, and nothing else changes."""
 
 import shlex
 from typing import Any

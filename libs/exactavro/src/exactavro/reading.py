@@ -17,7 +17,7 @@ T = TypeVar("T")
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """Takes data and a position, returns the value and the position behind it.
 
-Called by itself, it raises one of `READ_ERRORS`, and may give a position behind the end, as slices are forgiving:
+Called directly, it raises one of `READ_ERRORS`, and may return a position behind the end, as slices do not raise:
 the caller has to compare it with the length.
 """
 

@@ -11,7 +11,7 @@ from exactavro.schema import Node, kind, logical
 Write = Callable[[Any], bytes]
 
 _TWO_BYTES, _FOUR_BYTES, _SIX_BYTES = 1 << 13, 1 << 27, 1 << 41
-"""Numbers from 0 to below these take at most so many bytes, after zigzag. Six hold milliseconds since 1970 until 2039."""
+"""Numbers from 0 to below these limits take at most 2, 4 and 6 bytes in zigzag. Six hold milliseconds since 1970 until 2039."""
 _LOW, _PIECE = _TWO_BYTES - 1, (1 << 14) - 1
 
 

@@ -123,7 +123,7 @@ class MessageBuffer:
     def odd_texts(self) -> list[tuple[int, int, str]]:
         """Texts that are not ASCII: message, which text of it, the text. Messages with others than UTF-8 are in doubt.
 
-        As a rule there is none, and counting tells: no more bytes are above 127 than belong elsewhere.
+        Usually there is none, as a count shows: no more bytes are above 127 than belong elsewhere.
         """
         high = self._bytes > _ASCII_MAX
         if self._high == np.count_nonzero(high) and not self.bad.any():

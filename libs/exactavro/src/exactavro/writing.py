@@ -18,7 +18,7 @@ from exactavro.schema import Node, Schema, kind
 from exactavro.unrolled import unrolled
 
 Writer = Callable[[Any], bytes]
-"""Called by itself, it raises one of `WRITE_ERRORS`, which `unfit` turns into an `Unfit`."""
+"""Called directly, it raises one of `WRITE_ERRORS`, which `unfit` turns into an `Unfit`."""
 
 WRITE_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, StructError)
 

@@ -94,7 +94,7 @@ class Broker:
     """A broker. As a context manager it is started, and stopped at the end; its data stays until `wipe`.
 
     Args:
-        data_dir: all that it writes is in here; a broker that was here before goes on where it ended.
+        data_dir: all that it writes is in here; a broker that was here before continues where it ended.
         port: 0: a free one, chosen at the first start. It is kept, also while the broker is down, until `close`.
         heap: The heap size of the JVM.
         overrides: settings of the broker, over those of `broker.properties`.
@@ -240,7 +240,7 @@ class Broker:
         self._running().pause()
 
     def resume(self) -> None:
-        """Let a frozen broker go on."""
+        """Continue a frozen broker."""
         self._running().resume()
 
     def signal_stop(self) -> None:

@@ -32,7 +32,7 @@ PATIENT = {
     "broker.session.timeout.ms": "120000",
     "metadata.max.idle.interval.ms": "10000",
 }
-_ANSWER_SECONDS = 60  # so long may a busy machine take
+_ANSWER_SECONDS = 60  # the time that a busy machine may take
 _SAYS_WHY = re.compile(r"\S+ \S+ (WARN|ERROR|FATAL) |.*handleBroker(Fenced|Unfenced)")
 _LINES_MAX = 40
 ASKS_FOR_BROKER = {"broker", "topics", "frozen_broker", "own_broker", "own_cluster"}
@@ -109,7 +109,7 @@ def _second_broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def frozen_broker(_second_broker: Broker) -> Iterator[Broker]:
-    """A second broker for the whole session, which a test may freeze. It goes on when the test ends. Do not stop it."""
+    """A second broker for the whole session, which a test may freeze. It continues when the test ends. Do not stop it."""
     yield _second_broker
     _second_broker.resume()
 

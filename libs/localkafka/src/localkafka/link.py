@@ -1,4 +1,4 @@
-"""A slow network between clients and a broker: a TCP proxy that lets only so many bytes a second through."""
+"""A slow network between clients and a broker: a TCP proxy that limits the bytes per second."""
 
 import select
 import socket
@@ -20,7 +20,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def take(self, size: int, rate: float | None) -> float:
-        """Reserve the time that so many bytes take; returns the seconds to wait before they are passed on."""
+        """Reserve the time that these bytes take; returns the seconds to wait before they are passed on."""
         if rate is None:
             return 0.0
         with self._lock:

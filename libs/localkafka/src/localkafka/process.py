@@ -79,7 +79,7 @@ class Child:
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Continue the process (SIGCONT)."""
         self._process.send_signal(signal.SIGCONT)
 
     def _reap(self) -> int:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 from localkafka.errors import BrokerNotReady
 from localkafka.waiting import Deadline
 
-_ANSWER_SECONDS: Final = 60  # so long may a busy machine take
+_ANSWER_SECONDS: Final = 60  # the time that a busy machine may take
 _ASK_SECONDS: Final = 0.5
 
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 SLOWEST: Final = 10.0
-"""However busy the machine is, a deadline is at most so many times as far away as on an idle one."""
+"""The factor by which a busy machine may extend a deadline at most, compared with an idle one."""
 _PROC: Final = Path("/proc")
 _STEAL: Final = 8  # of the fields of a line about processors in /proc/stat
 

@@ -25,7 +25,7 @@ from localkafka.wirefaults import (
 
 _CHUNK: Final = 8 << 10
 _PENDING_MAX: Final = 1_000  # requests of one connection that wait in the proxy
-_LINGER_SECONDS: Final = 10.0  # so long the broker may take to answer a client that has gone
+_LINGER_SECONDS: Final = 10.0  # the time that the broker may take to answer a client that has disconnected
 _SIZE: Final = struct.Struct(">i")
 
 

@@ -22,7 +22,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The server gets the request, and its answer waits. `seconds`: so long."""
+    """The server gets the request, and its answer is delayed by `seconds`."""
 
     seconds: float
 
@@ -118,7 +118,7 @@ class Proxy:
     def _done(
         self, request: bytes, fault: Fault | None, client: socket.socket, server: socket.socket
     ) -> bool:
-        """Whether the connection goes on after this request."""
+        """Whether the connection continues after this request."""
         match fault:
             case Drop():
                 return False

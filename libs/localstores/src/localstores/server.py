@@ -102,7 +102,7 @@ class Server(ABC):
         self._child.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process."""
         assert self._child, "start it first"
         self._child.resume()
 

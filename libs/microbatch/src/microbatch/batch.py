@@ -101,7 +101,7 @@ class Send:
     def flush(self) -> None:
         """Wait until Kafka has all sent records in the open transaction, so that they take no more memory here.
 
-        From then on the batch has to end within seconds: the broker gives up a transaction that stays open (10 s).
+        From then on the batch has to end within seconds: the broker aborts a transaction that stays open for 10 s.
         """
         self._flush()
 
@@ -170,7 +170,7 @@ class Batch:
         return all(marks[place].high - self._next_offsets[place.topic] <= 1 for place in places)
 
     async def gather(self, work: Iterable[Awaitable[R]], *, at_once: int = _AT_ONCE_MAX) -> list[R]:
-        """Return the results in order, awaiting at most so many at a time. The first error ends it."""
+        """Return the results in order, awaiting at most `at_once` at a time. The first error ends it."""
         room = asyncio.Semaphore(at_once)
         all_work = list(work)
 

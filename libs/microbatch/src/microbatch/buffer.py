@@ -90,7 +90,7 @@ class Buffer:
         self._bytes += sum(chunk.bytes for chunk in chunks)
 
     def clear(self, next_offsets: Mapping[str, NextOffset]) -> None:
-        """Drop all records and go on at these offsets."""
+        """Drop all records and continue at these offsets."""
         self._chunks.clear()
         self._records = self._bytes = 0
         self.next_offsets = dict(next_offsets)

@@ -53,7 +53,7 @@ def committed_state_of(partition: int, committed: Mapping[str, Committed | None]
             raise InputLost(
                 "the group has no committed offset for this input, but has read it before: the topic was deleted and "
                 "created again, or the offset was deleted. Starting over could count twice what the central store "
-                "holds. Set the group's offset to where it is to go on, or clear the tenant and start from the beginning",
+                "holds. Set the group's offset to where it is to continue, or clear the tenant and start from the beginning",
                 topic=topic,
                 partition=partition,
             )

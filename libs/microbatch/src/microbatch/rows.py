@@ -75,7 +75,7 @@ class StoredRows:
     Args:
         store: the tenant's, or the partition's.
         partition: the batch's.
-        ledger: tells which versions count; None: rows are plain, without versions.
+        ledger: Decides which versions are valid; None: rows are plain, without versions.
 
     Attributes:
         failure: The store's error; the batch fails with it even if `process` catches it.

@@ -331,7 +331,7 @@ class BatchTask:
             self._bisector.isolated(first.topic, first.offset, failed)
         else:
             self._bisector.halve(sum(len(chunk.records) for chunk in chunks), cut.next_offsets)
-        log.warning("batch failed, a part of it is tried next", error=str(failed), exc_info=error)
+        log.warning("batch failed, retrying a part of it", error=str(failed), exc_info=error)
         return RewindNeeded("process failed", topic=failed.topic, partition=self.partition)
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class BatchTask:
         return Written(document(state, self._committed_offsets), ahead=bool(rows) and ledger is not None)
 
     def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
-        """Go on to the next batch. Returns False if the ledger's row could not be written."""
+        """Move to the next batch. Returns False if the ledger's row could not be written."""
         self._ledger = self._next_ledger()
         good = self._ledger is None or not self._unproved or self._write_ledger(self._ledger)
         self._unproved = False

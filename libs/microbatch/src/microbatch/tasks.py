@@ -88,7 +88,7 @@ class BatchTasks:
             if each is not None:
                 raise StateLost(
                     f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
-                    "partition: it was emptied, lost its rows, or is another one. Counting would go on from nothing: "
+                    "partition: it was emptied, lost its rows, or is another one. Counting would continue from nothing: "
                     "restore the store, or delete the group's offsets to start from the beginning of its inputs",
                     topic=topic,
                     partition=partition,

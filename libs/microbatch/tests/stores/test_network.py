@@ -1,4 +1,4 @@
-"""Servers behind a network that delays, cuts, drops and pushes back: calls go on within their deadline, or say so."""
+"""Servers behind a network that delays, cuts, drops and pushes back: calls continue within their deadline, or say so."""
 
 import json
 import socket

@@ -89,7 +89,7 @@ def test_a_batch_reads_from_redis_once_and_writes_once_for_each_200_rows(
 
 @contextmanager
 def frozen(server: Server, proxy: Proxy, work: Callable[[], object]) -> Iterator[Callable[[], bytes]]:
-    """`work` goes on in a thread while the server answers nothing; gives all that was sent since. Then it ends."""
+    """`work` continues in a thread while the server answers nothing; gives all that was sent since. Then it ends."""
     with ThreadPoolExecutor(1) as pool:
         before = len(proxy.requests)
         server.pause()

@@ -121,7 +121,7 @@ def lag_trends(
     clock: Callable[[], float],
     wait: Callable[[float], object],
 ) -> Iterator[Finding]:
-    """Yield what two snapshots show that are so many seconds apart; groups without lag need no second one."""
+    """Yield the findings of two snapshots that are `seconds` apart; groups without lag need no second snapshot."""
     first = {name: each for name, each in take_snapshots(cluster, names, clock).items() if each.has_lag}
     if not first or seconds <= 0:
         return

@@ -30,7 +30,7 @@ def accepted_places(
     if not accepted:
         raise Refused(
             f"group {group!r}: {'; '.join(map(str, found.values()))}. Its old offsets mean nothing in the new topic. Decide "
-            "where the group goes on there, and give --accept-recreated"
+            "where the group continues there, and give --accept-recreated"
         )
     partitions = cluster.admin.topic_partitions()
     return {TopicPartition(topic, number) for topic in found for number in range(partitions[topic])}

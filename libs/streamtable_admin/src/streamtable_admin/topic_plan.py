@@ -9,7 +9,7 @@ GROW_ONLY: Mapping[str, str] = {
     "retention.ms": "records would be deleted",
     "retention.bytes": "records would be deleted",
     "min.compaction.lag.ms": "records that an audit needs would be compacted away",
-    "delete.retention.ms": "local copies that are up to date would be thrown away, or keep deleted rows",
+    "delete.retention.ms": "local copies that are up to date would be discarded, or keep deleted rows",
     "max.message.bytes": "records that fit today would be refused",
     "min.insync.replicas": "acknowledged records could be lost",
 }
@@ -78,9 +78,7 @@ def _differences(topic: TopicDescription, found: TopicDescription) -> Iterator[T
 
 def _problem(name: str, found: str, declared: str) -> str:
     if name == "cleanup.policy":
-        return (
-            "rows of tables would be deleted by age, or events thrown away by key; alter it by hand if meant"
-        )
+        return "rows of tables would be deleted by age, or events deleted by key; alter it by hand if that is intended"
     if name in GROW_ONLY and _limit(declared) < _limit(found):
         return f"{GROW_ONLY[name]}; alter it by hand if meant"
     return ""

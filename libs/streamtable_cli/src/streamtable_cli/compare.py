@@ -84,10 +84,12 @@ def compare(
             metavar="SECONDS",
             min=0,
             max=86_400,
-            help="Wait at most so long for each partition until both stand at the same input for an instant.",
+            help="The longest wait for each partition until both tables stand at the same input for an instant.",
         ),
     ] = 0.0,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Show at most so many differing rows.")] = 20,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="The maximum number of differing rows to show.")
+    ] = 20,
     schemas: Schemas = None,
     graph: Annotated[
         list[str] | None,

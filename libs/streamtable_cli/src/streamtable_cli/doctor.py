@@ -27,7 +27,7 @@ DECLARED = Path("infra/topics.yaml")
 SCHEMAS = Path("proto/avro")
 CONNECT_S = 2.0
 OVER_S = 10.0
-"""Between the two looks: longer than batches take, so that something that works has committed in between."""
+"""The seconds between the two snapshots: more than batches take, so that a working group has committed in between."""
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 

@@ -72,7 +72,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reset where a group goes on reading, after showing what would be done and asking for confirmation.
+    """Reset where a group continues reading, after showing what would be done and asking for confirmation.
 
     The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
     inputs have to be set: the table is built again from there, without what visits did to its rows. Records that it sent
@@ -269,7 +269,9 @@ def _show(
     for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
         show_line(f"What is under way in {topic} is dropped: it belongs to input from before.")
     for table in emptied:
-        show_line(f"All rows of {table} are deleted; local copies of it are thrown away when they are met.")
+        show_line(
+            f"All rows of {table} are deleted; local copies of it are discarded when a process opens them."
+        )
 
 
 def _document(move: Move) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`streamtable group skip`: sends the record that stops a group to its dead letters, so that the group goes on.
+"""`streamtable group skip`: sends the record that stops a group to its dead letters, so that the group continues.
 
 The dead letter and the new offset are committed in one transaction. The offset keeps the metadata that were committed
 with the old one: they say where the group's table stands, which does not change.
@@ -43,7 +43,7 @@ def skip(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send the record at which a stopped group stands to its dead letters, so that the group goes on behind it.
+    """Send the record at which a stopped group stands to its dead letters, so that the group continues behind it.
 
     The group must have no live members, and the record must be the next one that it would read of this partition. Its
     table, and where it stands in all other partitions, stay as they are. The record can be sent again later, by
@@ -57,7 +57,7 @@ def skip(
         record, committed = _next_record(cluster, group, place, offset)
         if not as_json:
             show_table(
-                ("group", "topic", "partition", "record", "goes on at", "dead letters"),
+                ("group", "topic", "partition", "record", "continues at", "dead letters"),
                 [(group, topic, partition, offset, offset + 1, f"{group}-dead-letters")],
             )
         if not yes and not agreed(as_json=as_json):
@@ -69,7 +69,7 @@ def skip(
             {"group": group, "topic": topic, "partition": partition, "skipped": offset, "next": offset + 1}
         )
     else:
-        note(f"{place}@{offset} is in the dead letters; group {group!r} goes on behind it")
+        note(f"{place}@{offset} is in the dead letters; group {group!r} continues behind it")
 
 
 def _next_record(
@@ -79,7 +79,7 @@ def _next_record(
     offsets = cluster.committed(group)
     if (found := recreated_inputs(cluster, offsets).get(place.topic)) is not None:
         raise Refused(
-            f"group {group!r}: {found}. Set where the group goes on there by 'streamtable group reset'"
+            f"group {group!r}: {found}. Set where the group continues there by 'streamtable group reset'"
         )
     committed = offsets.get(place)
     if committed is None:

@@ -149,7 +149,7 @@ def scan(
     end: Annotated[
         str | None, typer.Option("--to", metavar="KEY", help="Up to this key, not including it.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="The maximum number of rows.")] = None,
     key_type: KeyIs = None,
     schemas: Schemas = None,
     graph: Graph = None,

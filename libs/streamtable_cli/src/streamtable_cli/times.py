@@ -16,7 +16,7 @@ def milliseconds(text: str, now: float) -> int:
     """Return a point in time in milliseconds since 1970, as Kafka counts it.
 
     Args:
-        text: ISO 8601 with a zone, or a number with s, m, h or d: so long ago.
+        text: A time in ISO 8601 with a zone, or an age: a number with s, m, h or d.
         now: seconds since 1970.
 
     Raises:

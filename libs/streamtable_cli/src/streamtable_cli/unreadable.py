@@ -85,7 +85,7 @@ class _Found:
     unreadable: dict[tuple[int, bytes], int]
 
     def add(self, batch: RecordBatch, readable: Readable) -> None:
-        """Count records. Those without a key are no rows, and those without a value are tombstones."""
+        """Count records. Records without a key are no rows, and those without a value are tombstones."""
         self.records += len(batch)
         for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
             if key is None:

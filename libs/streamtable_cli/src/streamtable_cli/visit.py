@@ -81,7 +81,7 @@ def visit(
         except (KeyboardInterrupt, RetryLater):
             if watching.blocked:
                 note(watching.blocked)
-            note("the visit goes on without this command; look again:")
+            note("the visit continues without this command; look again:")
             note(f"  streamtable visit {group} {name} --run {found.run}{_argument(argument)}")
             raise
         finally:
@@ -155,7 +155,7 @@ class Watching:
         found = self.cluster.describe_groups([self.group]).get(self.group)
         why = ""
         if found is None or not found.members:
-            why = f"no member of group {self.group!r} is alive: the visit goes on when one is started"
+            why = f"no member of group {self.group!r} is alive: the visit continues when one is started"
         elif not any(place.topic == topic for each in found.members for place in each.partitions):
             why = f"no member of group {self.group!r} reads {topic!r} (yet): is it a version that has this visit?"
         # Stored before it is printed: Ctrl-C may come as soon as the line can be read, and then it is said once more.

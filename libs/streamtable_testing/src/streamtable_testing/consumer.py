@@ -51,7 +51,7 @@ class VirtualGroupConsumer:
         self._epoch: int | None = None  # None: not joined
         self._owned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
+        self._next: dict[TopicPartition, int] = {}  # where reading continues; no entry until the first seek
         self._passed: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._heartbeats = 0

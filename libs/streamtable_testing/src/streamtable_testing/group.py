@@ -1,7 +1,7 @@
 """The group coordinator of the virtual Kafka: members, their partitions, and the offsets that they commit.
 
 After the consumer protocol (KIP-848) with the range assignor: a change of the members changes the target; every member
-learns with its own heartbeats what to give up, and a partition is given to its new owner after the former one has let
+learns from heartbeats which partitions to release, and a partition is given to its new owner after the former one has let
 it go, has left, or has not been heard for the session timeout.
 """
 
@@ -27,7 +27,7 @@ class VirtualMembership:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The coordinator's answer to a heartbeat: what to give up, or, once that is done, what is new."""
+    """The coordinator's answer to a heartbeat: the partitions to release, or, after that, the new ones."""
 
     epoch: int
     revoke: Places = frozenset()

@@ -146,7 +146,7 @@ class Replay:
                 self._feed.cursor = 0
                 return
         raise AssertionError(
-            f"{self.group!r} is still at work after {_TURNS_MAX} turns over the same records"
+            f"{self.group!r} is still running after {_TURNS_MAX} turns over the same records"
         )
 
     def _picture(self) -> object:

@@ -382,7 +382,7 @@ class Tester:
             elif (quiet := quiet + 1) == _QUIET_TURNS:
                 return
         raise AssertionError(
-            f"still at work after {_TURNS_MAX} turns: does a group read what it emits, or wait for what never comes?"
+            f"still running after {_TURNS_MAX} turns: does a group read what it emits, or wait for what never comes?"
         )
 
     # ---- output ----------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class Partition:
         self.high += 1
 
     def read(self, start: int, limit: int) -> tuple[list[InMemoryMessage], int]:
-        """Return committed records from offset `start` on, at most `limit`, and the offset to go on from.
+        """Return committed records from offset `start` on, at most `limit`, and the offset to continue from.
 
         Raises:
             InputLost: `start` is outside of what the partition holds.

@@ -68,7 +68,7 @@ class RedisAdmin:
         return StoreFinding(
             Severity.PROBLEM,
             "memory",
-            f"rows are thrown away when {limit} bytes are full ({policy})",
+            f"rows are evicted when {limit} bytes are used ({policy})",
             "set maxmemory-policy noeviction",
         )
 

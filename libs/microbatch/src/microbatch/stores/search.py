@@ -93,7 +93,7 @@ def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int,
     """
 
     def ledgers() -> dict[int, Ledger]:
-        committed = committed_states()  # before the rows: what is missing in the one is in the other
+        committed = committed_states()  # before the rows: a row that is missing from one is in the other
         rows = store.get_many([ledger_key(partition) for partition in committed])
         return {
             partition: Ledger.seen(committed_state, rows.get(ledger_key(partition)))

@@ -135,7 +135,7 @@ class RemoteStore:
                     f"them: {reason}",
                     keys=left,
                 )
-            log.warning("central store: asking again", doing=what, rows=len(left), reason=reason, pause=pause)
+            log.warning("central store: retrying", doing=what, rows=len(left), reason=reason, pause=pause)
             self._clock.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

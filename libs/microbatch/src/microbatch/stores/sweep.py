@@ -66,7 +66,7 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
 def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, keep: bool = False) -> Swept:
     """Remove a tenant's deleted rows that no reader or writer can need any more, and note what the next sweep may remove.
 
-    The group goes on meanwhile. A deletion made under the present epoch of its partition goes in a sweep after the
+    The group continues meanwhile. A deletion made under the present epoch of its partition goes in a sweep after the
     next rebalance or restart.
 
     Args:
