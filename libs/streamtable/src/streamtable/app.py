@@ -162,7 +162,7 @@ class ProcessorOptions(TypedDict, total=False):
             reported, and the processor is not ready.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
-        defer_timeout: Seconds that what a handler has deferred may take.
+        defer_timeout: The seconds that a deferred call may take.
         around: Wraps each handler of the graph, for example for tracing.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
@@ -396,7 +396,7 @@ class App:
             self._tails.discard(tail)
 
     def _closed(self, view: View[Any, Any]) -> None:
-        """Forget a view, and after the last one what they have shared."""
+        """Forget a view, and after the last one the resources that views share."""
         with self._lock:
             if self._views.get(view.table.name) is view:
                 del self._views[view.table.name]

@@ -52,7 +52,7 @@ class Outputs(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop what was not sent ahead."""
+        """Drop the records that were not sent ahead."""
         ...
 
 
@@ -112,7 +112,7 @@ class CustomTask(Protocol):
     """The work of one partition."""
 
     def feed(self, records: RecordBatch, arrived: float) -> None:
-        """Take records of one input, in the order of their offsets. Drop those below what was fed before.
+        """Take records of one input, in the order of their offsets. Records that were fed before are dropped.
 
         Args:
             records: Records of one topic.
@@ -121,7 +121,7 @@ class CustomTask(Protocol):
         ...
 
     def due(self) -> CommitDue | None:
-        """Return when the task must be committed; None if it has nothing to commit. Called often."""
+        """Return the time at which the task must be committed; None if it has nothing to commit. Called often."""
         ...
 
     def prepare(self, services: TaskServices) -> Prepared | Awaitable[Prepared] | None:
@@ -136,17 +136,17 @@ class CustomTask(Protocol):
         ...
 
     def write(self) -> Written | None:
-        """Write what must be durable before Kafka commits what was prepared last, if anything was.
+        """Write the state that must be durable before Kafka commits the work that was prepared last, if there is any.
 
-        Called for each commit, also without anything prepared. What it raises fails the commit, as in `prepare`.
+        Called for each commit, also without prepared work. An error fails the commit, as in `prepare`.
 
         Returns:
-            What the commit makes count. None: rows of the group's own table, which the engine writes and loads.
+            The writes that become valid with the commit. None: rows of the group's own table, which the engine writes.
         """
         ...
 
     def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
-        """Note that Kafka has committed these offsets and what was prepared. Returns False to recover again."""
+        """Note that Kafka has committed these offsets and the prepared work. Returns False to recover again."""
         ...
 
     def rewind(self, next_offsets: Mapping[str, NextOffset]) -> None:

@@ -17,7 +17,7 @@ class OnError(Enum):
     """The policy for a record whose handler raises. In each case the effects of this record, and of no other, are undone."""
 
     STOP = "stop"
-    """The process stops with the error, after a commit of what is good; it begins again at this record."""
+    """The process stops with the error, after a commit of the records before it; it starts again at this record."""
     DEAD_LETTER = "dead letter"
     """The record goes to the group's dead letters with the reason."""
     SKIP = "skip"

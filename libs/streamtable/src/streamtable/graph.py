@@ -205,9 +205,9 @@ class Visit(Edge[K, V], Generic[K, V]):
 
     Args:
         name: The name of the visit on the command line.
-        handler: Called with the context of each row and the text that was given to the command. A row that is there
-            from the beginning to the end is visited once, whatever crashes.
-        on_error: The policy for a failure of the handler, as for an `Input`. A dead letter holds what the command wrote,
+        handler: Called with the context of each row and the text that was given to the command. A row that exists
+            from the beginning to the end is visited once, also across crashes.
+        on_error: The policy for a failure of the handler, as for an `Input`. A dead letter holds the record of the command,
             and the visit of the partition ends; `SKIP` leaves out the one row.
     """
 

@@ -57,7 +57,7 @@ class Once(Generic[E_contra]):
     - An event whose handler failed was not accepted. A dead letter that is sent again is accepted if no event of its id
       has been meanwhile; its timestamp is that of the event, not the time at which it was sent again.
 
-    So what is a repeat depends on the records alone, not on commits, restarts or rebalances. Ids are kept in the group's
+    So the decision depends on the records alone, not on commits, restarts or rebalances. Ids are kept in the group's
     topic `<group>-ids`, in the transaction of the rows, and expire from it.
 
     A client that repeats an event must send it with the same key: ids are compared within a partition.
@@ -101,7 +101,7 @@ def is_repeat(accepted_ms: int | None, stream_time_ms: int, within_ms: int) -> b
 
 
 def accept(ids: Sequence[bytes], timestamps_ms: Sequence[int], within_ms: int, now_ms: int) -> Iterator[bool]:
-    """Return which records of a whole input partition are accepted, in order: the rule without an engine."""
+    """Return whether each record of a whole input partition is accepted, in order: the rule without an engine."""
     accepted: dict[bytes, int] = {}
     time_ms = NO_TIME
     for each, timestamp_ms in zip(ids, timestamps_ms, strict=True):
@@ -258,7 +258,7 @@ class IdChunk:
 
     @staticmethod
     def newest_of(data: bytes) -> int:
-        """Return when the last id of an encoded chunk was accepted. Raises `UnreadableIds`."""
+        """Return the time when the last id of an encoded chunk was accepted. Raises `UnreadableIds`."""
         if len(data) < _HEAD.size or data[0] != _VERSION:
             raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
         newest_ms: int = _HEAD.unpack_from(data)[1]

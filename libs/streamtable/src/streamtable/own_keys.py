@@ -32,7 +32,7 @@ class OwnKeys:
 
         Args:
             keys: The encoded keys.
-            accepted: Keys that belong here whatever the partitioner says: those of the records that are being handled.
+            accepted: Keys that belong here independently of the partitioner: those of the records that are being handled.
                 Another producer may have partitioned the input in its own way.
 
         Raises:

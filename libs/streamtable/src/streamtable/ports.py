@@ -1,6 +1,6 @@
-"""The seams: what the core requires of codecs, stores and the log (Kafka). It imports none of their implementations.
+"""The ports of the core: its interfaces to codecs, stores and the log (Kafka). It imports none of their implementations.
 
-Each protocol states what is promised, what is never called, and which errors may come out; the implementations are
+Each protocol states its guarantees, the calls that are never made, and the errors that it may raise; the implementations are
 `streamtable.codec`, `streamtable.store` and `streamtable.kafka`, and for tests without a broker the Tester's.
 """
 
@@ -115,7 +115,7 @@ class Store(Protocol):
             changes: Rows in any order; of two with the same key the later wins.
             checkpoint: Opaque bytes, replaced by each write; `checkpoint()` returns them.
             bulk: Faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: what is
-                found afterwards is a prefix of what was written, with the checkpoint that belongs to it.
+                found afterwards is a prefix of the writes, with the checkpoint that belongs to it.
         """
         ...
 
@@ -207,7 +207,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as declared (`config` holds what is required) or as found (`config` holds everything)."""
+    """A topic as declared (`config` has the required values) or as found (`config` has all values)."""
 
     name: str
     partitions: int
@@ -232,7 +232,7 @@ class ClusterClient(Protocol):
         ...
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the last stable offset of each partition: how far committed records can be read. Raises `RetryLater`."""
+        """Return the last stable offset of each partition, up to which committed records can be read. Raises `RetryLater`."""
         ...
 
     def stable_offsets(
@@ -291,7 +291,7 @@ class GroupConsumer(Protocol):
         Batches may hold records of partitions that a rebalance took away during the call.
 
         Raises:
-            InputLost: The position is outside of what the partition still holds.
+            InputLost: The position is outside of the offsets that the partition still holds.
             Fatal: The client cannot continue.
         """
         ...
@@ -300,7 +300,7 @@ class GroupConsumer(Protocol):
         """Return the partitions that were read to their end since the last call, and the position there.
 
         The position lies beyond transaction markers and aborted records, which are never returned: everything
-        committed below it has been returned by `poll`. A `seek` takes back what was reported before it.
+        committed below it has been returned by `poll`. A `seek` withdraws the reports before it.
         """
         ...
 
@@ -462,7 +462,7 @@ class Producer(Protocol):
         ...
 
     def flush(self, timeout: float) -> int:
-        """Wait until all records are acknowledged or have failed. Returns how many are not yet."""
+        """Wait until all records are acknowledged or have failed. Returns the number that are not acknowledged yet."""
         ...
 
     def close(self, timeout: float) -> None:

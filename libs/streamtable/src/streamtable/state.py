@@ -101,7 +101,7 @@ class StateRows(Protocol[V]):
         ...
 
     def last_due_ms(self) -> int | None:
-        """Return when the last of the rows is due, committed or not; None: there are no rows."""
+        """Return the due time of the last row, committed or not; None: there are no rows."""
         ...
 
 

@@ -81,7 +81,7 @@ class Timers:
     Args:
         declared: The timers of the group, by name.
         tables: The pending timers, by clock.
-        placed: Takes note of what is set and cancelled.
+        placed: Called with each timer that is set or cancelled.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A visit of every row of a group's table, requested and continued by records in `<group>-visits`.
 
 The first record of a visit goes to each partition. The partition's owner handles some rows, and writes the next
-record with how far it has come, in the same transaction as what the rows have become: so a visit continues where it
+record with its progress, in the same transaction as the changed rows: so a visit continues where it
 was after any crash, and the records behind one another are its progress.
 """
 

@@ -1,4 +1,4 @@
-"""In-band watermarks: what the groups of a flow pass on to the readers of their outputs.
+"""In-band watermarks: the watermarks that the groups of a flow pass on to the readers of their outputs.
 
 The records of several producing tasks lie in one partition in any order, so the order says nothing about which of them are
 late. Hence the producers say it themselves:

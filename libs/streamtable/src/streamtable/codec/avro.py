@@ -208,7 +208,7 @@ class Avro(Generic[T]):
         return Decoded(Lazy(len(data), values, field), poison)
 
     def _one_by_one(self, data: Sequence[bytes | None]) -> Decoded[T]:
-        """Decode each record alone; `decode` reports what is unknown or malformed."""
+        """Decode each record alone; `decode` reports unknown and malformed records."""
         values: list[T | None] = []
         poison: dict[int, DeserializationError] = {}
         append, known, size, limit = values.append, self._readers.get, self._framing.size, self._max_bytes

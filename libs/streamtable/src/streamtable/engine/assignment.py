@@ -47,7 +47,7 @@ class TableFollower(Protocol):
         ...
 
     def step(self, timeout: float) -> int:
-        """Do a slice of the work. Return how many records were applied."""
+        """Do a slice of the work. Return the number of records that were applied."""
         ...
 
     def check(self) -> None:
@@ -125,7 +125,7 @@ class Assignment:
     Args:
         group: The graph.
         restorer: Recovers partitions.
-        commit: Commits all tasks before some are given away; must not raise for what a rewind can mend.
+        commit: Commits all tasks before some are revoked; must not raise for errors that a rewind can mend.
         settings: The settings of the processor.
         clock: The clock of the tasks.
         rebalanced: Called with the name of each callback.

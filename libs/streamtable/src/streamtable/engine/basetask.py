@@ -61,7 +61,7 @@ class CommitServices:
 
 
 class BaseTask(ABC):
-    """One partition of a group. What it did since the last commit can only be dropped as a whole.
+    """One partition of a group. Its work since the last commit can only be dropped as a whole.
 
     Args:
         group: The graph.
@@ -129,7 +129,7 @@ class BaseTask(ABC):
 
         Raises:
             RewindNeeded: Rewind, and read them again. `RetryLater`: the same after a pause.
-            HandlerFailed: The process is to stop, after a commit of what was handled.
+            HandlerFailed: The process must stop, after a commit of the records that were handled.
         """
 
     @property
@@ -253,7 +253,7 @@ class BaseTask(ABC):
 
     @abstractmethod
     def work(self) -> Work:
-        """Return what is to be committed now. Raises `RewindNeeded` if its records must be read again."""
+        """Return the work to commit now. Raises `RewindNeeded` if its records must be read again."""
 
     def write_ahead(self, work: Work) -> None:  # noqa: B027 - not every kind has something to do here
         """Write what must be durable before Kafka commits. Raises as `Checkpoint.commit`."""
@@ -263,7 +263,7 @@ class BaseTask(ABC):
         """Return the offsets of all inputs with their metadata. `position`: that of its tables after the commit."""
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
-        """Return what is known of the inputs, by topic, for the metadata of these offsets."""
+        """Return the state of the inputs, by topic, for the metadata of these offsets."""
         if not self.topic_ids:
             return {}
         ids = SeenInputs.ids_of(self.topic_ids, next_offsets)
@@ -304,7 +304,7 @@ class BaseTask(ABC):
         """Set about how much memory decoded rows may take."""
 
     def close(self) -> None:
-        """Close the stores, and drop what was not committed."""
+        """Close the stores, and drop uncommitted work."""
         self.rewind()
         for store in self.stores.values():
             store.close()

@@ -99,7 +99,7 @@ class HandlerCalls:
         events: Sequence[Any],
         handler: Callable[[Any, Any], None],
     ) -> int:
-        """Call a handler for each record, carefully. Returns how many were handled."""
+        """Call a handler for each record, carefully. Returns the number of records that were handled."""
         undo, context, deferrals = self._undo, self._context, self._deferrals
         deferrals.on_error = on_error
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
@@ -293,7 +293,7 @@ class HandlerCalls:
     # ---- commit and rewind ---------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """Forget what was handled: it is committed."""
+        """Forget the records that were handled: they are committed."""
         if not self._failed_keys:
             self._mode.deferrals_max = min(self._mode.deferrals_max * 2, 1 << 62)
         self._forget()
@@ -301,7 +301,7 @@ class HandlerCalls:
             self.careful = False
 
     def rewind(self) -> None:
-        """Forget what was handled: it is undone."""
+        """Forget the records that were handled: they are undone."""
         self._forget()
         self.careful = self._mode.active
         self.stopped = None

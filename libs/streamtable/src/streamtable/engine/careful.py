@@ -66,7 +66,7 @@ class CarefulMode:
     def condemn(self, topic: str, offset: int, failed: HandlerFailed, key: bytes | None) -> None:
         """Leave this record out after the rewind: it cannot be undone alone any more.
 
-        Later records of its key have failed on what it had done, which will be undone: they are tried again.
+        Later records of its key have failed because of its effects, which will be undone: they are tried again.
         """
         found = self._condemned.setdefault(topic, {})
         for later in [at for at, (_, other) in found.items() if at > offset and other == key]:
@@ -100,7 +100,7 @@ class CarefulMode:
         self._commit_at[topic] = min(offset, self._commit_at.get(topic, offset))
 
     def before_commit(self, records: RecordBatch) -> int:
-        """Return how many of the records come before the next commit."""
+        """Return the number of the records that come before the next commit."""
         until = self._commit_at.get(records.topic)
         if until is None or records.last_offset < until:
             return len(records)

@@ -83,7 +83,7 @@ class Checkpoint:
             OutcomeUnknown: Only the broker knows.
             OutputRefused: The broker or the client refuses a record, though it was checked before. The transaction,
                 if any, must be aborted.
-            StateLost: A changelog ends before what it held at the last commit.
+            StateLost: A changelog ends before the end that it had at the last commit.
             Fatal: The process must stop; the message says why.
         """
         sources = [context for task in tasks for context in task.traced]

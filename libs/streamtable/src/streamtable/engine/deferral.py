@@ -56,7 +56,7 @@ class Deferrals:
         raw_key: bytes,
         key: Any,
     ) -> bool:
-        """As `handler_services.Defer`."""
+        """Implements `handler_services.Defer`."""
         deferral = Deferral(work, then, records, index, raw_key, key, self.on_error)
         if self.finishing:
             _close(deferral)
@@ -104,13 +104,13 @@ async def results(deferrals: Sequence[Deferral], seconds: float) -> list[Any]:
             try:
                 return await asyncio.wait_for(deferral.work, seconds)
             except TimeoutError as error:
-                raise TimeoutError(f"what was deferred has taken longer than {seconds:g} s") from error
+                raise TimeoutError(f"the deferred call has taken longer than {seconds:g} s") from error
 
     return await asyncio.gather(*map(result, deferrals), return_exceptions=True)
 
 
 async def together(works: Sequence[Awaitable[None]]) -> list[BaseException | None]:
-    """Await all. Returns what each has raised, in order."""
+    """Await all. Returns the exception of each, or None, in order."""
     return await asyncio.gather(*works, return_exceptions=True)
 
 

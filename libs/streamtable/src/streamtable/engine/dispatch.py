@@ -48,7 +48,7 @@ Around = Callable[[Handler], Handler]
 Encoded = list[tuple[bytes, bytes | None]]
 
 Route = Callable[[RecordBatch], int]
-"""Handles records of one topic, and returns how many: fewer if a commit must come first, or the process is to stop."""
+"""Handles records of one topic, and returns their number: fewer if a commit must come first, or the process must stop."""
 
 
 class Dispatcher:
@@ -213,7 +213,7 @@ class Dispatcher:
             The number of records that were handled. Pass the others again after a commit.
 
         Raises:
-            HandlerFailed: A handler raised and its edge says stop. What was handled before it can be committed.
+            HandlerFailed: A handler raised and its edge says stop. The records before it can be committed.
             RewindNeeded: A handler raised: rewind, and read again; it is then handled carefully.
             RetryLater: Something outside (a schema registry) does not answer: rewind, wait, and read again.
         """

@@ -1,4 +1,4 @@
-"""Event time in a task: how far each input has come, and the watermark, which never decreases.
+"""Event time in a task: the stream time of each input, and the watermark, which never decreases.
 
 The watermark is the least stream time (the greatest event time seen) of the inputs that are not idle. All of it is
 committed with the offsets and goes back with them, so a record is late, or is not, whatever crashed in between.
@@ -52,7 +52,7 @@ class ObservedEnds:
 
 
 def observe_seconds(event_time: EventTime | None) -> float:
-    """Return how often to ask for the ends of a group's inputs, so that idle inputs are found in time."""
+    """Return the interval in seconds at which to request the ends of a group's inputs, to find idle inputs in time."""
     if event_time is None or event_time.idle_after is None:
         return OBSERVE_SECONDS
     often = event_time.idle_after.total_seconds() / _LOOKS

@@ -129,7 +129,7 @@ class DueState:
 
 
 class DueRunner:
-    """Fires what is due in one partition of a group.
+    """Fires the due rows of one partition of a group.
 
     Args:
         group: The graph.
@@ -144,7 +144,7 @@ class DueRunner:
         clock: The wall clock, and the monotonic one for the length of slices.
         event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
-        deferrals: Deferred calls, which handlers of what is due cannot make.
+        deferrals: Deferred calls, which handlers of due rows cannot make.
 
     Attributes:
         fired: The number of rows that the handler was called with, that were left out, or deleted, since the last commit.
@@ -212,7 +212,7 @@ class DueRunner:
 
         Raises:
             RewindNeeded: A handler has failed: rewind; it is called carefully then.
-            HandlerFailed: A handler has failed, and is to stop the process, after a commit of what is good.
+            HandlerFailed: A handler has failed, and the process must stop, after a commit of the rows before it.
         """
         self._open()
         before = self.total
@@ -307,7 +307,7 @@ class DueRunner:
 
     @contextmanager
     def before_timers(self, records: RecordBatch) -> Iterator[int]:
-        """Return how many of the records come before the next timer. A timer set meanwhile interrupts the context.
+        """Return the number of the records that come before the next timer. A timer set meanwhile interrupts the context.
 
         Args:
             records: Consecutive records that are about to be handled.

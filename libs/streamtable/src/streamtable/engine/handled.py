@@ -28,7 +28,7 @@ _COPYING = b"\0"  # and the key that was copied last
 class HandledRows(NamedTable):
     """The last handled values of one partition, by table and key.
 
-    Under the name alone: how far the rows that a new group takes as known have been copied.
+    Under the name alone: the progress of copying the rows that a new group takes as known.
 
     Args:
         store: The committed rows.

@@ -120,7 +120,7 @@ class HangingTransactions:
 
     @property
     def reason(self) -> str:
-        """Return why the processor makes no progress; empty if no transaction is the cause. Any thread."""
+        """Return the reason why the processor makes no progress; empty if no transaction is the cause. Any thread."""
         reported = dict(self._reported)
         if not reported:
             return ""
@@ -165,7 +165,7 @@ class HangingTransactions:
         )
 
     def _offset_of(self, place: TopicPartition) -> int:
-        """Return where the first open transaction of the offsets topic begins, if this user may know."""
+        """Return the start of the first open transaction of the offsets topic, if this user may describe it."""
         if place.partition < 0:
             return _UNKNOWN
         try:

@@ -176,7 +176,7 @@ class _Accepted:
             self._filter_bytes, self._filter = bytes_max, None  # filled from the store again
 
     def take_back(self, begin: int) -> int:
-        """Undo the end of the last batch. Returns how many of its ids were repeats."""
+        """Undo the end of the last batch. Returns the number of its ids that were repeats."""
         last, self._last = self._last, None
         assert last is not None, "something was accepted since the last commit"
         undone = range(begin, len(last.ids))

@@ -87,7 +87,7 @@ class InputCalls:
         self._due = due
 
     def handle(self, records: RecordBatch) -> int:
-        """Handle records. Returns how many were taken: fewer if a commit must come first or the process must stop."""
+        """Handle records. Returns the number of records taken: fewer if a commit must come first or the process must stop."""
         return self._handle_marked(records) if self._edge.watermarks else self._handle(records)
 
     def _handle_marked(self, records: RecordBatch) -> int:
@@ -207,7 +207,7 @@ class InputCalls:
         return len(decoded)
 
     def _accept(self, records: RecordBatch, ids: Sequence[bytes]) -> list[bool] | None:
-        """Accept the events that are not repeats. Returns which were accepted; None if all were."""
+        """Accept the events that are not repeats. Returns whether each was accepted; None if all were."""
         assert self._ids is not None, "the graph has this table"
         return self._ids.accept(self._edge.stream.name, ids, records.timestamps())
 
@@ -273,6 +273,6 @@ def unfit(
 
 
 def _index_after(keep: Sequence[bool], done: int) -> int:
-    """Return how many records are done when the first `done` of the kept ones are, with the left-out ones before them."""
+    """Return the number of records that are done when the first `done` kept ones are, with the left-out ones before them."""
     kept = [index for index, good in enumerate(keep) if good]
     return len(keep) if done == len(kept) else kept[done]

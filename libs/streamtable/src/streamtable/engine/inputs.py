@@ -128,7 +128,7 @@ class Inputs:
                 )
 
     def _unread(self) -> set[TopicPartition]:
-        """Return the inputs with something behind what was handled: markers, or records not yet fetched."""
+        """Return the inputs that have markers, or records not yet fetched, behind the records that were handled."""
         return {
             place
             for task in self._tasks.values()

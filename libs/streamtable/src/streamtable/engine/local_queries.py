@@ -1,7 +1,7 @@
 """Queries of the rows of the partitions whose tasks run in a process, as committed, by callers outside of the engine.
 
 A partition is answered for while its task runs here. The task's store holds committed rows alone, one thread writes it and any
-may read. Whether the task is still assigned is asked after each read: what was read while the partition moved is not given out.
+may read. Each read then checks that the task is still assigned: rows that were read while the partition moved are dropped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -108,7 +108,7 @@ class LocalQueries:
         return (row for task in tasks for row in self._scan(table, task, first, after))
 
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
-        """Return how current the rows are, by partition. As `Processor.freshness`."""
+        """Return the freshness of the rows, by partition. As `Processor.freshness`."""
         self._check_kept(table)
         return {number: self._freshness(table, task) for number, task in list(self._assignment.tasks.items())}
 
@@ -160,7 +160,7 @@ class LocalQueries:
     def _moved(
         self, table: Table[Any, Any], partition: int, task: BaseTask, error: RetryLater | StoreCorrupted
     ) -> Exception:
-        """Return why a store could not be read: its partition has moved, or what the store says."""
+        """Return the error for a store that could not be read: its partition has moved, or the error of the store."""
         if self._assignment.tasks.get(partition) is not task:
             return self._refusal(table, partition)
         return NotReady(f"partition {partition} of {table.name!r} cannot be read here: {error.message}")

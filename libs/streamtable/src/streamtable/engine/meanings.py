@@ -48,7 +48,7 @@ class StateRecords(NamedTable):
             )
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
-        """Return how far the rows of a state have fired, and have been deleted for their age."""
+        """Return the progress of a state: the positions up to which its rows have fired, and were deleted for their age."""
         return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
 
     def note(self, state: str, before: tuple[bytes, bytes], now: tuple[bytes, bytes]) -> None:
@@ -63,7 +63,7 @@ def _key(state: str, kind: bytes) -> bytes:
 
 
 def meaning_of(state: State[Any, Any]) -> str:
-    """Return the recorded meaning of a state: what is needed to read its rows."""
+    """Return the meaning of a state as it is recorded: all that is needed to read its rows."""
     return "; ".join(_parts(state))
 
 

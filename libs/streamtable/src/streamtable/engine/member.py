@@ -154,7 +154,7 @@ class Member:
 
     @property
     def not_ready(self) -> str:
-        """Return why it is not ready; empty if it has joined and all assigned partitions have started tasks."""
+        """Return the reason why it is not ready; empty if it has joined and all assigned partitions have started tasks."""
         if restores := self.assignment.restores:
             return f"{len(restores)} of its partitions load their tables"
         if self._renew_needed:
@@ -400,7 +400,7 @@ class Member:
     # ---- when something fails --------------------------------------------------------------------------------------
 
     def _settled(self) -> bool:
-        """Finish what a failed commit has left to do. Returns False if there was something."""
+        """Finish the recovery from a failed commit. Returns False if there was something to do."""
         if self._renew_needed:
             self._renew()
             return False

@@ -17,7 +17,7 @@ from streamtable.ports import ClusterClient
 from streamtable.types import RecordBatch, TopicPartition, Watermarks
 
 _ROWS_COUNTED_MAX: Final = 2000
-"""Of each state table and partition, every few seconds: it takes a few milliseconds, and more are counted in several goes."""
+"""The maximum number of rows to count at a time in each state table and partition: this takes a few milliseconds."""
 
 
 class EngineMetrics:
@@ -153,7 +153,7 @@ class EngineMetrics:
         self._timed[gauge] = shown
 
     def loading(self, assignment: Assignment) -> None:
-        """Set how far recoveries have come."""
+        """Set the progress of recoveries."""
         remaining = {p: left for p, left in assignment.recovering.items() if left or p in self._loading}
         for partition, left in remaining.items():
             most = self._loading[partition] = max(left, self._loading.get(partition, 0))

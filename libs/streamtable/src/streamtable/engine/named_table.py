@@ -25,7 +25,7 @@ class NamedTable:
         self.changed_bytes += len(key) + len(value or b"")
 
     def uncommitted_row(self, key: bytes) -> "bytes | Missing | None":
-        """Return what was written for the key since the last commit; `MISSING` if nothing was."""
+        """Return the row that was written for the key since the last commit; `MISSING` if none was."""
         return self._new.get(key, MISSING)
 
     def take_back_row(self, key: bytes, before: "bytes | Missing | None") -> None:

@@ -152,7 +152,7 @@ class GroupProcessor:
 
     @property
     def not_ready(self) -> str:
-        """Return why the processor is not ready; empty if it is."""
+        """Return the reason why the processor is not ready; empty if it is."""
         member = self.member  # once: another thread may ask while it is closed
         if member is None:
             return "it has not joined its group"
@@ -192,7 +192,7 @@ class GroupProcessor:
         return self._local.range(table, start, end, partition)
 
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
-        """Return how current the rows of each partition are. As `streamtable.Processor.freshness`."""
+        """Return the freshness of the rows of each partition. As `streamtable.Processor.freshness`."""
         return self._local.freshness(table)
 
     # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
@@ -288,7 +288,7 @@ class GroupProcessor:
         return LocalQueries(self.group, self._topics, member.assignment, self._clock)
 
     def _warm_up(self) -> None:
-        """Load what the codecs of the inputs need later, while the group is joined."""
+        """Load the modules that the codecs of the inputs need later, while the group is joined."""
         codecs = {getattr(edge.stream.value, "warm_up", None) for edge in self.group.inputs}
         for load in codecs - {None}:
             threading.Thread(target=load, name="warm-up", daemon=True).start()

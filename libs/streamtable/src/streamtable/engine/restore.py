@@ -104,7 +104,7 @@ class Restore:
 
     @property
     def readings(self) -> list[ReadProgress]:
-        """Return how far the tables that are loaded have been read. Called by the background thread."""
+        """Return the read progress of the tables that are being loaded. Called by the background thread."""
         if self.stage is not Stage.LOADING:
             return []
         replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]

@@ -28,7 +28,7 @@ class ProcessorSettings:
         start_timeout: Seconds to wait for the broker at start; None waits for ever.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Whether to keep standby replicas of the partitions whose tasks run elsewhere.
-        defer_timeout: Seconds that what a handler has deferred may take.
+        defer_timeout: The seconds that a deferred call may take.
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.

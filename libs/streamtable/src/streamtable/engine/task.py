@@ -1,6 +1,6 @@
 """A task: the processing of one partition of a group. Records go in; changed rows, outputs and offsets come out for a commit.
 
-A task does no I/O but reading its store. What it did since the last commit can be dropped as a whole (`rewind`); after a
+A task does no I/O but reading its store. Its work since the last commit can be dropped as a whole (`rewind`); after a
 failure its records are handled carefully, so that each can be undone alone (`engine.careful`).
 """
 
@@ -341,7 +341,7 @@ class Task(BaseTask):
         return own + sum(kept.table.changed_memory for kept in self._states)
 
     def work(self) -> Work:
-        """Return what is to be committed now.
+        """Return the work to commit now.
 
         Raises:
             RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again

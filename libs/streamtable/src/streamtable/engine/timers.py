@@ -53,7 +53,7 @@ class TimerCalls:
         self._context = context
 
     def call(self, due: DueRows[Any, Any]) -> int:
-        """Call the handlers of due timers. Returns how many: fewer if one of them has changed what is due.
+        """Call the handlers of due timers. Returns the number of calls: fewer if one of them has changed the due timers.
 
         Raises:
             Fatal: A row is no timer of the group's.

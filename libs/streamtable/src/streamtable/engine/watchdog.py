@@ -63,12 +63,12 @@ class LastMove:
 
 
 def last_move(before: LastMove | None, position: Hashable, now: float) -> LastMove:
-    """Return when the main thread moved last, as far as can be seen."""
+    """Return the last observed progress of the main thread."""
     return before if before is not None and before.position == position else LastMove(position, now)
 
 
 def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None, now: float) -> Wait:
-    """Return how long the processor has been without progress.
+    """Return the time that the processor has been without progress.
 
     Args:
         activity: The activity of the main thread.
@@ -164,14 +164,14 @@ class StallDetector:
         self._moved: LastMove | None = None
 
     def wait(self, heartbeat: Heartbeat, kafka_since: float | None) -> Wait:
-        """Return how long the processor has been without progress."""
+        """Return the time that the processor has been without progress."""
         now, activity = self._clock.monotonic(), heartbeat.activity()
         with self._lock:
             self._moved = last_move(self._moved, activity.position, now)
             return longest_wait(activity, self._moved, kafka_since, now)
 
     def reason(self, wait: Wait) -> str:
-        """Return why this is a stall, and since when; empty if it is none."""
+        """Return the reason why this is a stall, and its start; empty if it is none."""
         if wait.seconds <= self._timeout:
             return ""
         since = datetime.fromtimestamp(self._clock.now() - wait.seconds, UTC).isoformat(timespec="seconds")
@@ -184,7 +184,7 @@ class Watchdog:
     Args:
         group: The name of the group.
         detector: Finds the stall.
-        look: Returns how long the processor has been without progress; None when it has left the group.
+        look: Returns the time that the processor has been without progress; None when it has left the group.
         report: Takes the seconds, for a metric.
         exit_after: Seconds without progress after which the process exits; None: it never does.
         exit_process: Ends the process with an exit code, at once.

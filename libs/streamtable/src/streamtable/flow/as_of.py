@@ -83,7 +83,7 @@ class AsOfJoin:
     def added(
         self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any], values: tuple[Codec[Any], Codec[Any]]
     ) -> Node:
-        """Add the join to a flow. Returns the node of what it makes. Raises `GraphError`."""
+        """Add the join to a flow. Returns the node of its output. Raises `GraphError`."""
         refuse_windowed(self.operator, key)
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)

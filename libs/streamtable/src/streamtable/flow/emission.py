@@ -1,4 +1,4 @@
-"""Emission at intervals of event time: what has changed in a windowed table, at most once per row and interval."""
+"""Emission at intervals of event time: the changes of a windowed table, at most once per row and interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class PendingRow(Generic[V]):
 
 
 def emitted_at(key: bytes, _: bytes) -> int | None:
-    """Return when a pending change is emitted, from its encoded key; None: it is none."""
+    """Return the time at which a pending change is emitted, from its encoded key; None: the key is not one."""
     return int(START.unpack_from(key, len(key) - START.size)[0]) if len(key) >= START.size else None
 
 

@@ -69,7 +69,7 @@ def last(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
 
 
 class Retractable:
-    """A codec of what a grouped table sends: a row that is taken away, or one that is added.
+    """The codec of the changes that a grouped table sends: a row that is removed, or a row that is added.
 
     Args:
         rows: The codec of the rows.
@@ -176,6 +176,6 @@ def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
 
 
 def keep_step(state: State[Any, Any], fold: Fold) -> tuple[Step, Step]:
-    """Return what a stateful node does, and what it does where nothing follows."""
+    """Return the step of a stateful node, and the step for a node that no other follows."""
     keep = Keep(state, fold)
     return keep.step, keep.leaf

@@ -204,7 +204,7 @@ class Left:
     def _changed(
         self, table: StateRows[Parts], rows: dict[bytes, Parts | None], key: bytes, raw: bytes, row: Any
     ) -> Iterator[tuple[bytes, Parts]]:
-        """Note a change of a left row. Yields what is sent, by encoded foreign key."""
+        """Note a change of a left row. Yields the messages to send, by encoded foreign key."""
         there = rows[key]
         version, (_, former, right) = (
             (0, (None, None, None)) if there is None else (there.version, there.parts)
@@ -297,5 +297,5 @@ class Right:
 
 
 def _subscribers(key: bytes) -> bytes:
-    """Return what the keys of those begin with that have subscribed to a row."""
+    """Return the prefix of the keys of the subscribers of a row."""
     return _SUBSCRIBER + _LENGTH.pack(len(key)) + key

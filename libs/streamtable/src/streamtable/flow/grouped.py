@@ -1,4 +1,4 @@
-"""Grouped streams and tables: what is aggregated, by key."""
+"""Grouped streams and tables, which are aggregated by key."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -67,7 +67,7 @@ class GroupedStream(Generic[K, V]):
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of what is taken from each record. Arguments as of `sum`."""
+        """Keep the least of the values taken from the records. Arguments as of `sum`."""
         return self._kept(name, "min", folds.combined(of, min), value or Long())
 
     @overload
@@ -77,7 +77,7 @@ class GroupedStream(Generic[K, V]):
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of what is taken from each record. Arguments as of `sum`."""
+        """Keep the greatest of the values taken from the records. Arguments as of `sum`."""
         return self._kept(name, "max", folds.combined(of, max), value or Long())
 
     def reduce(

@@ -144,7 +144,7 @@ def is_of(key: bytes, raw: bytes) -> bool:
 
 
 def closing_times(bounds: Bounds, raws: Sequence[bytes]) -> list[int | None]:
-    """Return when the windows of waiting records are closed; None for a key that is not that of a record."""
+    """Return the times at which the windows of waiting records close; None for a key that is not a record's."""
     lives = bounds.life_ms(LEFT), bounds.life_ms(RIGHT)
     closing: list[int | None] = []
     for raw in raws:
@@ -247,7 +247,7 @@ class WaitingCodec:
 def checked_codecs(
     operator: str, name: str, kept: str, left: Codec[Any] | None, right: Codec[Any] | None
 ) -> tuple[Codec[Any], Codec[Any]]:
-    """Return the codecs of what a join keeps of both sides. Raises `GraphError` if one is not known."""
+    """Return the codecs of the records or rows that a join keeps of both sides. Raises `GraphError` if one is not known."""
     if left is None or right is None:
         side = "left" if left is None else "right"
         raise GraphError(

@@ -68,7 +68,7 @@ class KeepSessions:
         )
 
     def _folded(self, scope: Scope, records: Columns, changes: list[_Change] | None) -> None:
-        """Fold the records of each key, then write what has changed.
+        """Fold the records of each key, then write the changed sessions.
 
         Args:
             scope: The part of the task that the step can use.
@@ -103,7 +103,7 @@ class _Folding:
         changes: Filled with the changes; None: they are not asked for, and rows need not be kept as they were found.
 
     Attributes:
-        late: The indexes of the records that have come too late.
+        late: The indexes of the late records.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class _Folding:
         self._add(sessions, indexes)
 
     def _add(self, sessions: "_Sessions", indexes: Sequence[int]) -> None:
-        """Fold records into the sessions of a key, and keep what is to be written of them."""
+        """Fold records into the sessions of a key, and keep the changes to write."""
         gap, life = self._gap, self._life
         for index in indexes:
             time, bound = self._times[index], self._late_before[index]
@@ -266,7 +266,7 @@ class _Folding:
         self._known[key] = _known(key, sessions.since, sessions.spans)
 
     def write(self) -> None:
-        """Write what has changed, and remember which sessions there are."""
+        """Write the changed sessions, and update the cache of sessions."""
         self._table.replace(self._gone, self._made, self._new)
         remembered = self._remembered
         remembered.update(self._known)
@@ -352,7 +352,7 @@ def _spans(key: bytes, found: Iterable[bytes]) -> list[SessionBounds]:
 
 
 def _known(key: bytes, since: int, spans: Sequence[SessionBounds]) -> _Known:
-    """Return what is to be remembered of a key."""
+    """Return the sessions of a key to cache."""
     if not spans:
         return since, b"", _NEVER_MS, _NEVER_MS, ()
     # A session that was open may have grown around one that was closed for the record that it grew by.

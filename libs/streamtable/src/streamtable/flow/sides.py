@@ -1,4 +1,4 @@
-"""Rows of several encoded parts, as tables that join keep them, and the codecs of what they send to each other."""
+"""Rows of several encoded parts, as tables that join keep them, and the codecs of their messages to each other."""
 
 from collections.abc import Sequence
 from struct import Struct

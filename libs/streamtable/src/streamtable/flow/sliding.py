@@ -77,7 +77,7 @@ class AroundRows:
 def times_state(
     name: str, key: Codec[Any], value: Codec[Any], window: Sliding, on_error: OnError
 ) -> State[Any, Any]:
-    """Return the state that keeps what the windows around each time of a record hold.
+    """Return the state that keeps the rows of the windows around each time of a record.
 
     A record that is not late reaches the windows that its neighbours' neighbours have made: three times the size back.
     """
@@ -213,7 +213,7 @@ class _Times:
         )
 
     def changed_times(self) -> list[tuple[int, Around]]:
-        """Return what is to be written of the times."""
+        """Return the rows of the times to write."""
         copied = self.keep.times.value
         return [
             (time, copied.decode(copied.encode(Around(self.until[time], self.after[time]))))

@@ -13,7 +13,7 @@ Function = Callable[..., Any]
 
 
 def called(function: Function, records: Columns, *, with_key: bool) -> list[Any]:
-    """Return what a function makes of each value, or of each key and value."""
+    """Return the results of a function for each value, or for each key and value."""
     if with_key:
         return list(map(function, records.keys, records.values))
     return list(map(function, records.values))

@@ -31,7 +31,7 @@ Beside = Union["KeyedStream[Any, Any]", KeyedTable[Any, Any]]
 class KeyedStream(StreamJoins[K, V]):
     """Records with keys of type `K` and values of type `V`, in the middle of a flow.
 
-    Each method adds a step and returns what comes out of it; the stream itself stays as it is and can be used again.
+    Each method adds a step and returns its output; the stream itself does not change and can be used again.
     A function that is given to a step must make the same of the same input: after a crash it is called again.
     It must not change a value in place where several steps get the same stream.
 
@@ -73,7 +73,7 @@ class KeyedStream(StreamJoins[K, V]):
     def map_values(
         self, function: Callable[..., V2], *, with_key: bool = False, value: Codec[V2] | None = None
     ) -> "KeyedStream[K, V2]":
-        """Replace each value by what the function makes of it. Keys stay, so the records stay where they are.
+        """Replace each value by the result of the function. Keys do not change, so the records stay in their partitions.
 
         Args:
             function: Called with the value, or with key and value.
@@ -122,7 +122,7 @@ class KeyedStream(StreamJoins[K, V]):
         return KeyedStream(self._plan, self._add("flat_map", steps.flat_map_pairs(function)), None, value)
 
     def peek(self, function: Callable[[K, V], object]) -> "KeyedStream[K, V]":
-        """Call a function for each record, for what it does beside the flow, such as logging or counting.
+        """Call a function for each record, for its side effects, such as logging or counting.
 
         After a crash, or when a record of the batch has failed, it is called again for the same records.
         """

@@ -95,7 +95,7 @@ class KeyedTable(TableJoins[K, V]):
     def map_values(
         self, function: Callable[..., V2], *, with_key: bool = False, value: Codec[V2] | None = None
     ) -> "KeyedTable[K, V2]":
-        """Replace each row by what the function makes of it. It must always make the same of the same row.
+        """Replace each row by the result of the function. It must always return the same result for the same row.
 
         Args:
             function: Called with the row, or with key and row; never with None: a deletion stays one.

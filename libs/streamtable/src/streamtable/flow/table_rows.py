@@ -14,7 +14,7 @@ Find = Callable[[Scope, Sequence[bytes]], Sequence[Any]]
 
 
 def rows_of(node: Node, state: State[Any, Any] | None) -> Find:
-    """Return what finds the rows of a table, that the flow keeps or reads. Raises `GraphError`: no table keeps them."""
+    """Return the lookup of the rows of a table that the flow keeps or reads. Raises `GraphError`: no table keeps them."""
     if state is not None:
         return lambda scope, keys: scope.table(state).raw.get_many(keys)
     source = node.source

@@ -1,4 +1,4 @@
-"""The stateful steps of windows: folds of whole batches into rows by key and window; what comes too late is left out."""
+"""The stateful steps of windows: folds of whole batches into rows by key and window; late records are left out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -136,7 +136,7 @@ class WindowedStream(Generic[K, V]):
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the least of what is taken from each record. Arguments as of `sum`."""
+        """Keep the least of the values taken from the records. Arguments as of `sum`."""
         return self._combined(name, "min", of, min, value or Long())
 
     @overload
@@ -146,7 +146,7 @@ class WindowedStream(Generic[K, V]):
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the greatest of what is taken from each record. Arguments as of `sum`."""
+        """Keep the greatest of the values taken from the records. Arguments as of `sum`."""
         return self._combined(name, "max", of, max, value or Long())
 
     def reduce(

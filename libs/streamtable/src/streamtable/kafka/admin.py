@@ -79,7 +79,7 @@ class KafkaAdmin(KafkaAcls):
         return {name: len(topic.partitions) for name, topic in sorted(self._metadata().topics.items())}
 
     def watermarks_known(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """Return what `watermarks` does, without the partitions that have no leader."""
+        """Return the watermarks of partitions, without the partitions that have no leader."""
         asked = list(places)
         lows = self._offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
         highs = self._offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's

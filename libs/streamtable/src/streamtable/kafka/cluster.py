@@ -298,7 +298,7 @@ class KafkaCluster:
     def _wait_for_brokers(
         self, names: Collection[str], done: Callable[[Mapping[str, DescribedTopic]], bool]
     ) -> None:
-        """Wait until what the broker that answers knows of these topics is `done`. Raises `RetryLater`."""
+        """Wait until the answering broker's description of these topics is `done`. Raises `RetryLater`."""
         # The controller answers when it has decided. Brokers take that over later, under load seconds later, and a service
         # that starts meanwhile gets the answer that its topic does not exist.
         end = time.monotonic() + self._timeout

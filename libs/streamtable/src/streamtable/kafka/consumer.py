@@ -69,7 +69,7 @@ def offsets_of(offsets: Mapping[TopicPartition, Committed]) -> list[Partition]:
 
 
 def rising(offsets: Sequence[int]) -> int:
-    """Return how many of these offsets come before the first one that is not above its predecessor."""
+    """Return the number of these offsets that come before the first one that is not above its predecessor."""
     if all(map(lt, offsets, islice(offsets, 1, None))):
         return len(offsets)
     return next(index for index, (before, after) in enumerate(pairwise(offsets), 1) if after <= before)
@@ -169,7 +169,7 @@ class KafkaGroupConsumer:
             self._next[place] = self._passed[place] = end
 
     def _following(self, batch: RecordBatch, ends: dict[TopicPartition, int]) -> RecordBatch:
-        """Return the records that continue from the position, and note how far they read.
+        """Return the records that continue from the position, and note the position behind them.
 
         The client looks up the start of an assigned partition. If the answer comes after a seek, it asks once more
         half a second later, and goes to the beginning of the partition, wherever it was reading. Records from there on

@@ -82,7 +82,7 @@ class ClientIdentity:
         return text
 
     def _distrust(self) -> str:
-        """Return why the first server that answers is not trusted; the client itself does not tell the causes apart."""
+        """Return the reason why the first server that answers is not trusted; the client does not distinguish the causes."""
         for server in self.servers.split(",") if self.authorities is not None else ():
             host, _, port = server.strip().rpartition(":")
             if found := distrust(host.strip("[]"), int(port), self.authorities or ""):
@@ -91,7 +91,7 @@ class ClientIdentity:
 
 
 def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_SECONDS) -> str:
-    """Return why a server's TLS certificate is not trusted and what to do; empty if it is, or if it does not answer.
+    """Return the reason why a server's TLS certificate is not trusted, with advice; empty if it is, or without an answer.
 
     Args:
         host: The host of the server, for which its certificate must be valid.

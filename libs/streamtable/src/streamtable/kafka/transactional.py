@@ -53,7 +53,7 @@ class _Aside:
         self._thread.start()
 
     def ended(self, timeout: float) -> bool:
-        """Wait for the call. Raises what it has raised."""
+        """Wait for the call. Raises its error."""
         self._thread.join(timeout)
         if self._failure is not None:
             raise self._failure

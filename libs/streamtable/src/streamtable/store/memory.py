@@ -19,7 +19,7 @@ class _Contents:
 class MemoryStores:
     """Stores that live as long as this object: one that is closed and opened again still has its rows.
 
-    With `crash()` it behaves as a process that is killed: what was written in bulk is lost, all else is kept.
+    With `crash()` it behaves as a process that is killed: bulk writes are lost, all others are kept.
 
     Args:
         now: Wall time in seconds, for `present`.
@@ -55,7 +55,7 @@ class MemoryStores:
             store.close()
 
     def crash(self) -> None:
-        """Drop what a kill would lose, and take all open stores away from their owners."""
+        """Drop the writes that a kill would lose, and take all open stores away from their owners."""
         for store in list(self._open.values()):
             store.drop()
 

@@ -60,7 +60,7 @@ class ChangelogReader:
             return not self._replicas and not self._to_unassign & self._assigned
 
     def step(self, timeout: float) -> int:
-        """Read and apply available records; wait at most `timeout` seconds. Returns how many records were applied."""
+        """Read and apply available records; wait at most `timeout` seconds. Returns the number of applied records."""
         self._change_assignment()
         try:
             batches = self._reader.poll(_POLL_RECORDS, timeout)

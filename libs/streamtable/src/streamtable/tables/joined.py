@@ -1,7 +1,7 @@
 """A partition of another group's table, as far as this group has followed it (after the tables of Kafka Streams).
 
 A joined table is an input like the others: its records come through the group's consumer and count as applied when
-the group has committed their offsets. So what a handler has seen of it is repeated exactly after an aborted commit.
+the group has committed their offsets. So a handler sees exactly the same rows again after an aborted commit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -148,4 +148,4 @@ class JoinedTable(RowCache[J]):
 
 
 Joined = Mapping[str, JoinedTable[Any]]
-"""By name of the table."""
+"""The joined tables of a partition, by name of the table."""

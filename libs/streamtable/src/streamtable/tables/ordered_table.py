@@ -159,7 +159,7 @@ class OrderedTable(WorkingTable[V]):
         return None if self.due is None else self.due.last_ms()
 
     def deleted(self, keys: Iterable[bytes]) -> set[bytes]:
-        """Return which of these rows, changed since the last commit, were deleted."""
+        """Return the rows of these, changed since the last commit, that were deleted."""
         rows = self._rows
         return {key for key in keys if rows.get(key) is None}
 

@@ -3,7 +3,7 @@
 - With every committed input offset goes, as its *metadata*, the changelog offset that the same commit reached. Kafka
   keeps both in one record, so "inputs applied" and "table position" are known together, atomically, to everybody:
   recovery ends there, a reader's own write is waited for there, audits cut there.
-- In the local store, in the same write as the rows: what the rows hold.
+- In the local store, in the same write as the rows: the offsets that the rows include.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def _positions(found: object) -> dict[str, int] | None:
 
 
 def _time_document(time: InputTime) -> list[Any]:
-    """Return the event time as a document: of producers, how far each is ahead of the least.
+    """Return the event time as a document: for producers, the time by which each is ahead of the least.
 
     Kafka bounds the metadata of an offset. If there are more producers than fit, the minimum is stored for all: they then
     count as less far than they are, until they say more.

@@ -109,7 +109,7 @@ def plan(
         local: The checkpoint of the store on disk; None if there is none.
         exactly_once: The guarantee the process runs with.
         now: Seconds since 1970.
-        named: Changelog, and what the store on disk says, of each named table.
+        named: The changelog of each named table, and the checkpoint of its local store.
 
     Raises:
         StateLost: There is a table but no offsets that fit it, or the changelog has been cut.
@@ -184,10 +184,10 @@ def plan_join(
     """Decide how a partition of a joined table is recovered.
 
     Args:
-        table: The topic, and what it holds.
+        table: The topic, and its watermarks.
         local: The checkpoint of the store on disk; None if there is none.
         committed: The group's committed offset in the table's topic.
-        changes_from: None if no edge handles the changes; else what a new group does with the rows that are there.
+        changes_from: None if no edge handles the changes; else the treatment of existing rows by a new group.
         now: Seconds since 1970.
 
     Returns:
@@ -304,7 +304,7 @@ def _target(
 
 
 def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:
-    """Return why a local copy must not be used; None if it may be. `now` is in seconds since 1970."""
+    """Return the reason why a local copy must not be used; None if it may be. `now` is in seconds since 1970."""
     topic, marks = changelog.topic, changelog.marks
     if local.topic_id != topic.topic_id:
         return f"it belongs to an earlier topic of the same name (id {local.topic_id}, now {topic.topic_id})"
@@ -320,9 +320,9 @@ def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str |
 
 
 def behind_start(low: int, local: LocalPosition) -> str | None:
-    """Return why a copy must be loaded again after records were deleted (retention, DeleteRecords); None if not.
+    """Return the reason to load a copy again after records were deleted (retention, DeleteRecords); None if there is none.
 
-    What was deleted beyond the copy's position was never seen by it. What was deleted before it is no longer in the
+    Records that were deleted beyond the copy's position were never applied to it. Those before it are no longer in the
     table, but still in the copy, where nothing shows which rows those are.
     """
     if local.changelog < low:

@@ -138,7 +138,7 @@ class PartitionReplica:
         return max(0, self.end - self.position) if self.end is not None else 0
 
     def local(self) -> LocalPosition | None:
-        """Return what the store records about its rows; None if it is new. Raises `StoreCorrupted`."""
+        """Return the checkpoint of the store; None if it is new. Raises `StoreCorrupted`."""
         checkpoint = self.store.checkpoint()
         return LocalPosition.decode(checkpoint) if checkpoint is not None else None
 
@@ -159,7 +159,7 @@ class PartitionReplica:
         self.advance(start)
 
     def stop(self) -> LocalPosition | None:
-        """Return to OPENING. Returns what the store records; None if it is new. Raises `StoreCorrupted`."""
+        """Return to OPENING. Returns the checkpoint of the store; None if it is new. Raises `StoreCorrupted`."""
         local = self.local()
         self._reset(local)
         return local
@@ -248,11 +248,11 @@ class PartitionReplica:
         return True
 
     def why_discard(self, changelog: Changelog, now: float) -> str | None:
-        """Return why it has to be loaded again, given the changelog; None if it need not be."""
+        """Return the reason why it must be loaded again, given the changelog; None if it need not be."""
         return why_discard(changelog, self._live(), now)
 
     def behind_start(self, low: int) -> str | None:
-        """Return why it has to be loaded again, now that the topic begins at `low`; None if it need not be."""
+        """Return the reason why it must be loaded again, now that the topic begins at `low`; None if it need not be."""
         return behind_start(low, self._live())
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class PartitionReplica:
         return self._stores.open(*self.place)
 
     def _reset(self, local: LocalPosition | None) -> None:
-        """Begin with what the store records."""
+        """Begin with the checkpoint of the store."""
         self._state = ReplicaState.OPENING
         self._has_rows = local is not None
         self.position = local.changelog if local else 0

@@ -61,7 +61,7 @@ class ReplicaSet:
 
     Attributes:
         arrivals: Lets callers wait until a partition has reached a changelog offset.
-        loads: Changes when a replica is loaded again: what was read before may be of rows that are gone.
+        loads: Changes when a replica is loaded again: rows that were read before may not exist any more.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ReplicaSet:
         )
 
     def missing(self) -> str:
-        """Return what is missing until it is ready."""
+        """Return the reason why it is not ready yet."""
         if self._stop.is_set():
             return "it is closed"
         if not self._opened:
@@ -269,7 +269,7 @@ class ReplicaSet:
             return None
 
     def _compare(self, topic: TopicInfo, marks: Marks, *, shorter: bool) -> None:
-        """Compare the replicas with what the log holds. `shorter`: its ends say nothing, as one has gone back."""
+        """Compare the replicas with the offsets of the log. `shorter`: its ends are not reliable, as one has decreased."""
         for replica in self._replicas:
             low, high = marks[replica.place]
             replica.low = low
@@ -424,5 +424,5 @@ class ReplicaSet:
 
 
 def _partitions(replicas: list[PartitionReplica]) -> set[int]:
-    """Return how many partitions the table had when these replicas were written."""
+    """Return the number of partitions that the table had when these replicas were written."""
     return {local.partitions for replica in replicas if (local := replica.local()) is not None}

@@ -14,7 +14,7 @@ _NEWEST_SHARE = 0.25
 
 
 class RowSizes:
-    """The mean size of the rows in a cache, in encoded bytes, with a measured factor for what they become in memory.
+    """The mean size of the rows in a cache, in encoded bytes, with a measured factor for their size in memory.
 
     It follows the rows that are loaded, not only those that a commit encodes: most may be read and never change.
 
@@ -57,7 +57,7 @@ class RowSizes:
         self._loads = self.loaded_bytes = 0
 
     def room(self, memory_bytes: int) -> int:
-        """Return how many rows of the mean size fit."""
+        """Return the number of rows of the mean size that fit."""
         return int(memory_bytes / (self._mean * self._factor))
 
     def memory_of_rows(self, rows: int) -> int:
@@ -65,7 +65,7 @@ class RowSizes:
         return int(rows * self._mean * self._factor)
 
     def encoded_room(self, memory_bytes: int) -> int:
-        """Return how many encoded bytes take that much memory when decoded."""
+        """Return the number of encoded bytes that take this memory when decoded."""
         return int(memory_bytes / self._factor)
 
     @property

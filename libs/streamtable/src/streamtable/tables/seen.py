@@ -15,7 +15,7 @@ import orjson
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 TOPICS_MAX = 100
-"""Of more inputs the first by name are kept: Kafka accepts 4 KB of metadata, and each topic takes 16 bytes."""
+"""The maximum number of inputs recorded, the first by name: Kafka accepts 4 KB of metadata, and a topic takes 16 bytes."""
 
 _DIGEST_BYTES = 6
 _DIGEST_CHARS = 8
@@ -64,7 +64,7 @@ class SeenInputs:
 
     @staticmethod
     def read(encoded: Any) -> "SeenInputs | None":
-        """Return what `encode` made; None for anything else."""
+        """Return the value that `encode` has encoded; None for anything else."""
         match encoded:
             case [int(end), str(digests)] if len(digests) % (2 * _DIGEST_CHARS) == 0:
                 parts = [digests[i : i + _DIGEST_CHARS] for i in range(0, len(digests), _DIGEST_CHARS)]

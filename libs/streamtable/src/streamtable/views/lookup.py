@@ -22,7 +22,7 @@ _ROW_OVERHEAD_BYTES = 150  # of a dict entry and two bytes objects in CPython
 class LookupTable(View[K, V]):
     """A view from which one thread reads single rows again and again.
 
-    Rows are kept encoded: what a handler does to a value must not be seen by the next one. A row is kept only if
+    Rows are kept encoded: a change of a value by one handler must not be visible to the next. A row is kept only if
     nothing has changed while it was read; a change that arrives takes it away.
     """
 

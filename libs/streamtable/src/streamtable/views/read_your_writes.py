@@ -22,7 +22,7 @@ _ALONE_SECONDS = 1.0
 
 
 class CommitWatcher:
-    """Asks how far groups have committed while callers wait: one request at a time for all of them.
+    """Requests the committed offsets of groups while callers wait: one request at a time for all of them.
 
     Args:
         cluster: Gives the client to ask with.
@@ -62,7 +62,7 @@ class CommitWatcher:
         Without a thread it is asked for once.
 
         Raises:
-            NotReady: It is not within `timeout` seconds, or the view is closed; the message says how far it is.
+            NotReady: It is not within `timeout` seconds, or the view is closed; the message says its position.
         """
         with self._waiting(group, place, offset) as committed:
             try:

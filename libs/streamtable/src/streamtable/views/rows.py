@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 _LOGGED_MAX = 1_000
 OnUnreadable = Callable[[UnreadableRow], object]
-"""Called with the error of each row that is left out. What it raises is raised to the reader."""
+"""Called with the error of each row that is left out. An error that it raises is raised to the reader."""
 
 
 class RowList(list[tuple[K, V]]):

@@ -167,7 +167,7 @@ class Following(Generic[K, V]):
         return self._tail.decoded(self._found.popleft(), self.partition)
 
     async def _read_back(self) -> None:
-        """Have a thread read what is not in memory any more. If this is cancelled, the next call takes what was read."""
+        """Have a thread read the records that are no longer in memory. If cancelled, the next call takes them."""
         if self._reading is None:
             self._job = self._tail.read_back(self)
             self._reading = asyncio.wrap_future(self._job)
@@ -270,7 +270,7 @@ class Tail(Generic[K, V]):
 
     @property
     def ready(self) -> bool:
-        """Whether it has read up to the end that the stream had at the start. Raises what has stopped it for good."""
+        """Whether it has read up to the end that the stream had at the start. Raises its permanent error."""
         with self._lock:
             self._check()
             ends = zip(self._parts, self._ends, strict=True)
@@ -302,7 +302,7 @@ class Tail(Generic[K, V]):
     # ---- for `Following` -------------------------------------------------------------------------------------------
 
     def look(self, following: Following[K, V]) -> list[_Kept] | None:
-        """Return what is in memory from where it has read to; None: memory does not reach back so far.
+        """Return the records in memory from its position on; None: memory does not reach back so far.
 
         If there is nothing yet, its `wake` is called when there is.
         """
@@ -437,12 +437,12 @@ class Tail(Generic[K, V]):
         wake_all(wakes)
 
     def _check(self) -> None:
-        """Raise what has stopped it. With the lock held, as a reader that begins to wait afterwards is not woken."""
+        """Raise the error that has stopped it. With the lock held, as a reader that begins to wait afterwards is not woken."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # which would grow each time
 
     def _all_waiting(self) -> list[Wake]:
-        """Return what wakes the readers that wait, who wait no longer. With the lock held."""
+        """Return the calls that wake the waiting readers, which then wait no longer. With the lock held."""
         wakes = [following.wake for waiting in self._waiting.values() for following in waiting]
         self._waiting.clear()
         return wakes

@@ -163,14 +163,14 @@ class View(Generic[K, V]):
 
         Raises:
             NotReady: It is not, after that time, or it was closed; the message says how much is missing.
-            StreamtableError: It cannot become so: what stopped it.
+            StreamtableError: It cannot become ready: the error that has stopped it.
         """
         if not self._replicas.wait_ready(timeout):
             after = "" if timeout is None else f" after {timeout:g} s"
             raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._replicas.missing()}")
 
     def wait_for(self, ack: Ack, timeout: float = 10.0) -> None:
-        """Wait until the view shows what the table's group has made of an event: read your writes.
+        """Wait until the view shows the effect of an event on the table: read your writes.
 
             ack = emitter.emit("alice", click).result()
             clicks.wait_for(ack)
@@ -189,7 +189,7 @@ class View(Generic[K, V]):
             timeout: Seconds to wait.
 
         Raises:
-            NotReady: It does not show it after that time, or the view was closed; the message says how far it is.
+            NotReady: It does not show it after that time, or the view was closed; the message says its position.
             RetryLater: Kafka does not answer.
             GraphError: The table does not say which group keeps it.
             BadToken: The table has no partition of that number.
@@ -395,7 +395,7 @@ class View(Generic[K, V]):
         }
 
     def lag(self) -> int:
-        """Return how many offsets the view is behind the table's topic, as of the last check."""
+        """Return the lag of the view behind the table's topic in offsets, as of the last check."""
         return sum(copy.lag for copy in self._replicas.all())
 
     def watch(

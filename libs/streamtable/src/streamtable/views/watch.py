@@ -196,7 +196,7 @@ class Watch(Generic[K, V]):
         """Add changes; called by the view. Changes beyond the capacity end the watch.
 
         Returns:
-            What is to be called to wake the reader, if one waits.
+            The call that wakes the reader, if one waits.
         """
         if self._ended:
             return None
@@ -244,14 +244,14 @@ class Watch(Generic[K, V]):
         self.close()
 
     def _waiting_reader(self) -> Wake | None:
-        """Return what wakes the reader, if it waits: once."""
+        """Return the call that wakes the reader, if it waits; it is returned once."""
         with self._lock:
             wake, self._wake = self._wake, None
         return wake
 
 
 class Watches(Generic[K, V]):
-    """The open watches of a view, indexed by what they watch: a change costs only those that get it. Any thread."""
+    """The open watches of a view, indexed by key and prefix: a change costs only the watches that get it. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
