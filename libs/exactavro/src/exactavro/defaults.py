@@ -1,4 +1,4 @@
-"""Defaults: the Python value of what a schema states as JSON."""
+"""Defaults: the Python values of the defaults that a schema states as JSON."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ _BITS = {"int": 32, "long": 64}
 
 
 def default_value(node: Node, default: Any) -> Any:
-    """Return what reading a value of this type would give. Raises `Unusable` if the default does not fit it."""
+    """Return the value as reading would return it. Raises `Unusable` if the default does not fit it."""
     name = kind(node)
     if isinstance(node, list):
         return _of_branch(node, default)

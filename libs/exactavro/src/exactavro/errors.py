@@ -1,11 +1,11 @@
-"""The three errors, named after what is wrong: the bytes, the value, or the schema.
+"""The three errors, named after their cause: the bytes, the value, or the schema.
 
 Their messages begin with the place inside of a record, as in ".user.name: not UTF-8", and never quote the data.
 """
 
 
 class Malformed(ValueError):
-    """The bytes are not what the writer's schema says."""
+    """The bytes do not match the writer's schema."""
 
 
 class Unfit(ValueError):

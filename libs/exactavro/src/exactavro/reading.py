@@ -1,4 +1,4 @@
-"""Readers: functions that turn bytes into values and check every byte, and what they are put together from.
+"""Readers: functions that turn bytes into values and check every byte, and their building blocks.
 
 They are made here rather than taken from fastavro, because fastavro believes what it reads (lengths, indexes,
 booleans, ranges, what a dropped field holds), and because checking its result afterwards costs more than reading:
@@ -23,7 +23,7 @@ the caller has to compare it with the length.
 
 READ_ERRORS = (ValueError, IndexError, ArithmeticError, StructError)
 ITEM_NODES_MAX = 10_000_000
-"""Values in one array or map: what a message of a few MB may grow to in memory."""
+"""The maximum number of values in one array or map: it bounds the memory that a message of a few MB may take."""
 
 _INT_MAX = 2**31
 _LONG_BITS = 64
@@ -164,7 +164,7 @@ def record_reader(fields: Sequence[tuple[str, Reader]]) -> Reader:
 
 
 def projecting(read: Reader, dropped: set[str], defaults: dict[str, Any]) -> Reader:
-    """A record without what the receiver does not want, and with what the writer did not have."""
+    """A record without the fields that the reader's schema lacks, and with the defaults of those that the writer's lacks."""
     shared = {name: value for name, value in defaults.items() if not isinstance(value, dict | list)}
     copied = {name: value for name, value in defaults.items() if name not in shared}
 

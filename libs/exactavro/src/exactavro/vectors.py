@@ -1,4 +1,4 @@
-"""Fields of many messages at once, with numpy: what a `ColumnReader` is put together from.
+"""Fields of many messages at once, with numpy: the building blocks of a `ColumnReader`.
 
 Whatever the bytes say, positions stay within their message: a field that would leave it ends where the message does,
 and the message is in doubt.
@@ -32,7 +32,7 @@ _WORD: Final = 8
 
 
 class MessageBuffer:
-    """Messages one after the other in one buffer, and what is known of them so far.
+    """Messages one after the other in one buffer, with the state of reading them.
 
     Attributes:
         data: the buffer, with some bytes behind the last message.
@@ -77,7 +77,7 @@ class MessageBuffer:
         return self._bytes[position]
 
     def words(self, position: Ints, size: int = _WORD) -> Column:
-        """As many bytes at each position as an unsigned number, little-endian."""
+        """Read this many bytes at each position as an unsigned number, little-endian."""
         whole: Column = np.ndarray((len(self.data) - size + 1,), f"<u{size}", self.data, strides=(1,))
         return whole[position]
 
@@ -97,7 +97,7 @@ class MessageBuffer:
         return ((raw >> _ONE) ^ -(raw & _ONE)).view(np.int64), size, self.moved(rows, position, size)
 
     def _long_varints(self, rows: Rows, position: Ints) -> tuple[Words, Ints]:
-        """As unsigned numbers, with their sizes: eight bytes in one go, the rest only for those who have more."""
+        """Return the varints as unsigned numbers, with their sizes: eight bytes at once, the rest only for longer ones."""
         word = self.words(position)
         stop = ~word & _CONTINUES
         own = stop ^ (stop - _ONE)  # all bits up to that of the lowest stop; without a stop, all
@@ -117,7 +117,7 @@ class MessageBuffer:
         return raw, size
 
     def add_text(self, rows: Rows, starts: Ints, ends: Ints) -> None:
-        """For `odd_texts`."""
+        """Add the texts between these positions, for `odd_texts`."""
         self._texts.append((rows, starts, ends))
 
     def odd_texts(self) -> list[tuple[int, int, str]]:

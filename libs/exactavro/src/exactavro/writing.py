@@ -134,7 +134,7 @@ _WRITERS: dict[str, Writer] = {
 
 
 def make_writer(schema: Schema) -> Writer:
-    """A writer of what the schema describes, for `encode`."""
+    """A writer of the values of a schema, for `encode`."""
     return _writer(schema.tree)
 
 
@@ -225,7 +225,7 @@ def _record_writer(node: dict[str, Any]) -> Writer:
                 continue  # an ill-fitting default is as good as none here; readers say so
 
     def complete(row: Any) -> bytes:
-        """The slow way: fills in defaults, or says what is wrong and where."""
+        """The slow way: fills in defaults, or reports the error and its place."""
         if not isinstance(row, dict):
             raise Unfit("must be a dict")
         unknown = row.keys() - dict(fields).keys()

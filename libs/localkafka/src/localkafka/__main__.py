@@ -91,7 +91,7 @@ def status(data_dir: Path) -> int:
 
 
 def wipe(data_dir: Path) -> None:
-    """Stop the brokers of a folder and delete what they wrote, and nothing else."""
+    """Stop the brokers of a folder and delete their files, and no others."""
     down(data_dir)
     for settings in data_dir.glob("*/server.properties"):
         shutil.rmtree(settings.parent)

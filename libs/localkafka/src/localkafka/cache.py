@@ -58,7 +58,7 @@ def install_wheels(pin: str | Path, target: Path) -> None:
 
 
 def run(command: list[str], *, env: dict[str, str] | None = None) -> None:
-    """Run a program; what it printed is shown only when it fails."""
+    """Run a program; its output is shown only if it fails."""
     done = subprocess.run(  # noqa: S603 - commands are built here, not taken from outside
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Certificates for brokers and servers of tests and of one machine: an authority of its own, and what it signs."""
+"""Certificates for brokers and servers of tests and of one machine: an authority and the certificates that it signs."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Errors, named after what the caller must do."""
+"""Errors, named after the action of the caller."""
 
 
 class LocalKafkaError(Exception):

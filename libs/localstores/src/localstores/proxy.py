@@ -45,7 +45,7 @@ Fault = Drop | Delay | TruncatedResponse | StubResponse
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1 while it is entered, and passes on what it gets.
+    """Listens on a free port of 127.0.0.1 while it is entered, and passes on all data.
 
     Args:
         port: The server's port on 127.0.0.1.

@@ -34,7 +34,7 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The program and its arguments; what it needs is fetched here, and its settings are written."""
+        """The program and its arguments; its dependencies are fetched here, and its settings are written."""
 
     @abstractmethod
     def answers(self) -> bool:

@@ -43,7 +43,7 @@ def create(
 ) -> None:
     """Create the index, or keyspace and table, with explicit settings, after showing what will be created.
 
-    What is there is left as it is. Redis has nothing to be made.
+    Existing parts are not changed. Redis needs nothing to be created.
     """
     with _admin(url, "streamtable-create") as admin:
         steps = list(admin.plan())
@@ -97,7 +97,7 @@ def sweep_command(
 ) -> None:
     """Remove deleted rows that no reader or writer can need any more, while the group keeps running.
 
-    The first sweep only notes what is deleted; a later one, --after so many seconds, removes it. Run it once a day.
+    The first sweep only records the deleted rows; a later sweep, --after seconds later, removes them. Run it once a day.
     """
     with _admin(url, tenant) as admin:
         driver = admin.driver

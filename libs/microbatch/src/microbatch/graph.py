@@ -1,4 +1,4 @@
-"""The graph of a micro-batch: what it reads, keeps and sends, as frozen data.
+"""The graph of a micro-batch: its inputs, rows and outputs, as frozen data.
 
 PIECES = Rows("pieces", value=Avro(FOLLOWER_PIECE))
 AUTHORS = MicroBatch("authors", inputs=[TWEETS, FOLLOWS], process=fold, outputs=[FACTS], rows=[PIECES])

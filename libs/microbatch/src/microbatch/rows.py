@@ -121,7 +121,7 @@ class StoredRows:
 
 
 class BatchRows(Generic[V]):
-    """The rows of one kind, within a batch. What was changed is seen by later reads, and written when the batch ends."""
+    """The rows of one kind, within a batch. Later reads see its changes, which are written when the batch ends."""
 
     def __init__(self, rows: Rows[V], stored: StoredRows) -> None:
         self._rows = rows

@@ -59,7 +59,7 @@ class Parameter(NamedTuple):
     """A parameter of a store's URL.
 
     Attributes:
-        parse: The parser of its text; raises ValueError with what was expected.
+        parse: The parser of its text; raises `ValueError` that names the expected form.
         default: The parsed default.
         secret: not to be shown.
     """

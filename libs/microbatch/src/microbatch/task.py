@@ -71,7 +71,7 @@ class DecodedBatch:
 
 @dataclass(frozen=True)
 class Done:
-    """A processed batch: what is to be written and committed."""
+    """A processed batch: the rows to write and the records and offsets to commit."""
 
     cut: DecodedBatch
     written: BatchWrites

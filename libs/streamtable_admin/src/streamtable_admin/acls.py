@@ -44,7 +44,7 @@ def plan_declared_acls(cluster: Cluster, declared: Declared) -> AclPlan:
 
 
 def required_acls(declared: Declared) -> set[Acl]:
-    """Return what all declared users need, and no more.
+    """Return the ACLs that the declared users need, and no others.
 
     Raises:
         ConfigurationError: A user runs a group, or reads or writes a topic, that is not declared.

@@ -136,13 +136,13 @@ class DeclaredGroup(_Strict):
 
 
 class DeclaredUser(_Strict):
-    """A user of Kafka, by what it does there; its ACLs follow from that.
+    """A user of Kafka, with its operations, from which its ACLs follow.
 
     Attributes:
         runs: groups of which it is a processor.
         writes: topics.
-        reads: topics, tables among them; "*": all, and how far all groups have come.
-        follows: groups of which it asks how far they have come, to wait until an event shows in their tables.
+        reads: The topics, including tables, that it reads; "*": all, and the committed offsets of all groups.
+        follows: The groups whose committed offsets it reads, to wait until an event is in their tables.
         replays: it may send the dead letters of all groups again.
         rebuilds: groups whose table and offsets it writes from outside, before they run; they need not be declared.
     """

@@ -1,4 +1,4 @@
-"""Findings of an examination: what was found, how severe it is, and what to do."""
+"""Findings of an examination: the fact, its severity, and the action to take."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -155,7 +155,7 @@ def _codec(codec: Codec[Any]) -> str:
 
 
 def handler(edge: Input[Any, Any, Any]) -> str:
-    """Return what an input does with its records."""
+    """Return a description of the handling of an input's records."""
     if edge.aggregate is not None:
         return _on_error(_once(repr(edge.aggregate), edge), edge.on_error)
     return _on_error(_once(function(edge.handler or edge.batch or edge.custom), edge), edge.on_error)
@@ -166,7 +166,7 @@ def _once(text: str, edge: Input[Any, Any, Any]) -> str:
 
 
 def joined(group: Group[Any, Any], join: Join[Any, Any]) -> str:
-    """Return what a group does with a table that it joins."""
+    """Return a description of the use of a joined table by a group."""
     text = f"join, waits {join.wait:g} s" if join.wait else "join"
     return "; ".join([text, *(changed(each) for each in group.changes if each.table == join.table)])
 

@@ -53,7 +53,7 @@ class LagSnapshot:
         group: Its members.
         places: Its inputs and its own topics; its changelogs have no committed offset.
         offsets_held: The partition with the group's committed offsets, if a transaction holds them back, and its last
-            stable offset; -1 for what is not known.
+            stable offset; -1 if it is not known.
     """
 
     at: float
@@ -131,7 +131,7 @@ def lag_trends(
 
 
 def compare_snapshots(before: LagSnapshot, after: LagSnapshot, servers: str) -> Iterator[Finding]:
-    """Yield what changed in a group between two snapshots. Groups without members are another check's."""
+    """Yield the findings about the changes in a group between two snapshots. Another check covers groups without members."""
     seconds = max(after.at - before.at, 0.001)
     group = after.group
     both = {

@@ -216,7 +216,7 @@ class _Part:
         return found
 
     def _placed_ports(self) -> list[tuple[Point, Point]]:
-        """Return where each edge leaves and arrives, in the order of the other ends along the side of the node."""
+        """Return the start and the end of each edge, in the order of the other ends along the side of the node."""
         leaving: dict[str, list[tuple[float, int]]] = {}
         arriving: dict[str, list[tuple[float, int]]] = {}
         for number, chain in enumerate(self._chains):

@@ -91,7 +91,7 @@ def unread(
     limits: ReadLimits = PATIENT,
     complete: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Return how many records can be read from `starts` on, to the end or up to `ends`; see `streamtable.lag`.
+    """Return the number of records that can be read from `starts` on, to the end or up to `ends`; see `streamtable.lag`.
 
     Args:
         cluster: The cluster to read from.

@@ -61,7 +61,7 @@ def _statuses(cluster: Cluster, topic: str, decoder: Decoder) -> tuple[dict[str,
 
 
 def judge_processes(statuses: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Finding]:
-    """Yield what is wrong with processes, by the keys of their statuses."""
+    """Yield the problems of processes, by the keys of their statuses."""
     healthy = 0
     ahead: dict[str, int] = {}
     for name, each in sorted(statuses.items()):

@@ -132,7 +132,7 @@ def starts_at(
     offset: int | None = None,
     time_ms: int = 0,
 ) -> dict[TopicPartition, int]:
-    """Return where to begin in each partition: at an offset, or at the first record from a time on."""
+    """Return the start offset of each partition: the given offset, or that of the first record from a time on."""
     if offset is not None:
         return {place: min(max(offset, mark.low), mark.high) for place, mark in marks.items()}
     found = cluster.admin.offsets_at(marks, time_ms)

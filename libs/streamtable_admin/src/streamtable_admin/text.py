@@ -48,7 +48,7 @@ def printable_lines(text: str) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """Return what JSON can express in place of a value that it cannot; bytes become hexadecimal digits."""
+    """Return a JSON value in place of a value that JSON cannot express; bytes become hexadecimal digits."""
     match value:
         case bytes():
             return value.hex()

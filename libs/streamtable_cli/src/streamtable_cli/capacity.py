@@ -74,7 +74,7 @@ def capacity(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate what a load needs: processes, processors, memory, disk, network, recovery; and its nearest limit.
+    """Estimate the resources for a load: processes, processors, memory, disk, network, recovery; and its nearest limit.
 
     Nothing is asked of Kafka. It is a model over figures of the benchmark. Exit code 1 if a limit is broken.
     """
@@ -115,7 +115,7 @@ def read_measured(file: Path | None = None) -> Measured:
 
     Raises:
         NotFound: the file is not there.
-        Refused: it does not hold what is needed.
+        Refused: The file lacks required values.
     """
     try:
         text = (file or files("streamtable_cli") / "measured.json").read_text()
@@ -127,7 +127,7 @@ def read_measured(file: Path | None = None) -> Measured:
 
 
 def figures(load: Workload, found: Estimate) -> list[Sequence[str]]:
-    """Return what the load needs, each figure with its source."""
+    """Return the resources for the load, each figure with its source."""
     costs = (
         f"{found.record_us:.1f} µs a record: {found.changed:.0%} are the first of their row in a commit, "
         f"{found.loaded:.0%} load it from disk"

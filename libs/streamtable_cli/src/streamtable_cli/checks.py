@@ -107,7 +107,7 @@ def group(cluster: Cluster, name: str) -> Iterator[Finding]:
 
 
 def dead_letters(cluster: Cluster, group: str) -> Iterator[Finding]:
-    """Yield how many dead letters were never replayed."""
+    """Yield the number of dead letters that were never replayed."""
     topic = f"{group}-dead-letters"
     places = [
         TopicPartition(topic, number) for number in range(cluster.admin.topic_partitions().get(topic, 0))

@@ -20,7 +20,7 @@ from streamtable_cli.output import AsJson, count, note, printable, show_json, sh
 from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000
-"""Of both tables, about: what is held in memory at a time, unless one partition has more."""
+"""The approximate number of offsets of both tables whose rows are in memory at a time, unless one partition has more."""
 _SUM = 1 << 128
 
 Rows = dict[bytes, bytes]
@@ -101,7 +101,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two versions of a group: how far each is behind, and the rows of their tables.
+    """Compare two versions of a group: the lag of each, and the rows of their tables.
 
     Each table is read to where it stood at the group's committed offsets. A partition is comparable if both groups have
     committed the same offsets there, of all topics that both read, and have done all that is in topics of their own

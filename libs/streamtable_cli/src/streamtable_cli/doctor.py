@@ -1,4 +1,4 @@
-"""`streamtable doctor`: finds what is wrong with a deployment and says what to do."""
+"""`streamtable doctor`: finds problems of a deployment and says how to fix them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

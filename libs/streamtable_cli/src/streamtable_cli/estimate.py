@@ -1,4 +1,4 @@
-"""Estimates what a load needs: processes, processors, memory, disk, network, recovery time. Pure functions.
+"""Estimates the resources for a load: processes, processors, memory, disk, network, recovery time. Pure functions.
 
 A record costs its processor three things: itself, its row if that has not been changed yet since the last commit, and
 loading that row if it is not in memory. What each of them costs is measured (`Measured`); how often each is needed
@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from streamtable_admin.errors import Refused
 
 PLANNED_SHARE = 0.5
-"""Of what a process can do: the other half catches up after a stop."""
+"""The share of a process's capacity to plan with: the other half catches up after a stop."""
 CACHE_BYTES = 64 << 20
 ROW_IN_MEMORY_BYTES = 150
-"""Of a decoded row beside its key and value."""
+"""The bytes of a decoded row in memory besides its key and value."""
 FRAME_BYTES = 10
-"""Of a record in Kafka beside its key and value."""
+"""The bytes of a record in Kafka besides its key and value."""
 DISK_FACTOR = 4 / 3
-"""RocksDB's rows and what it needs to compact them."""
+"""The size of rows in RocksDB, with the space for compaction, relative to their bytes."""
 PROCESS_GB = 0.512
 SESSION_S = 45.0
-"""Kafka's default: how long a member that is gone counts as there."""
+"""Kafka's default session timeout: the seconds after which a dead member is removed from its group."""
 DIRTY_FACTOR = 2.0
 """Kafka compacts when half of a topic is superseded."""
 COMMIT_BYTES = 16 << 20
@@ -186,7 +186,7 @@ class Estimate:
 
 
 def changed_rows(keys: float, records: float) -> float:
-    """Return how many distinct rows this many records change, if all keys are equally likely."""
+    """Return the number of distinct rows that this many records change, if all keys are equally likely."""
     return -keys * math.expm1(-records / keys)
 
 
@@ -219,7 +219,7 @@ def processes_for(load: Workload, measured: Measured) -> int:
 
 
 def estimate(load: Workload, measured: Measured) -> Estimate:
-    """Return what the load needs, with one process more than carry it: one may be down."""
+    """Return the resources for the load, with one process more than it needs: one may be down."""
     carrying = processes_for(load, measured)
     processes = carrying + 1
     cost, changed, loaded = record_us(load, measured, carrying)

@@ -163,7 +163,7 @@ def _codecs(found: Stream[Any, Any] | Table[Any, Any]) -> str:
 
 
 def _reads(group: Group[Any, Any], topic: str) -> str | None:
-    """Return how a group reads a topic, "" if as an input; None if it does not."""
+    """Return the way in which a group reads a topic, "" if as an input; None if it does not."""
     if topic in {edge.stream.name for edge in group.inputs}:
         return ""
     if topic in {edge.table.name for edge in group.joins}:

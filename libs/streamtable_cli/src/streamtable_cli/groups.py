@@ -89,7 +89,7 @@ def lag(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a group is behind, for each partition and topic, and where its table stands.
+    """Show the lag of a group for each partition and topic, and the position of its table.
 
     Lag is in records for up to 100 offsets of a partition; beyond that in offsets, and the ends of transactions and
     compaction make it more than there are records. What an open transaction holds back does not count. Lag is unknown

@@ -24,7 +24,7 @@ def split(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 
 def refusal(host: str, port: int, timeout: float) -> str:
-    """Return why there is no connection; empty if there is one."""
+    """Return the reason why there is no connection; empty if there is one."""
     try:
         with socket.create_connection((host, port), timeout):
             return ""

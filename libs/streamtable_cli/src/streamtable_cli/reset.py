@@ -72,13 +72,13 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reset where a group continues reading, after showing what would be done and asking for confirmation.
+    """Reset the offsets of a group, after showing the changes and asking for confirmation.
 
     The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
     inputs have to be set: the table is built again from there, without what visits did to its rows. Records that it sent
     to other topics stay there.
 
-    Its own loop and visits go to their ends, unless they are named: what is under way there is dropped. A joined table
+    Its own loop and visits go to their ends, unless they are named: unfinished work there is dropped. A joined table
     whose changes it handles is set like an input: with earliest, each row is handled as a change from nothing.
 
     If an input was deleted and created again, --accept-recreated is needed, and all of its partitions have to be set.

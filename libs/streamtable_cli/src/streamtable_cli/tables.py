@@ -83,7 +83,7 @@ class Reading:
     def rows(
         self, cluster: Cluster, places: list[TopicPartition], selected: Callable[[bytes], bool]
     ) -> tuple[dict[bytes, TopicRecord], dict[TopicPartition, int]]:
-        """Return the last record of each selected key, tombstones too, and how far each partition was read."""
+        """Return the last record of each selected key, tombstones too, and the offset up to which each partition was read."""
         marks = cluster.admin.watermarks(places)
         ends = {place: mark.high for place, mark in marks.items()}
         rows: dict[bytes, TopicRecord] = {}

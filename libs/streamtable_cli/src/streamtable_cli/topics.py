@@ -89,7 +89,7 @@ def plan_command(
 def apply_command(
     ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
 ) -> None:
-    """Create what is missing and alter what is safe to alter; nothing at all if anything has to be refused."""
+    """Create missing topics and alter configurations that are safe to alter; nothing at all if anything has to be refused."""
     session = session_of(ctx)
     found = _plan(session, file)
     _show(found, as_json=as_json)

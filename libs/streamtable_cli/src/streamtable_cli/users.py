@@ -34,7 +34,7 @@ Passwords = Annotated[
 def plan_command(
     ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
 ) -> None:
-    """Show what `apply` would do. The ACLs that a user needs follow from what it is declared to do."""
+    """Show the changes that `apply` would make. The ACLs that a user needs follow from its declaration."""
     _show(_plan(session_of(ctx), load(file)), as_json=as_json)
 
 

@@ -26,10 +26,10 @@ class Run:
     Attributes:
         run: its id.
         visit: name of the visit.
-        argument: what the handler gets.
+        argument: The argument that the handler is called with.
         states: the latest record of each partition.
         offsets: of these, as far as they have been read and not only written.
-        reached: how far each partition of the topic has been read.
+        reached: The offset up to which each partition of the topic has been read.
     """
 
     run: str

@@ -1,6 +1,6 @@
 """A member of a group on the virtual Kafka: `ports.GroupConsumer`.
 
-As the real client, it learns only from a fetch without records that it has come to the end of a partition, and where
+As the real client, it learns only from a fetch without records that it has reached the end of a partition, and where
 that is, beyond transaction markers: see `passed`.
 
 It joins with its first poll and is heard with every one; a poll carries out at most one change of its assignment, after

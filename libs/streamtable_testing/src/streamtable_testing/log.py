@@ -212,7 +212,7 @@ class VirtualKafka(_Clients):
         return self._made
 
     def tick(self) -> None:
-        """Do what is due at the present time; called before each request."""
+        """Do the work that is due at the present time; called before each request."""
         self.late.deliver(due_only=True)
         self.transactions.expire()
         for group in self._groups.values():

@@ -229,7 +229,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
         return batches
 
     def _is_time(self, record: InMemoryMessage, *, after: bool) -> bool:
-        """Whether a clock that follows the records has reached this time; it stops at what is due first.
+        """Whether a clock that follows the records has reached this time; it stops at the time that is due first.
 
         `after`: records before it are still to be handled, and may set timers.
         """

@@ -130,7 +130,7 @@ class Tester:
 
     Attributes:
         clock: it stands still but for `advance`, and a moment for each turn.
-        kafka: the broker, for what is rarely needed: `compact`, `delete_records`, `delete_topic`, committed offsets.
+        kafka: The virtual broker, for rare operations: `compact`, `delete_records`, `delete_topic`, committed offsets.
     """
 
     __test__ = False  # pytest would take it for a class of tests, by its name
@@ -366,7 +366,7 @@ class Tester:
         """Let all processes work until nothing more happens. All other methods do so too, except with `work_on_request`.
 
         Raises:
-            AssertionError: it does not come to an end, as when a group reads what it emits.
+            AssertionError: It does not end, as when a group reads its own output.
         """
         quiet = 0
         for _ in range(_TURNS_MAX):

@@ -1,4 +1,4 @@
-"""Topics of the virtual Kafka: partitions as lists of records, and what a broker knows of them.
+"""Topics of the virtual Kafka: partitions as lists of records, and their state on a broker.
 
 A transaction's end takes an offset in each of its partitions, as control markers do; nothing else of a marker can be
 seen, so it is kept as the gap that it leaves.
@@ -96,7 +96,7 @@ class Partition:
         """Return committed records from offset `start` on, at most `limit`, and the offset to continue from.
 
         Raises:
-            InputLost: `start` is outside of what the partition holds.
+            InputLost: `start` is outside of the offsets of the partition.
         """
         if not self.low <= start <= self.high:
             raise InputLost(

@@ -21,7 +21,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Transaction:
-    """A transaction: what was written in it, where its markers are missing, and how it ended.
+    """A transaction: the records written in it, the partitions that lack its markers, and its outcome.
 
     Attributes:
         committed: None while it has not ended.

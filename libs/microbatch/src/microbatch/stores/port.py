@@ -177,11 +177,11 @@ class Admin(Protocol):
     driver: Driver
 
     def plan(self) -> Sequence[Step]:
-        """Return what `create` would create; empty when everything exists."""
+        """Return the parts that `create` would create; empty if all exist."""
         ...
 
     def create(self) -> None:
-        """Create what is missing. Existing parts are left as they are."""
+        """Create the missing parts. Existing parts are not changed."""
         ...
 
     def examine(self) -> Iterator[StoreFinding]:
@@ -198,7 +198,7 @@ class SweepDriver(Driver, Protocol):
         ...
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Remove those rows whose number is still the same, each in one step. Returns how many."""
+        """Remove those rows whose number is still the same, each in one step. Returns their number."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Examines whether a Redis or Valkey keeps what it acknowledges. There is nothing to create in it."""
+"""Examines whether a Redis or Valkey keeps acknowledged writes. There is nothing to create in it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -42,7 +42,7 @@ class Swept(NamedTuple):
         deletions: rows whose last written version is a deletion.
         may_go: those that may be removed.
         removed: those that were; another number had come meanwhile where it is less.
-        waits_for: seconds until what was noted first can be used; 0 if something can be already.
+        waits_for: The seconds until the first recorded rows can be removed; 0 if some can be removed already.
     """
 
     deletions: int
@@ -64,7 +64,7 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
 
 
 def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, keep: bool = False) -> Swept:
-    """Remove a tenant's deleted rows that no reader or writer can need any more, and note what the next sweep may remove.
+    """Remove a tenant's deleted rows that no reader or writer can need any more, and record those for the next sweep.
 
     The group continues meanwhile. A deletion made under the present epoch of its partition goes in a sweep after the
     next rebalance or restart.
@@ -77,7 +77,7 @@ def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, 
         keep: only look; nothing is removed and nothing noted.
 
     Raises:
-        RetryLater: the store does not answer; what is removed stays removed.
+        RetryLater: The store does not answer. Removed rows stay removed.
         ConfigurationError: `after` is too short.
     """
     if after < SHORTEST_WAIT:

@@ -170,7 +170,7 @@ class Ledger:
         Raises:
             Migrated: the row is newer than the offsets: another owner has been there meanwhile. If the offsets, asked
                 again, are still the same, they were reset: `reset_error` says so.
-            StateLost: the row is missing or too old: the store has lost what it had acknowledged.
+            StateLost: The row is missing or too old: the store has lost acknowledged writes.
         """
         written = NOTHING if row is None else WriteId.of(row.number)
         if written.epoch > committed.epoch:
