@@ -53,7 +53,7 @@ class BatchProcessor(GroupProcessor):
         store_deadline: seconds for a call of the central store, with all its attempts; then the batch is undone, and
             comes again.
         store_attempt: seconds for one of them.
-        start_timeout: seconds to wait for the broker; None waits for ever.
+        start_timeout: seconds to wait for the broker; None: no limit.
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.

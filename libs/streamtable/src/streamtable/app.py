@@ -90,7 +90,7 @@ class Processor(Protocol):
         """Return the row of a key as of the last commit, if its partition's task runs in this process. Any thread may call it.
 
         It costs no copy of the table, as a view does, and answers for this process's partitions alone. A process that Kafka
-        has given up, as one that was frozen, can answer until it finds out; `LocalAnswer.age_seconds` says how long ago its
+        has removed from the group, such as one that was frozen, can answer until it notices; `LocalAnswer.age_seconds` says how long ago its
         last commit was.
 
         Args:
@@ -118,19 +118,19 @@ class Processor(Protocol):
         """Iterate over committed rows of the partitions whose tasks run in this process, one partition after the other.
 
         Within a partition rows come in the order of the encoded keys. Commits continue meanwhile: a row written after it
-        was passed is not seen. When a partition is taken away in the middle, the iteration ends with `PartitionNotAssigned`.
+        was passed is not seen. If a partition is revoked during the iteration, it ends with `PartitionNotAssigned`.
 
         Args:
-            table: As of `get`.
+            table: As in `get`.
             start: The first key; None: from the beginning.
             end: The first key that is left out; None: to the end.
             partition: Only this partition. Default: all partitions whose tasks run here now.
 
         Raises:
-            PartitionNotAssigned: As of `get`; also while it is iterated.
-            NotReady: As of `get`.
-            UnreadableRow: As of `get`, while it is iterated.
-            GraphError: As of `get`.
+            PartitionNotAssigned: As in `get`; also while it is iterated.
+            NotReady: As in `get`.
+            UnreadableRow: As in `get`, while it is iterated.
+            GraphError: As in `get`.
         """
         ...
 
@@ -138,11 +138,11 @@ class Processor(Protocol):
         """Return the freshness of the rows of each partition whose task runs in this process.
 
         Args:
-            table: As of `get`.
+            table: As in `get`.
 
         Raises:
             NotReady: The processor has not joined its group.
-            GraphError: As of `get`.
+            GraphError: As in `get`.
         """
         ...
 
@@ -151,7 +151,7 @@ class ProcessorOptions(TypedDict, total=False):
     """The options of a processor that differ from the App's settings.
 
     Attributes:
-        instance_id: Names this process among the group's; the host name unless given.
+        instance_id: Distinguishes this process from the others of the group. Default: the host name.
         guarantee: The processing guarantee. Default: exactly once.
         commit_interval: The seconds between commits. Default: 0.2.
         start_timeout: The seconds to wait for the broker at start; None: no limit.
@@ -345,8 +345,7 @@ class App:
     def view(self, table: Table[K, V]) -> View[K, V]:
         """Return the view of a table, which follows the table until the view or the App is closed.
 
-        For the same table it is always the same view. Views fail separately: an error that stops one for good leaves
-        the others at work.
+        For the same table it is always the same view. An error that stops one view permanently does not affect the others.
 
         Raises:
             ConfigurationError: Another table of that name is viewed here.

@@ -307,16 +307,16 @@ class Context(BaseContext[K, V]):
         return row
 
     def defer(self, work: Awaitable[R], then: "Callable[[Context[K, V], R], None]") -> None:
-        """Await something outside, such as an HTTP call, without holding up the records behind this one.
+        """Await external work, such as an HTTP call, without blocking the records behind this one.
 
-        All that is deferred between two commits runs at the same time, before the commit; then each result is handled,
+        All work that is deferred between two commits runs concurrently, before the commit; then each result is handled,
         in the order of the records, in the same commit as everything else. The row may have changed meanwhile: read it
         in `then`.
 
         Args:
             work: A coroutine, or another awaitable. If it raises or takes longer than the processor's `defer_timeout`,
                 the record's handler has failed. After a crash or an aborted commit it is called again.
-            then: Called with the context, standing at this record again, and the result. It may do all that a handler
+            then: Called with the context, which is at this record again, and the result. It may do all that a handler
                 may, but not defer.
         """
         self.interrupted = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
@@ -366,8 +366,8 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
     """Consecutive records of one partition, and the rows of the partition. Valid only during the call.
 
     Attributes:
-        keys: Decoded, one a record.
-        events: Decoded, one a record.
+        keys: The decoded keys, one for each record.
+        events: The decoded events, one for each record.
     """
 
     keys: Sequence[K]

@@ -66,7 +66,7 @@ class Emitter(Generic[K, V]):
             timestamp_ms: Milliseconds since 1970; 0: now.
 
         Returns:
-            Where the record stands in the log, or its failure: `RetryLater` (not acknowledged in time: it may have
+            A future of the record's place in the log, or of its failure: `RetryLater` (not acknowledged in time: it may have
             arrived), `QueueFull` (it was not sent), `SerializationError` (larger than Kafka accepts). Cannot be cancelled.
             Callbacks run in the producer's thread and must not block.
 

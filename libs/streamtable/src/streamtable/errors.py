@@ -212,7 +212,7 @@ class PartitionNotAssigned(StreamtableError):
     Args:
         group: The group.
         topic: The table.
-        partition: The partition of the question.
+        partition: The partition of the query.
         assigned: The partitions whose tasks run in this process.
     """
 

@@ -62,8 +62,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             that these call.
         tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
             goes to the dead letters.
-        watermarks: Another group writes the stream with `Output(watermarks=True)`: its tasks say which records are late,
-            and how far their event time has come.
+        watermarks: Whether another group writes the stream with `Output(watermarks=True)`: the stream then carries the
+            watermarks of that group's tasks, and its records carry whether they are late.
     """
 
     stream: Stream[K, E]
@@ -146,7 +146,7 @@ class Loop(Edge[K, V], Generic[K, E, V]):
 class Join(Edge[K, object], Generic[K, J]):
     """A table of another group with the same partitions: `Context.join` returns its row of the record's key.
 
-    A partition goes to work when its part of the table is complete, and follows it from then on.
+    A task starts when its partition of the table is complete, and follows the table from then on.
 
     Args:
         table: The table to join, keyed as the inputs are, with the same number of partitions.
@@ -175,7 +175,7 @@ class Changes(Edge[K, V], Generic[K, J, V]):
             keeps it in its own topic `<group>-handled`.
         start: The treatment of existing rows by a new group: "latest" takes them as known, "earliest" handles each of them as
             a change from None, and joins do not see a row before that. Before the first change
-            the rows taken as known are copied to `<group>-handled`; those that cannot be decoded count as not there.
+            the rows taken as known are copied to `<group>-handled`; those that cannot be decoded are treated as missing.
         on_error: The policy for a failure of the handler, as for an `Input`.
     """
 

@@ -217,7 +217,7 @@ class Settings(BaseModel):
         state_retention: Seconds that the tables of partitions that moved to other members are kept on disk.
         standby: `all`: keep a standby replica of every partition of the group's tables whose task runs elsewhere.
         group_protocol: `classic` for brokers before 4.0.
-        start_timeout: Seconds to wait for Kafka's first answer; None waits for ever.
+        start_timeout: Seconds to wait for Kafka's first answer; None: no limit.
         shutdown_timeout: Seconds for the last commit and for leaving the group.
         stall_timeout: Seconds without progress after which a processor is not ready.
         stall_exit: Seconds without progress after which a processor's process exits; None: it never does.

@@ -42,7 +42,7 @@ class State(Edge[object, object], Generic[K, V]):
     `BatchContext.table`. They are written in the same commit as everything else.
 
     Args:
-        name: The name of the table, of which the name of its topic is made.
+        name: The name of the table; its topic is `<group>-<name>`.
         key: The codec of the keys.
         value: The codec of the rows.
         due: The due times of the rows, and the handler that is called with due rows.

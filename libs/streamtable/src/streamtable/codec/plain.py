@@ -109,7 +109,7 @@ class Long:
 class Json:
     """A codec of JSON as RFC 8259 defines it: no NaN, no infinity, no types that only Python has.
 
-    Of two equal names in an object the later counts. A whole number of more than 64 bits is refused when written, and
+    If an object has a name twice, the last value is used. A whole number of more than 64 bits is refused when written, and
     decoded as a float when another program wrote it.
 
     Args:

@@ -84,8 +84,8 @@ class Inputs:
         Records that come meanwhile are dropped, and the consumer must not be used for others afterwards.
 
         Args:
-            max_records: As of `GroupConsumer.poll`.
-            timeout: As of `GroupConsumer.poll`.
+            max_records: As in `GroupConsumer.poll`.
+            timeout: As in `GroupConsumer.poll`.
         """
         skipped: set[TopicPartition] = set()
         deadline = self._clock.monotonic() + _MARKERS_SECONDS_MAX

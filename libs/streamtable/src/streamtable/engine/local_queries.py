@@ -53,8 +53,8 @@ class LocalAnswer(Generic[V]):
     Attributes:
         value: The row; None if the key has none.
         partition: The partition of the key.
-        offset: As of `Freshness`.
-        age_seconds: As of `Freshness`.
+        offset: As in `Freshness`.
+        age_seconds: As in `Freshness`.
     """
 
     value: V | None

@@ -25,7 +25,7 @@ class ProcessorSettings:
         poll_records: The maximum number of records of one poll.
         poll_timeout: Seconds to wait for input; bounds how late a commit or a stop may be.
         cache_bytes: Decoded rows of all partitions. Changed rows that take a quarter of it force a commit earlier.
-        start_timeout: Seconds to wait for the broker at start; None waits for ever.
+        start_timeout: Seconds to wait for the broker at start; None: no limit.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Whether to keep standby replicas of the partitions whose tasks run elsewhere.
         defer_timeout: The seconds that a deferred call may take.

@@ -69,7 +69,7 @@ class CogroupedStream(Generic[K, A]):
     def window(
         self, window: TimeWindow | Session, *, retention: timedelta = RETENTION
     ) -> "CogroupedWindows[K, A] | CogroupedSessions[K, A]":
-        """Divide the records of all streams into windows by their event times. Arguments as of `GroupedStream.window`."""
+        """Divide the records of all streams into windows by their event times. Arguments as in `GroupedStream.window`."""
         windows = self._windows(window, retention)
         if isinstance(window, Session):
             return CogroupedSessions(SessionStream(windows), self._add)
@@ -99,7 +99,7 @@ class CogroupedWindows(Generic[K, A]):
     add: Callable[[Any, Any], Any]
 
     def aggregate(self, name: str, initial: Callable[[], A], *, value: Codec[A]) -> WindowedTable[K, A]:
-        """Fold the values of each key and window into a row. Arguments as of `CogroupedStream.aggregate`."""
+        """Fold the values of each key and window into a row. Arguments as in `CogroupedStream.aggregate`."""
         return self.stream.aggregate(name, initial, self.add, value=value)
 
 

@@ -87,7 +87,7 @@ class Flow:
         Args:
             table: The table to read.
             on_error: The policy for a change for which a step raises. Default: that of the flow.
-            group: As of `stream`.
+            group: As in `stream`.
         """
         failing = on_error or self._plan.on_error
 

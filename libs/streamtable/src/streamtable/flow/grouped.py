@@ -67,7 +67,7 @@ class GroupedStream(Generic[K, V]):
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of the values taken from the records. Arguments as of `sum`."""
+        """Keep the least of the values taken from the records. Arguments as in `sum`."""
         return self._kept(name, "min", folds.combined(of, min), value or Long())
 
     @overload
@@ -77,7 +77,7 @@ class GroupedStream(Generic[K, V]):
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of the values taken from the records. Arguments as of `sum`."""
+        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
         return self._kept(name, "max", folds.combined(of, max), value or Long())
 
     def reduce(
@@ -163,7 +163,7 @@ class GroupedTable(Generic[K, V]):
         self._value = value
 
     def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
-        """Count the rows of each group. Arguments as of `GroupedStream.count`."""
+        """Count the rows of each group. Arguments as in `GroupedStream.count`."""
         return self._kept(name, "count of rows", folds.count_rows, value or Long())
 
     @overload
@@ -173,7 +173,7 @@ class GroupedTable(Generic[K, V]):
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Sum up a number of each row. Arguments as of `GroupedStream.sum`."""
+        """Sum up a number of each row. Arguments as in `GroupedStream.sum`."""
         return self._kept(name, "sum of rows", folds.total_rows(of), value or Long())
 
     def aggregate(

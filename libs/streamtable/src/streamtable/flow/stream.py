@@ -98,7 +98,7 @@ class KeyedStream(StreamJoins[K, V]):
     def flat_map_values(
         self, function: Callable[..., Iterable[V2]], *, with_key: bool = False, value: Codec[V2] | None = None
     ) -> "KeyedStream[K, V2]":
-        """Replace each record by any number of records with the same key. Arguments as of `map_values`."""
+        """Replace each record by any number of records with the same key. Arguments as in `map_values`."""
         step = steps.flat_map_values(function, with_key=with_key)
         return KeyedStream(self._plan, self._add("flat_map_values", step), self._key, value)
 
@@ -111,7 +111,7 @@ class KeyedStream(StreamJoins[K, V]):
 
         Args:
             function: Returns the new key and the new value.
-            value: The codec of the new values, as of `map_values`.
+            value: The codec of the new values, as in `map_values`.
         """
         return KeyedStream(self._plan, self._add("map", steps.map_pairs(function)), None, value)
 
@@ -202,7 +202,7 @@ class KeyedStream(StreamJoins[K, V]):
             function: Returns the key.
             key: The codec of the keys.
             value: The codec of the values; by default that which they have.
-            beside: As of `repartition`.
+            beside: As in `repartition`.
         """
         node = self._add("key_by", steps.map_pairs(lambda _, each: (function(each), each)))
         return self._through(name, "key_by", node, key, value or self._value, beside)
@@ -297,7 +297,7 @@ class KeyedStream(StreamJoins[K, V]):
             handler: Called with the context of the record, and the value. It returns the values for the next step, with the
                 record's key, or nothing.
             edges: The edges that the handler uses: states, timers, joined and looked-up tables, outputs. The group gets them.
-            value: The codec of the new values, as of `map_values`.
+            value: The codec of the new values, as in `map_values`.
 
         Raises:
             GraphError: A step has changed the keys: see `repartition`.

@@ -57,7 +57,7 @@ class StreamJoins(Generic[K, V]):
                 or one for both. One may be negative: `(timedelta(0), hour)` matches only records after the
                 left one, and `(-minute, hour)` only those at least a minute after it.
             grace: The additional time that a record's window stays open for late records.
-            value: The codec of the new values, as of `map_values`.
+            value: The codec of the new values, as in `map_values`.
 
         Raises:
             GraphError: The streams belong to different groups, or a step has changed the keys or values of one.
@@ -112,7 +112,7 @@ class StreamJoins(Generic[K, V]):
         Args:
             table: A table of the same group: one that the flow keeps, or one of `Flow.table`.
             function: Called with the value and the row; returns the new value. A record without a row is left out.
-            value: The codec of the new values, as of `map_values`.
+            value: The codec of the new values, as in `map_values`.
 
         Raises:
             GraphError: The table belongs to another group, its rows are not kept, or a step has changed the keys.
@@ -155,10 +155,10 @@ class StreamJoins(Generic[K, V]):
             history: The time that old versions are kept, for late records: a record that is later finds no row.
             grace: The time that a record waits for late changes of the table. A change that is later counts for the
                 records after the event time that its input had reached, less the grace.
-            value: The codec of the new values, as of `map_values`.
+            value: The codec of the new values, as in `map_values`.
 
         Raises:
-            GraphError: As of `join`.
+            GraphError: As in `join`.
         """
         return self._as_of("join_as_of", name, table, function, history, grace, value)
 

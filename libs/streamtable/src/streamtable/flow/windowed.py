@@ -97,7 +97,7 @@ class Windows(Generic[K, V]):
 class WindowedStream(Generic[K, V]):
     """The records of a stream by their keys and windows, to be aggregated into a table.
 
-    The name of an aggregate is that of its table, as of `GroupedStream`. A record whose windows have all been closed is
+    The name of an aggregate is that of its table, as in `GroupedStream`. A record whose windows have all been closed is
     late: it changes nothing.
     """
 
@@ -136,7 +136,7 @@ class WindowedStream(Generic[K, V]):
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the least of the values taken from the records. Arguments as of `sum`."""
+        """Keep the least of the values taken from the records. Arguments as in `sum`."""
         return self._combined(name, "min", of, min, value or Long())
 
     @overload
@@ -146,7 +146,7 @@ class WindowedStream(Generic[K, V]):
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the greatest of the values taken from the records. Arguments as of `sum`."""
+        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
         return self._combined(name, "max", of, max, value or Long())
 
     def reduce(
@@ -209,7 +209,7 @@ class TimeWindowedStream(WindowedStream[K, V]):
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> "WindowedTable[K, A]":
-        """Fold the values of each key and window into a row. Arguments as of `GroupedStream.aggregate`."""
+        """Fold the values of each key and window into a row. Arguments as in `GroupedStream.aggregate`."""
         never = SessionFold(lambda row, each: add(initial() if row is None else row, each), _no_merge)
         return self._kept(name, "aggregate", folds.aggregate(initial, add), never, value)
 

@@ -211,7 +211,7 @@ class OrderedTable(WorkingTable[V]):
             start = last + b"\0"
 
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]:
-        """Return the rows of several short ranges, each as of `scan`. The rows stay in the cache, as those of `get`.
+        """Return the rows of several short ranges, each as in `scan`. The rows stay in the cache, as those of `get`.
 
         Args:
             bounds: The first key of each range, and the first behind it; in order, or it takes longer.

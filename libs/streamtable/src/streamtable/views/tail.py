@@ -148,7 +148,7 @@ class Following(Generic[K, V]):
         Raises:
             ChangesMissed: Kafka has deleted records before they were read; the next call continues behind them.
             DeserializationError: The record cannot be decoded; the next call continues behind it.
-            StreamtableError: The tail was closed, or has stopped for good: what stopped it.
+            StreamtableError: The tail was closed, or the error that has stopped it permanently.
         """
         loop = asyncio.get_running_loop()
         while not self._found:
@@ -282,7 +282,7 @@ class Tail(Generic[K, V]):
         Args:
             key: The key; of a stream with windows the key without its window.
             partition: The partition of the offset.
-            offset: The first offset to return, as `Following.offset` has said it; None: the present end.
+            offset: The first offset to return, such as a `Following.offset`; None: the present end.
 
         Raises:
             NotReady: It has not read up to the end yet.

@@ -92,11 +92,11 @@ class View(Generic[K, V]):
             clicks.wait_ready()
             clicks.get("alice")
 
-    Every question raises `RetryLater`: mostly as `NotReady`, or bare if the copy is closed or replaced in the middle of
-    an answer. A view that has stopped for good raises what stopped it.
+    Every read may raise `RetryLater`: usually as `NotReady`, or as itself if the copy is closed or replaced during the
+    read. A view that has stopped permanently raises its error.
 
-    A row that cannot be decoded (another program wrote it, or another codec) does not stop the others: asked for by its
-    key it raises `UnreadableRow`; lists and watches leave it out, count it in their own `unreadable`, and call
+    A row that cannot be decoded (another program wrote it, or another codec) does not stop the others: a read by its key
+    raises `UnreadableRow`; lists and watches leave it out, count it in their own `unreadable`, and call
     `on_unreadable` with the error. To get an exception from a list, too, raise it there.
     """
 
@@ -159,7 +159,7 @@ class View(Generic[K, V]):
         """Wait until every partition is loaded.
 
         Args:
-            timeout: Seconds to wait; None waits for ever.
+            timeout: Seconds to wait; None: no limit.
 
         Raises:
             NotReady: It is not, after that time, or it was closed; the message says how much is missing.
@@ -176,12 +176,12 @@ class View(Generic[K, V]):
             clicks.wait_for(ack)
             clicks.get("alice")
 
-        Any number of threads may wait at the same time; they share the requests to Kafka. What the group does for the
-        event through its loop, or another group for what this one emits, is not waited for.
+        Any number of threads may wait at the same time; they share the requests to Kafka. It does not wait for the
+        effects of the event through the group's loop, or in other groups that read its outputs.
 
         Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when it
-        reads. There, `Ack.parse` gives the ack or raises `BadToken` (a 422, as for an ack of any topic but those that the
-        table is made of), and `wait_for` waits, for less than the request's own time limit; `NotReady` is a 504 with
+        reads. There, `Ack.parse` gives the ack or raises `BadToken` (a 422, as for an ack of a topic that is not an input
+        of the table's group), and `wait_for` waits, for less than the request's own time limit; `NotReady` is a 504 with
         `Retry-After`. Each caller holds a thread: use `wait_for_async` for many.
 
         Args:
@@ -193,7 +193,7 @@ class View(Generic[K, V]):
             RetryLater: Kafka does not answer.
             GraphError: The table does not say which group keeps it.
             BadToken: The table has no partition of that number.
-            StreamtableError: The view has stopped for good: what stopped it.
+            StreamtableError: The error that has stopped the view permanently.
         """
         deadline = self._clock.monotonic() + timeout
         group, place = self._source(ack)
@@ -293,7 +293,7 @@ class View(Generic[K, V]):
             on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
 
         Raises:
-            NotReady: The view is not whole.
+            NotReady: The view is not complete.
             ConfigurationError: The table has no such partition.
         """
         loads, copies = self._replicas.loads, self._whole()
@@ -370,7 +370,7 @@ class View(Generic[K, V]):
     ) -> RowIterator[K, V]:
         """Iterate over all rows whose encoded key begins with `prefix`, in key order, those after key `after` only.
 
-        Each partition is read as it stands when the first row is asked for.
+        Each partition is read as of the time when its first row is requested.
 
         Args:
             prefix: A key whose encoded bytes all keys begin with; None: all.
