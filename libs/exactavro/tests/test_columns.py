@@ -1,4 +1,4 @@
-"""Batches: what columns accept is what a reader reads, of any schema they take and whatever bytes."""
+"""Batches: columns give the values of a reader, for any schema that they accept and for any bytes."""
 
 import sys
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Each type read as a column: what is certain gives its value, and whatever a reader would refuse is in doubt."""
+"""Each type read as a column: certain bytes give their value, and bytes that a reader would refuse are in doubt."""
 
 from typing import Any
 

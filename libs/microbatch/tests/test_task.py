@@ -44,7 +44,7 @@ def add(batch: Batch, send: Send) -> None:
 
 
 class Flaky(MemoryDriver):
-    """Fails so many reads or writes, as a server that is away."""
+    """Fails this many reads or writes, as an unreachable server does."""
 
     reads_to_fail = 0
     writes_to_fail = 0

@@ -1,4 +1,4 @@
-"""Transactions on a real broker: what is visible, who is fenced, and what each failure tells the engine."""
+"""Transactions on a real broker: the visible records, the fenced producers, and the error that each failure raises."""
 
 import time
 from collections.abc import Callable, Iterator

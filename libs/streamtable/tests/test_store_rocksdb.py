@@ -78,7 +78,7 @@ def kill_writer_after(writes: int, root: Path, bulk: str) -> int:
 
 
 def assert_a_prefix_was_kept(store: RocksStore) -> int:
-    """Returns how many writes were kept."""
+    """Returns the number of writes that were kept."""
     checkpoint = store.checkpoint()
     kept = int(checkpoint) + 1 if checkpoint else 0
     expected = [b"own-%06d" % n for n in range(kept)] + (

@@ -16,7 +16,7 @@ ROWS = {b"a": 1, b"b": 2, b"c": 3}
 
 
 class Versions:
-    """Two groups as their topics tell them, in two partitions; no process of them runs."""
+    """Two groups as their topics show them, in two partitions; no process of them runs."""
 
     def __init__(self, world: World) -> None:
         self.world = world

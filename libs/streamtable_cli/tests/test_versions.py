@@ -29,7 +29,7 @@ ANSWER = (
 
 @contextmanager
 def server(answer: bytes) -> Iterator[int]:
-    """Gives this answer to whatever is said, and hangs up."""
+    """Gives this answer to any request, and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:

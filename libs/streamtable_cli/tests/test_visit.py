@@ -86,7 +86,7 @@ def test_a_visit_is_followed_until_all_partitions_are_done(cli: Cli, world: Worl
         {"partition": 1, "visited": 1501, "done": True, "cursor": b"z".hex()},
     ]
     assert "3001 rows visited" in ran.err
-    # Once it is done, asking for it again tells the same, and starts nothing.
+    # Once it is done, a repeated command reports the same, and starts nothing.
     again = cli("visit", world.topics.name("g"), "age", "--argument", "7 d", "--run", ran.json["run"]).good()
     assert "was started before" in again.err
     assert "1501" in again.out

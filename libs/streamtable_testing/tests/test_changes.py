@@ -1,4 +1,4 @@
-"""`Changes`: the old value is what the handler was given last, whatever has become of the joined topic and the disks."""
+"""`Changes`: the old value is the one that the handler got last, also after losses of the joined topic and of disks."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""Rows that fall due: each is handed over once, in the order of their times, whatever is killed."""
+"""Rows that fall due: the handler is called once for each, in the order of their times, also across kills."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -64,7 +64,7 @@ def group_of(state: State[str, Any], on_error: OnError = OnError.STOP) -> Group[
 
 
 class Waiting:
-    """A group that runs, whose rows are due so many seconds after the test began."""
+    """A running group whose rows are due this many seconds after the test began."""
 
     def __init__(self, tester: Tester, group: Group[str, None], **given: Any) -> None:
         self.tester = tester
@@ -160,7 +160,7 @@ def test_rows_fall_due_in_event_time_whenever_the_process_was_killed(
     waiting = Waiting(tester, group)
 
     def put(n: int, seconds: float, at: float) -> None:
-        """Row `n` is due so many seconds after the beginning; its record is of another time."""
+        """Row `n` is due this many seconds after the beginning; its record is of another time."""
         order = {"key": f"k{n}", "n": n, "at": waiting.began_ms + int(seconds * 1000)}
         tester.emit(ORDERS, "a", order, timestamp_ms=waiting.began_ms + int(at * 1000))
 

@@ -42,7 +42,7 @@ class Member:
 
 
 class Adversary(Faults):
-    """Loses what `losing` names; tells removals as `as_revocation` says."""
+    """Loses the partitions that `losing` names; reports removals as `as_revocation` says."""
 
     as_revocation = False
 

@@ -1,4 +1,4 @@
-"""Questions to the rows at work in a process: `Processor.get`, `range` and `freshness`."""
+"""Queries of the rows of the tasks of a process: `Processor.get`, `range` and `freshness`."""
 
 from datetime import timedelta
 from itertools import islice

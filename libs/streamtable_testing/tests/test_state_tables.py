@@ -1,4 +1,4 @@
-"""State tables: several tables of one group, in one commit, whatever is killed and wherever the disk is lost."""
+"""State tables: several tables of one group, in one commit, also across kills and losses of disks."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Searches: of each row the version that counts, whatever was written and not committed."""
+"""Searches return the committed version of each row, whatever uncommitted writes there are."""
 
 import uuid
 from collections.abc import Callable, Iterator

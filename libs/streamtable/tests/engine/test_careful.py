@@ -1,4 +1,4 @@
-"""Dispatcher after a failure: one record is undone, whatever it did, and the others are handled once."""
+"""The dispatcher after a failure: all effects of one record are undone, and the other records are handled once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast

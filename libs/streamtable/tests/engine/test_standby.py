@@ -38,7 +38,7 @@ class Rig:
         self.reported = behind
 
     def write(self, place: TopicPartition, records: int) -> None:
-        """The log has so many records now, and a marker."""
+        """The log has this many records now, and a marker."""
         self.reader.logs[place] = [self.record(b"k%d" % n, b"%d" % n, n) for n in range(records)]
         self.reader.ends[place] = records + 1
         self.cluster.marks[place] = Watermarks(
@@ -81,7 +81,7 @@ def rig(
 
 
 def handed_over(rig: Rig) -> Any:
-    """The store of the replica that is handed over; None if there is none."""
+    """The store of the replica that is passed on; None if there is none."""
     replica = rig.standby.hand_over(TABLE, 1)
     return replica.store if replica else None
 

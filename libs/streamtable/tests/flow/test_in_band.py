@@ -45,7 +45,7 @@ def finals(tester: Tester) -> list[tuple[str | None, int | None]]:
 
 
 def run(tester: Tester, flow: Flow, partitions: int = 1) -> None:
-    """Two partitions before the repartition, and so many behind it."""
+    """Two partitions before the repartition, and this many behind it."""
     tester.create(VIEWS, partitions=PRODUCERS)
     tester.create(Stream("f-by-user", String(), Long()), partitions=partitions)
     tester.run(flow)

@@ -22,7 +22,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 class Group:
-    """A group whose commits a test sets, and that tells how it is asked."""
+    """A group whose commits a test sets, and that records the requests."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Committed] = {}
