@@ -183,7 +183,7 @@ def test_a_ledger_that_the_store_does_not_take_after_the_first_commit_is_logged_
 
 @dataclass
 class Event:
-    """A message as the Kafka client hands it over."""
+    """A message as the Kafka client delivers it."""
 
     at: int
 

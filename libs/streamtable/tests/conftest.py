@@ -22,7 +22,7 @@ from streamtable.types import Committed, Headers, RecordBatch, TopicPartition, W
 
 @dataclass
 class Record:
-    """A message as the Kafka client hands it over."""
+    """A message as the Kafka client delivers it."""
 
     key_: bytes | None
     value_: bytes | None

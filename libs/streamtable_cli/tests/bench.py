@@ -265,7 +265,7 @@ def silence() -> None:
 
 @dataclass(frozen=True)
 class _Message:
-    """A message as the Kafka client hands it over."""
+    """A message as the Kafka client delivers it."""
 
     key_: bytes
     value_: bytes

@@ -111,7 +111,7 @@ class Member:
         self.consumer.resume(self.owned)
 
     def take(self, count: int) -> list[RecordBatch]:
-        """Poll until so many records are here."""
+        """Poll until this many records are here."""
         taken: list[RecordBatch] = []
         deadline = time.monotonic() + WITHIN_S
         while sum(map(len, taken)) < count:
