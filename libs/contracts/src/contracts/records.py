@@ -6,61 +6,61 @@ from contracts.schema import RecordSchema
 
 
 class Block(TypedDict):
-    """Messages of a sender are to be dropped, or delivered again; the key of the record is the sender's id."""
+    """A command to drop the messages of a sender, or to deliver them again; the key of the record is the sender's id."""
 
     by: str | None
-    """The recipient who refuses them; null: they are dropped for all recipients, as the detector decides about a spammer."""
+    """The recipient who blocks the sender; null: the messages are dropped for all recipients, which the detector does for a spammer."""
     blocked: bool
-    """False takes the same block back."""
+    """Whether the sender is blocked; false removes an earlier block with the same `by`."""
 
 
 class Blocked(TypedDict):
-    """The recipients who get no messages of a sender; a row of blocker-table. A sender who is not blocked has no row."""
+    """The recipients to whom the messages of a sender are not delivered; a row of blocker-table. A sender who is not blocked has no row."""
 
     everybody: bool
-    """They are dropped for all recipients."""
+    """Whether the messages of the sender are dropped for all recipients."""
     by: list[str]
-    """The recipients who have blocked the sender, in the order of their ids."""
+    """The recipients who have blocked the sender, sorted by id."""
 
 
 class CategorizedStock(TypedDict):
-    """The stock of a product in a warehouse with the category of the product, on its way to the totals."""
+    """The stock of a product in a warehouse together with the category of the product: the input of the totals by category."""
 
     category: str
     """The category of the product."""
     quantity: int
-    """Pieces in stock."""
+    """The pieces in stock."""
 
 
 class CategoryStock(TypedDict):
     """The stock of all products of a category in all warehouses. The key is the category."""
 
     items: int
-    """How many products are stocked; one in two warehouses counts twice."""
+    """The number of products in stock; a product in two warehouses counts twice."""
     quantity: int
-    """Pieces in stock, of all of them."""
+    """The pieces in stock of all these products together."""
 
 
 class Message(TypedDict):
-    """One user has written to another."""
+    """A message from one user to another."""
 
     id: str
-    """UUID given by the service or its caller, so that a repeated message can be recognised."""
+    """UUID given by the service or its caller, by which a repeated message can be recognised."""
     sender: str
-    """Who wrote it; the key of the record before it is filtered."""
+    """The user who wrote the message; the key of the record before the filter."""
     recipient: str
-    """Whom it is for; the key of the record after it was filtered."""
+    """The user who receives the message; the key of the record after the filter."""
     text: str
-    """What was written; after the filter, with the words that were replaced."""
+    """The text of the message; after the filter, with words replaced."""
     at: int
-    """When the service took it: milliseconds since 1970 in UTC."""
+    """The time at which the service accepted the message, in milliseconds since 1970 in UTC."""
 
 
 class Feed(TypedDict):
-    """The latest messages that a user was sent; a row of collector-table."""
+    """The latest messages sent to a user; a row of collector-table."""
 
     messages: list[Message]
-    """In the order in which they came, the oldest first."""
+    """The messages in the order of their arrival, the oldest first."""
 
 
 class Follow(TypedDict):
@@ -69,100 +69,100 @@ class Follow(TypedDict):
     id: str
     """UUID given by the emitter or its caller, so that the event can be found again."""
     author: str
-    """Who is followed; also the key of the record."""
+    """The user who is followed; also the key of the record."""
     follower: str
-    """Who follows."""
+    """The user who follows."""
     follows: bool
-    """False: no longer."""
+    """Whether the user follows the author from now on; false: the user stops following."""
     at: int
-    """When: milliseconds since 1970 in UTC. The latest of an author and a follower counts, in whatever order they come; of two of one time the one that says true."""
+    """The time of the event, in milliseconds since 1970 in UTC. For each pair of author and follower the event with the latest time applies, in whatever order the records arrive; of two with the same time, the one with `follows` true."""
 
 
 class JobInput(TypedDict):
-    """One partition of a topic."""
+    """A partition of a topic that the run reads."""
 
     topic: str
     partition: int
     start: int
-    """The first offset that is read."""
+    """The first offset to read."""
     end: int
-    """The offset behind the last one."""
+    """The end offset, exclusive."""
 
 
 class JobDifference(TypedDict):
-    """A key whose row is not as computed."""
+    """A key whose row in the table differs from the computed row."""
 
     partition: int
     key: str
-    """As text, with bytes that are no text in hexadecimal digits."""
+    """The key as text; bytes that are not valid text are in hexadecimal digits."""
     difference: str
-    """missing, extra, different, unreadable, or overwritten: of which nothing is known any more."""
+    """The kind of difference: missing, extra, different, unreadable or overwritten. An overwritten row was written again and compacted away, so it cannot be compared."""
     expected: str
-    """The computed row as JSON; empty if there should be none."""
+    """The computed row as JSON; empty if the key should have no row."""
     live: str
-    """The row in the table as JSON, or its bytes in hexadecimal digits; empty if there is none."""
+    """The row in the table as JSON, or its bytes in hexadecimal digits; empty if the table has no such row."""
 
 
 class JobRun(TypedDict):
-    """What a run of a batch job tells of itself, keyed by run: at its start, while it runs, and once more at its end."""
+    """The status of a run of a batch job, keyed by run: published at its start, while it runs, and at its end."""
 
     run: str
-    """Names the run; also the key of the record."""
+    """The unique id of the run; also the key of the record."""
     job: str
-    """Which job: etl, maintain, backfill, rebuild, reconcile and so on."""
+    """The name of the job: etl, maintain, backfill, rebuild, reconcile and so on."""
     group: str
-    """Whose table is computed or audited; empty if it is about no group."""
+    """The group whose table is computed or audited; empty if the job is not about one group."""
     as_group: str
-    """Whose table a rebuild writes; empty if it is none."""
+    """The group whose table a rebuild writes; empty if the job is no rebuild."""
     lake: str
-    """Folder of the lake that it reads or writes; empty if there is none."""
+    """The folder of the lake that the run reads or writes; empty if there is none."""
     host: str
-    """Name of the machine or container of its driver."""
+    """The host name of the machine or container of the driver."""
     version: str
-    """Of the jobs' code."""
+    """The version of the jobs' code."""
     started_at: int
-    """Milliseconds since 1970 in UTC."""
+    """The time of the start, in milliseconds since 1970 in UTC."""
     at: int
-    """When this was found so, in milliseconds since 1970 in UTC; a run says so at least every ten seconds, so one that is running and older than a minute was killed."""
+    """The time of this report, in milliseconds since 1970 in UTC. A run reports at least every ten seconds: a run in state running whose report is older than a minute was killed."""
     finished_at: int
-    """Milliseconds since 1970 in UTC; 0: it has not ended."""
+    """The time of the end, in milliseconds since 1970 in UTC; 0: the run has not ended."""
     state: str
-    """running, done, different (an audit has found differences), failed or interrupted."""
+    """The state of the run: running, done, different (an audit has found differences), failed or interrupted."""
     error: str
-    """What went wrong and what to do, if it failed."""
+    """The error and its remedy, if the run failed."""
     stage: str
-    """What it does now, in a few words."""
+    """The current stage of the run, in a few words."""
     stages_done: int
-    """How many of its stages are done."""
+    """The number of completed stages."""
     stages: int
-    """How many it has in all."""
+    """The total number of stages."""
     records: int
-    """Read so far."""
+    """The number of records read so far."""
     inputs: list[JobInput]
-    """What it reads from Kafka, up to which offset; known once it has looked."""
+    """The partitions and offset ranges that the run reads from Kafka; empty until it has determined them."""
     counts: dict[str, int]
-    """What it has come to so far, by name: events, rows, quarantined records."""
+    """The counters of the run so far, by name: events, rows, quarantined records."""
     differences: int
-    """Keys whose row is not as the inputs say; -1: it is no audit, or not so far."""
+    """The number of keys whose row differs from the row computed from the inputs; -1: the job is no audit, or has not compared yet."""
     keys: list[JobDifference]
-    """The first of these keys."""
+    """The first keys whose rows differ."""
     summary: str
-    """Its result in one sentence."""
+    """The result of the run in one sentence."""
     report: str
-    """Where its report or manifest is; empty if there is none."""
+    """The location of the report or manifest; empty if there is none."""
     omitted: int
-    """Entries of inputs and keys that were too many to send."""
+    """The number of entries left out of `inputs` and `keys` to limit the size of the record."""
 
 
 class MessageCounts(TypedDict):
-    """How much a user has written and was written to in a session; a row of detector-by-user-sessions."""
+    """The numbers of messages that a user has sent and received in a session; a row of detector-by-user-sessions."""
 
     sent: int
-    """Messages to others."""
+    """The number of messages sent to other users."""
     received: int
-    """Messages from others, those included that were dropped."""
+    """The number of messages received from other users, including dropped ones."""
     spammer: bool
-    """The counts say so: much was sent, and little received."""
+    """Whether these counts are those of a spammer: many messages sent, few received."""
 
 
 class Price(TypedDict):
@@ -175,9 +175,9 @@ class Price(TypedDict):
     list_price: int
     """The list price in cents."""
     percent: int
-    """What is added to it, in percent."""
+    """The percentage added to the list price."""
     price: int
-    """The price in cents, rounded down."""
+    """The adjusted price in cents, rounded down."""
 
 
 class PriceAdjustment(TypedDict):
@@ -190,53 +190,53 @@ class PriceAdjustment(TypedDict):
     warehouse: str
     """The warehouse: lower-case letters, digits and hyphens."""
     percent: int | None
-    """What is added to the list price, in percent; null: the adjustment ends."""
+    """The percentage added to the list price; null: the adjustment ends."""
     at: int
-    """When it happened: milliseconds since 1970 in UTC."""
+    """The time of the event, in milliseconds since 1970 in UTC."""
 
 
 class PartitionStatus(TypedDict):
-    """One partition of the group in this process."""
+    """A partition of the group in this process."""
 
     partition: int
     state: str
-    """recovering or working."""
+    """The state of the partition: recovering or working."""
     remaining: int
-    """Changelog offsets still to read."""
+    """The number of changelog offsets still to read."""
     total: int
-    """The most that there were to read."""
+    """The number of changelog offsets to read when recovery began: the largest `remaining` seen."""
 
 
 class InputStatus(TypedDict):
-    """One partition of a topic that is read."""
+    """A partition of an input topic."""
 
     topic: str
     partition: int
     lag: int
-    """Offsets to the end; -1: not known yet."""
+    """The consumer lag in offsets; -1: not known yet."""
     records: int
-    """Read since the start."""
+    """The number of records read since the process started."""
 
 
 class FlowStatus(TypedDict):
-    """All partitions of a topic together, in one direction."""
+    """The records of all partitions of a topic, read or written."""
 
     topic: str
     direction: str
-    """in or out."""
+    """The direction: in or out."""
     records: int
-    """Since the start."""
+    """The number of records since the process started."""
     rate: float
-    """Records a second, over the last ten seconds."""
+    """Records per second over the last ten seconds."""
 
 
 class CopyStatus(TypedDict):
-    """A copy of a table."""
+    """A complete copy of a table."""
 
     table: str
     partitions: int
     age_seconds: float
-    """Since its oldest partition was current."""
+    """Seconds since the oldest partition of the copy was up to date."""
 
 
 class EventTimeStatus(TypedDict):
@@ -244,91 +244,91 @@ class EventTimeStatus(TypedDict):
 
     partition: int
     watermark: int
-    """Milliseconds since 1970 in UTC."""
+    """The watermark, in milliseconds since 1970 in UTC."""
     due_behind_ms: int
-    """How far rows that are due are behind it."""
+    """The delay of due rows behind the watermark, in milliseconds of event time."""
 
 
 class DueStatus(TypedDict):
-    """One partition of such a state table."""
+    """A partition of a state table of windows or timers."""
 
     topic: str
     partition: int
     rows: int
-    """Rows that have not fallen due, as last counted."""
+    """The number of rows that are not due yet, as last counted."""
     late: int
-    """Records that came too late, since the start."""
+    """The number of late records since the process started."""
 
 
 class ProcessStatus(TypedDict):
-    """What a process tells of itself, keyed by group or service, role and instance; the process deletes it when it stops in order."""
+    """The status that a process reports, keyed by group or service, role and instance; a process deletes its record on a clean shutdown."""
 
     service: str
-    """Whose process it is: the name of its command."""
+    """The service to which the process belongs: the name of its command."""
     role: str
-    """What it does for the service: processor, view, query, emitter and so on."""
+    """The role of the process in its service: processor, view, query, emitter and so on."""
     group: str
-    """The group it processes; empty if it processes none."""
+    """The group that the process runs; empty if it runs no processor."""
     instance: str
-    """Names the process among those of the same role."""
+    """The name of the process, unique among the processes of the same role."""
     host: str
-    """Name of its machine or container."""
+    """The host name of the machine or container."""
     pid: int
-    """Its number on that machine."""
+    """The process id on that host."""
     version: str
-    """Of the service."""
+    """The version of the service."""
     started_at: int
-    """Milliseconds since 1970 in UTC."""
+    """The time of the start, in milliseconds since 1970 in UTC."""
     at: int
-    """When this was found so: milliseconds since 1970 in UTC."""
+    """The time of this report, in milliseconds since 1970 in UTC."""
     state: str
-    """starting, recovering, ready or failed."""
+    """The state of the process: starting, recovering, ready or failed."""
     error: str
-    """Kind and place of the error that ended it."""
+    """The class of the error that ended the process, with topic, partition and offset if it has them; empty if there was none."""
     graph: str
-    """JSON: what its group reads, keeps and writes."""
+    """The graph of the group as JSON: its inputs, tables and outputs."""
     partitions: list[PartitionStatus]
-    """Of the group, those that are here."""
+    """The partitions of the group that are assigned to this process."""
     inputs: list[InputStatus]
-    """What it reads."""
+    """The input partitions of the process."""
     flows: list[FlowStatus]
-    """How fast records come from topics and go to topics."""
+    """The rates at which the process reads from topics and writes to topics."""
     copies: list[CopyStatus]
-    """Whole tables that it holds: views and looked-up tables."""
+    """The complete copies of tables that the process holds: views and lookup tables."""
     event_times: list[EventTimeStatus]
-    """How far event time has come, in each partition of a group that follows it."""
+    """The watermark of each partition of a group that uses event time."""
     due: list[DueStatus]
-    """State tables whose rows fall due: windows and timers."""
+    """The state tables whose rows become due: windows and timers."""
     emits: list[str]
-    """Topics that it emits to."""
+    """The topics that the process emits to."""
     commits: int
-    """Since the start."""
+    """The number of commits since the process started."""
     committed_at: int
-    """When the last one was noticed; 0: never."""
+    """The time at which the last commit was noticed, in milliseconds since 1970 in UTC; 0: there was none."""
     commit_ms: float
-    """Mean duration of the latest commits."""
+    """The mean duration of the commits of the last ten seconds, in milliseconds."""
     dead_letters: int
-    """Since the start."""
+    """The number of dead letters since the process started."""
     aborts: int
-    """Transactions given up since the start."""
+    """The number of transactions aborted since the process started."""
     rebalances: int
-    """Callbacks since the start."""
+    """The number of rebalance callbacks since the process started."""
     requests: int
-    """Over HTTP since the start."""
+    """The number of HTTP requests since the process started, without health probes."""
     failed_requests: int
-    """Answered with 500 and above since the start."""
+    """The number of HTTP requests answered with a status of 500 or above since the process started."""
     request_rate: float
-    """Requests a second, over the last ten seconds."""
+    """HTTP requests per second over the last ten seconds."""
     memory_bytes: int
-    """Resident."""
+    """The resident memory of the process in bytes."""
     store_bytes: int
-    """Of tables, on disk and in memory."""
+    """The size of the stores of the tables in bytes, on disk and in memory."""
     omitted: int
-    """Entries of the lists above that were too many to send."""
+    """The number of entries left out of the lists above: each list holds at most 1,000."""
 
 
 class Product(TypedDict):
-    """What is known of a product; the last one that was written counts. The key is the product."""
+    """The category and the list price of a product; the last record written applies. The key is the product."""
 
     id: str
     """UUID given by the emitter or its caller. A repeated event changes nothing."""
@@ -339,91 +339,91 @@ class Product(TypedDict):
     price: int
     """The list price in cents."""
     at: int
-    """When it happened: milliseconds since 1970 in UTC."""
+    """The time of the event, in milliseconds since 1970 in UTC."""
 
 
 class ReachAuthor(TypedDict):
-    """How many followers one author brings to a URL."""
+    """The number of followers that an author adds to the reach of a URL."""
 
     author: str
-    """Id of the author."""
+    """The id of the author."""
     followers: int
-    """All who follow the author, also if they follow other authors."""
+    """The number of all followers of the author, including those who also follow other authors."""
 
 
 class Reach(TypedDict):
     """The reach of a URL, which is the key; a row of tweet-reach-table. A URL that is in no tweet has no row."""
 
     reach: int
-    """How many distinct users follow an author who tweeted it."""
+    """The number of distinct users who follow an author who tweeted the URL."""
     estimate: float
-    """The same as the sketch has it."""
+    """The number of distinct users as estimated by the sketch."""
     sketch: bytes
-    """Of the users reached: an HLL sketch of Apache DataSketches with 4,096 registers, which others can merge."""
+    """The HLL sketch of the users reached, in the format of Apache DataSketches with 4,096 registers; sketches of several URLs can be merged."""
     tweets: int
-    """How many tweets link to it."""
+    """The number of tweets that link to the URL."""
     authors: int
-    """How many authors have such a tweet."""
+    """The number of authors with a tweet that links to the URL."""
     top: list[ReachAuthor]
-    """The authors who bring most followers, at most 10, the highest first."""
+    """The authors with the most followers, at most 10, in descending order."""
 
 
 class ReachFact(TypedDict):
-    """What an author brings to a URL, which is the key of the record: as it is now, not by how much it differs, so a repeated fact changes nothing."""
+    """The present contribution of an author to the reach of a URL, which is the key of the record. It states values, not differences, so a repeated record changes nothing."""
 
     author: str
-    """Who tweeted the URL."""
+    """The user who tweeted the URL."""
     tweets: int
-    """How many tweets of the author link to the URL; 0: none any more."""
+    """The number of tweets of the author that link to the URL; 0: all were deleted."""
     added: list[str]
-    """Followers whom the author brings; together with `removed` at most 1,000."""
+    """The followers of the author to add to the URL; at most 1,000 together with `removed`."""
     removed: list[str]
-    """Followers whom the author does not bring, or not any more."""
+    """The followers of the author to remove from the URL."""
 
 
 class ReachRebuild(TypedDict):
-    """The sketch of a URL, which is the key of the record, is being rebuilt: sent by the second stage to itself."""
+    """A request to continue the rebuild of the sketch of a URL, which is the key of the record; the second stage sends it to itself."""
 
     cursor: str
-    """Where to go on: hexadecimal digits, the beginning of a follower's hash."""
+    """The position from which to continue: the first hexadecimal digits of the hash of a follower's name."""
 
 
 class ReachState(TypedDict):
-    """What is known of a URL beside its pieces, in the central store."""
+    """The state of a URL in the central store, without its maps."""
 
     url: str
-    """Itself; the key of the row is a hash."""
+    """The URL; the key of the row is its hash."""
     reach: int
-    """How many distinct users follow an author who tweeted it."""
+    """The number of distinct users who follow an author who tweeted the URL."""
     tweets: int
-    """How many tweets link to it."""
+    """The number of tweets that link to the URL."""
     authors: int
-    """How many authors have such a tweet."""
+    """The number of authors with a tweet that links to the URL."""
     bringing: int
-    """How many authors bring a follower."""
+    """The number of authors with at least one follower."""
     listed: list[ReachAuthor]
-    """The authors who bring most, at most 100, the highest first."""
+    """The authors with the most followers, at most 100, in descending order."""
     floor: int
-    """No author who is not listed brings more followers."""
+    """The upper bound of the number of followers of the authors that are not in `listed`."""
     sketch: bytes
-    """Of the users reached: an HLL sketch of Apache DataSketches."""
+    """The HLL sketch of the users reached, in the format of Apache DataSketches."""
     forgotten: int
-    """How many users have ceased to be reached since the sketch was begun; it cannot forget them."""
+    """The number of users who are no longer reached since the sketch was started; nothing can be removed from a sketch."""
     next_sketch: bytes | None
-    """The sketch that is being rebuilt; null: none is."""
+    """The new sketch while a rebuild is in progress; null: no rebuild is in progress."""
     next_cursor: str
-    """Where the making of that one goes on."""
+    """The position from which the rebuild continues."""
 
 
 class ReachWork(TypedDict):
-    """The updates of an author, who is the key of the record, that are still to be sent: by the first stage to itself."""
+    """The updates of an author, who is the key of the record, that the first stage has still to send; it sends this record to itself."""
 
     url: str | None
-    """The URL for which all followers are to be sent; null: the `followers` are to be sent for all URLs of the author."""
+    """The URL for which to send all followers of the author; null: send `followers` for all URLs of the author."""
     followers: list[str]
-    """At most 1,000; empty where a URL is given."""
+    """The followers to send, at most 1,000; empty if `url` is set."""
     cursor: str
-    """Where to go on: hexadecimal digits, the beginning of a name's hash; empty: at the first."""
+    """The position from which to continue: the first hexadecimal digits of the hash of a name; empty: from the beginning."""
 
 
 class Reorder(TypedDict):
@@ -434,26 +434,26 @@ class Reorder(TypedDict):
     warehouse: str
     """The warehouse: lower-case letters, digits and hyphens."""
     quantity: int
-    """Pieces that were left."""
+    """The pieces left in stock."""
     threshold: int
     """The threshold at that time."""
     movement: str
-    """The id of the movement by which the stock fell."""
+    """The id of the stock movement that caused the reorder."""
     at: int
-    """When that happened: milliseconds since 1970 in UTC."""
+    """The time of that movement, in milliseconds since 1970 in UTC."""
 
 
 class Stock(TypedDict):
-    """How many pieces of a product a warehouse has. The key is <product>@<warehouse>."""
+    """The stock of a product in a warehouse. The key is <product>@<warehouse>."""
 
     product: str
     """The product: lower-case letters, digits and hyphens."""
     warehouse: str
     """The warehouse: lower-case letters, digits and hyphens."""
     quantity: int
-    """Pieces in stock; below zero: more were sold than came."""
+    """The pieces in stock; below zero, more pieces were sold than were received."""
     threshold: int
-    """The product is ordered again when the quantity falls below it."""
+    """The reorder threshold: the product is ordered again when the quantity falls below it."""
 
 
 MovementKind = Literal["listed", "shipped", "sold"]
@@ -469,122 +469,122 @@ class StockMovement(TypedDict):
     warehouse: str
     """The warehouse: lower-case letters, digits and hyphens."""
     kind: MovementKind
-    """listed: the warehouse stocks the product from now on, or changes its threshold."""
+    """The kind of movement: shipped (pieces received), sold, or listed (the warehouse stocks the product from now on, or changes its threshold)."""
     quantity: int
-    """How many pieces were shipped or sold, at least 1; of a listing the threshold below which the product is ordered again."""
+    """The number of pieces shipped or sold, at least 1; for a listing, the threshold below which the product is ordered again."""
     at: int
-    """When it happened: milliseconds since 1970 in UTC."""
+    """The time of the event, in milliseconds since 1970 in UTC."""
 
 
 class Traffic(TypedDict):
-    """What is to be added to the counts of a user, who is the key of the record, in detector-by-user."""
+    """The numbers to add to the message counts of a user, who is the key of the record; a record of detector-by-user."""
 
     sent: int
-    """Messages to others."""
+    """The number of messages sent to other users."""
     received: int
-    """Messages from others."""
+    """The number of messages received from other users."""
 
 
 class Translation(TypedDict):
-    """What is to stand in messages for a word, which is the key of the record, in its folded form."""
+    """The replacement in messages of a word; the key of the record is the case-folded word."""
 
     replacement: str | None
-    """Null: the word stays as it is from now on."""
+    """The text that replaces the word; null: the word is no longer replaced."""
 
 
 class Tweet(TypedDict):
     """An author has tweeted a URL, or has deleted such a tweet."""
 
     id: str
-    """UUID given by the emitter or its caller. A repeated id of the same author counts once, and never again after it was deleted."""
+    """UUID given by the emitter or its caller. A repeated id of the same author counts once, and is ignored after the tweet was deleted."""
     author: str
-    """Who tweeted; also the key of the record."""
+    """The author of the tweet; also the key of the record."""
     url: str | None
-    """What the tweet links to, compared character by character; null: the tweet with this id is deleted."""
+    """The URL that the tweet links to, compared character by character; null: the tweet with this id is deleted."""
     text: str
-    """What the tweet says: at most 280 characters; empty for a deletion."""
+    """The text of the tweet, at most 280 characters; empty for a deletion."""
     at: int
-    """When it was tweeted or deleted: milliseconds since 1970 in UTC."""
+    """The time of the tweet or of its deletion, in milliseconds since 1970 in UTC."""
 
 
 class Tweeted(TypedDict):
-    """A tweet, in the central store; it stays when the tweet is deleted, so that a repeated record does not bring it back."""
+    """A tweet in the central store. The row stays when the tweet is deleted, so that a repeated record does not restore it."""
 
     id: str
-    """Of the tweet."""
+    """The id of the tweet."""
     author: str
-    """Who tweeted."""
+    """The author of the tweet."""
     url: str | None
-    """What it links to; null: it is deleted."""
+    """The URL that the tweet links to; null: the tweet is deleted."""
     text: str
-    """What it says; empty when it is deleted."""
+    """The text of the tweet; empty if it is deleted."""
     at: int
-    """When it was tweeted or deleted: milliseconds since 1970 in UTC."""
+    """The time of the tweet or of its deletion, in milliseconds since 1970 in UTC."""
 
 
 class UserClick(TypedDict):
     """A user has clicked on a link."""
 
     id: str
-    """UUID given by the emitter or its caller, so that a repeated request can be recognised. Plain text: the logical type uuid would make an object of each one read, which is not needed here."""
+    """UUID given by the emitter or its caller, by which a repeated request can be recognised. A plain string: the logical type uuid would create an object for each record read, which is not needed here."""
     user_id: str
-    """Who clicked; also the key of the record."""
+    """The user who clicked; also the key of the record."""
     url: str
-    """What was clicked on."""
+    """The URL that was clicked."""
     at: int
-    """When: milliseconds since 1970 in UTC. Plain number: the logical type timestamp-millis would make an object of each one read, which is not needed here."""
+    """The time of the click, in milliseconds since 1970 in UTC. A plain number: the logical type timestamp-millis would create an object for each record read, which is not needed here."""
 
 
 class UserStatus(TypedDict):
     """A user's latest status by its own time; a row of user-status-table."""
 
     status: str
-    """What the user said."""
+    """The text of the status."""
     at: int
-    """When: milliseconds since 1970 in UTC."""
+    """The time of the update, in milliseconds since 1970 in UTC."""
     id: str
-    """UUID of the update that it comes from, which decides between two of the same time."""
+    """UUID of the update that set the status; of two updates with the same time, the one with the greater UUID wins."""
     clicks: int
-    """Clicks of the user that were counted when the update was processed; 0: none."""
+    """The click count of the user when the update was processed; 0: no clicks."""
 
 
 class UserStatusChange(TypedDict):
-    """A user's status has become another one; the key of the record is the user's id."""
+    """A change of a user's status; the key of the record is the user's id."""
 
     id: str
     """UUID of the update that made the change."""
     old: str | None
-    """The status before; null: there was none."""
+    """The previous status; null: there was none."""
     new: str
-    """The status now."""
+    """The new status."""
     clicks: int
-    """Clicks of the user that were counted when the update was processed; 0: none."""
+    """The click count of the user when the update was processed; 0: no clicks."""
     at: int
-    """When the user said it: milliseconds since 1970 in UTC."""
+    """The time of the update, in milliseconds since 1970 in UTC."""
 
 
 class UserStatusUpdate(TypedDict):
-    """A user has said what they are doing."""
+    """An update of a user's status."""
 
     id: str
-    """UUID given by the emitter or its caller. A repeated update changes nothing, and of two updates of the same time the greater id is the later one. Plain text: the logical type uuid would make an object of each one read, which is not needed here."""
+    """UUID given by the emitter or its caller. A repeated update changes nothing, and of two updates with the same time the one with the greater id is the later one. A plain string: the logical type uuid would create an object for each record read, which is not needed here."""
     user_id: str
-    """Whose status; also the key of the record."""
+    """The user whose status it is; also the key of the record."""
     status: str
-    """What the user says: 1 to 280 characters."""
+    """The text of the status, 1 to 280 characters."""
     at: int
-    """When the user said it: milliseconds since 1970 in UTC. Records may come in another order."""
+    """The time of the update, in milliseconds since 1970 in UTC. Records may arrive out of order."""
 
 
 class Verdict(TypedDict):
-    """What a session says of its user, who is the key of the record, in detector-verdicts."""
+    """The verdict of a session on its user, who is the key of the record; a record of detector-verdicts."""
 
     session_end: int
-    """When its last message was taken: milliseconds since 1970 in UTC."""
+    """The time of the last message of the session, in milliseconds since 1970 in UTC."""
     spammer: bool
-    """The user is to be blocked for everybody."""
+    """Whether to block the user for all recipients."""
     closed: bool
-    """No message is added to the session any more."""
+    """Whether the session is closed: no more messages are added to it."""
 
 
 BLOCK: RecordSchema[Block] = RecordSchema(
