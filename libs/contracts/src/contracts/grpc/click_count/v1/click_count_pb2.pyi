@@ -49,12 +49,12 @@ class GetResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     partition: _builtins.int
-    """The partition of the table that holds the user, and the offset up to which it is contained in the answer."""
+    """The partition of the table that contains the user, and the offset in it up to which the answer is current."""
     offset: _builtins.int
     age_seconds: _builtins.float
-    """Seconds since this copy last held all that the broker had."""
+    """Seconds since this copy was last up to date with the broker."""
     stale: _builtins.bool
-    """True when the broker does not answer, so that newer clicks may be missing."""
+    """True if the broker does not respond, so that newer clicks may be missing."""
     def __init__(
         self,
         *,
@@ -79,7 +79,7 @@ class MultiGetRequest(_message.Message):
     USER_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 1000, each as in GetRequest."""
+        """At most 1000, each valid as in GetRequest."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class MultiGetResponse(_message.Message):
 
     @_builtins.property
     def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The users of the request whose stored row cannot be decoded. Asked for alone they are DATA_LOSS."""
+        """The users of the request whose stored row cannot be decoded; a Get of one of them fails with DATA_LOSS."""
 
     def __init__(
         self,
@@ -151,11 +151,11 @@ class ScanRequest(_message.Message):
     START_AFTER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
-    """Only users whose id begins so; empty: all."""
+    """Only users whose id has this prefix; empty: all users."""
     start_after: _builtins.str
-    """Only users whose id comes after this text; empty: from the first."""
+    """Only users whose id sorts after this text; empty: from the first user."""
     limit: _builtins.int
-    """At most so many users: 1 to 100,000; 0: 1,000."""
+    """The maximum number of users to return: 1 to 100,000; 0: 1,000."""
     def __init__(
         self,
         *,
@@ -200,10 +200,10 @@ class ScanResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
-    """The oldest partition's, when this message was made."""
+    """The age of the oldest partition when this message was made."""
     stale: _builtins.bool
     unreadable: _builtins.int
-    """Rows that this message leaves out because they cannot be decoded."""
+    """The number of rows left out of this message because they cannot be decoded."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResponse.Row]: ...
     def __init__(
@@ -230,7 +230,7 @@ class WatchRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     prefix: _builtins.str
-    """Users whose id begins so; empty: all."""
+    """Users whose id has this prefix; empty: all users."""
     def __init__(
         self,
         *,
@@ -258,11 +258,11 @@ class WatchResponse(_message.Message):
     UNREADABLE_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     count: _builtins.int
-    """Absent when the user was deleted."""
+    """Absent if the row of the user was deleted."""
     partition: _builtins.int
     offset: _builtins.int
     unreadable: _builtins.int
-    """Changes that this call has left out so far because they cannot be decoded."""
+    """The number of changes that this call has left out so far because they cannot be decoded."""
     def __init__(
         self,
         *,
@@ -284,7 +284,7 @@ Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
 
 @_typing.final
 class ClickWindow(_message.Message):
-    """Clicks in a window of time, from start_ms on and before end_ms, in milliseconds since 1970."""
+    """The number of clicks in a time window, from start_ms inclusive to end_ms exclusive, in milliseconds since 1970."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,7 +319,9 @@ class ListMinutesRequest(_message.Message):
     user_id: _builtins.str
     """As in GetRequest."""
     since_ms: _builtins.int
-    """Only minutes that overlap the time from since_ms on and before until_ms, in milliseconds since 1970; 0: no bound."""
+    """Only minutes that overlap the time from since_ms inclusive to until_ms exclusive, in milliseconds since 1970; 0: no
+    bound.
+    """
     until_ms: _builtins.int
     def __init__(
         self,
@@ -345,10 +347,10 @@ class ListMinutesResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
-    """The oldest partition's."""
+    """The age of the oldest partition."""
     stale: _builtins.bool
     unreadable: _builtins.int
-    """Windows that are left out because their rows cannot be decoded."""
+    """The number of windows left out because their rows cannot be decoded."""
     @_builtins.property
     def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClickWindow]: ...
     def __init__(
@@ -375,7 +377,7 @@ class ListHoursRequest(_message.Message):
     SINCE_MS_FIELD_NUMBER: _builtins.int
     UNTIL_MS_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """1 to 2048 characters, without control characters and U+FFFD, compared one by one."""
+    """1 to 2048 characters, without control characters and U+FFFD; compared character by character."""
     since_ms: _builtins.int
     """As in ListMinutesRequest."""
     until_ms: _builtins.int

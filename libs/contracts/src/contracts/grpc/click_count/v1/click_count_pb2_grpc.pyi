@@ -13,13 +13,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClickCountsStub:
-    """How many clicks each user made, from this server's own copy of the table.
+    """The click count of each user, served from this server's local copy of the table.
 
-    All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
-    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
-    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
-    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
+    Errors of all calls: UNAVAILABLE while the copy is still loading (retry), INVALID_ARGUMENT for an invalid user id or
+    a limit out of bounds, RESOURCE_EXHAUSTED at the server's limit of concurrent calls, DATA_LOSS for a stored row that
+    cannot be decoded (the error details name its partition; lists leave the row out and count it). A unary call must
+    have a deadline of at most 5 seconds; a stream may have none. The error details name the invalid field and the time
+    after which to retry: docs/reference/grpc.md.
     """
 
     def __init__(self, channel: _grpc.Channel) -> None: ...
@@ -27,29 +27,29 @@ class ClickCountsStub:
     """NOT_FOUND for a user without clicks."""
     MultiGet: _grpc.UnaryUnaryMultiCallable[_click_count_pb2.MultiGetRequest, _click_count_pb2.MultiGetResponse]
     Scan: _grpc.UnaryStreamMultiCallable[_click_count_pb2.ScanRequest, _click_count_pb2.ScanResponse]
-    """Users in the order of their ids' UTF-8 bytes, several in each message. Clicks go on meanwhile: each message is as
-    of its own moment.
+    """Users in the order of their ids' UTF-8 bytes, several in each message. This is no snapshot: each message has the
+    state of the table at the time it was made.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_click_count_pb2.WatchRequest, _click_count_pb2.WatchResponse]
-    """Each change from now on, in order for each user; changes that were overtaken may be left out.
-    UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
-    what may have been missed.
+    """Each change from now on, in order for each user; a change that a later one has replaced may be left out.
+    UNAVAILABLE if the caller reads too slowly, if the server reloads its copy, or if it stops: call Watch again, then
+    read the rows that may have changed meanwhile.
     """
     ListMinutes: _grpc.UnaryUnaryMultiCallable[_click_count_pb2.ListMinutesRequest, _click_count_pb2.ListMinutesResponse]
-    """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out;
-    they are kept for a day. UNIMPLEMENTED where the server has no such table.
+    """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out.
+    Minutes are kept for a day. UNIMPLEMENTED if the server does not serve this table.
     """
     ListHours: _grpc.UnaryUnaryMultiCallable[_click_count_pb2.ListHoursRequest, _click_count_pb2.ListHoursResponse]
-    """The clicks of one URL by the hour of the click; otherwise as ListMinutes."""
+    """The clicks of one URL by the hour of the click; otherwise the same as ListMinutes."""
 
 class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
-    """How many clicks each user made, from this server's own copy of the table.
+    """The click count of each user, served from this server's local copy of the table.
 
-    All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
-    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
-    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
-    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
+    Errors of all calls: UNAVAILABLE while the copy is still loading (retry), INVALID_ARGUMENT for an invalid user id or
+    a limit out of bounds, RESOURCE_EXHAUSTED at the server's limit of concurrent calls, DATA_LOSS for a stored row that
+    cannot be decoded (the error details name its partition; lists leave the row out and count it). A unary call must
+    have a deadline of at most 5 seconds; a stream may have none. The error details name the invalid field and the time
+    after which to retry: docs/reference/grpc.md.
     """
 
     @_abc_1.abstractmethod
@@ -73,8 +73,8 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         request: _click_count_pb2.ScanRequest,
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_click_count_pb2.ScanResponse]:
-        """Users in the order of their ids' UTF-8 bytes, several in each message. Clicks go on meanwhile: each message is as
-        of its own moment.
+        """Users in the order of their ids' UTF-8 bytes, several in each message. This is no snapshot: each message has the
+        state of the table at the time it was made.
         """
 
     @_abc_1.abstractmethod
@@ -83,9 +83,9 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         request: _click_count_pb2.WatchRequest,
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_click_count_pb2.WatchResponse]:
-        """Each change from now on, in order for each user; changes that were overtaken may be left out.
-        UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
-        what may have been missed.
+        """Each change from now on, in order for each user; a change that a later one has replaced may be left out.
+        UNAVAILABLE if the caller reads too slowly, if the server reloads its copy, or if it stops: call Watch again, then
+        read the rows that may have changed meanwhile.
         """
 
     @_abc_1.abstractmethod
@@ -94,8 +94,8 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         request: _click_count_pb2.ListMinutesRequest,
         context: _grpc.ServicerContext,
     ) -> _click_count_pb2.ListMinutesResponse:
-        """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out;
-        they are kept for a day. UNIMPLEMENTED where the server has no such table.
+        """The clicks of one user by the minute of the click, the earliest minute first. Minutes without clicks are left out.
+        Minutes are kept for a day. UNIMPLEMENTED if the server does not serve this table.
         """
 
     @_abc_1.abstractmethod
@@ -104,6 +104,6 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         request: _click_count_pb2.ListHoursRequest,
         context: _grpc.ServicerContext,
     ) -> _click_count_pb2.ListHoursResponse:
-        """The clicks of one URL by the hour of the click; otherwise as ListMinutes."""
+        """The clicks of one URL by the hour of the click; otherwise the same as ListMinutes."""
 
 def add_ClickCountsServicer_to_server(servicer: ClickCountsServicer, server: _grpc.Server) -> None: ...

@@ -29,9 +29,9 @@ class Stock(_message.Message):
     product: _builtins.str
     warehouse: _builtins.str
     quantity: _builtins.int
-    """Pieces in stock; below zero: more were sold than came."""
+    """The pieces in stock; below zero, more pieces were sold than were received."""
     threshold: _builtins.int
-    """The product is ordered again when the quantity falls below it."""
+    """The reorder threshold: the product is ordered again when the quantity falls below it."""
     def __init__(
         self,
         *,
@@ -78,12 +78,12 @@ class GetResponse(_message.Message):
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """The partition of the table that holds the item, and the offset up to which it is contained in the answer."""
+    """The partition of the table that contains the item, and the offset in it up to which the answer is current."""
     offset: _builtins.int
     age_seconds: _builtins.float
-    """Seconds since this copy last held all that the broker had."""
+    """Seconds since this copy was last up to date with the broker."""
     stale: _builtins.bool
-    """True when the broker does not answer, so that newer movements may be missing."""
+    """True if the broker does not respond, so that newer movements may be missing."""
     @_builtins.property
     def stock(self) -> Global___Stock: ...
     def __init__(
@@ -110,7 +110,7 @@ class MultiGetRequest(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 1000, each as in GetRequest."""
+        """At most 1000, each valid as in GetRequest."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class MultiGetResponse(_message.Message):
 
     @_builtins.property
     def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The items of the request whose stored row cannot be decoded. Asked for alone they are DATA_LOSS."""
+        """The items of the request whose stored row cannot be decoded; a Get of one of them fails with DATA_LOSS."""
 
     def __init__(
         self,
@@ -182,11 +182,11 @@ class ScanRequest(_message.Message):
     START_AFTER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
-    """Only items that begin so; empty: all."""
+    """Only items with this prefix; empty: all items."""
     start_after: _builtins.str
-    """Only items that come after this text; empty: from the first."""
+    """Only items that sort after this text; empty: from the first item."""
     limit: _builtins.int
-    """At most so many items: 1 to 100,000; 0: 1,000."""
+    """The maximum number of items to return: 1 to 100,000; 0: 1,000."""
     def __init__(
         self,
         *,
@@ -232,10 +232,10 @@ class ScanResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
-    """The oldest partition's, when this message was made."""
+    """The age of the oldest partition when this message was made."""
     stale: _builtins.bool
     unreadable: _builtins.int
-    """Rows that this message leaves out because they cannot be decoded."""
+    """The number of rows left out of this message because they cannot be decoded."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResponse.Row]: ...
     def __init__(
@@ -262,7 +262,7 @@ class WatchRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _builtins.int
     item: _builtins.str
     prefix: _builtins.str
-    """Items that begin so; empty: all."""
+    """Items with this prefix; empty: all items."""
     def __init__(
         self,
         *,
@@ -292,10 +292,10 @@ class WatchResponse(_message.Message):
     partition: _builtins.int
     offset: _builtins.int
     unreadable: _builtins.int
-    """Changes that this call has left out so far because they cannot be decoded."""
+    """The number of changes that this call has left out so far because they cannot be decoded."""
     @_builtins.property
     def stock(self) -> Global___Stock:
-        """Absent when the row was deleted."""
+        """Absent if the row was deleted."""
 
     def __init__(
         self,

@@ -26,13 +26,13 @@ if _version_not_supported:
 
 
 class StocksStub:
-    """The stock of products in warehouses, from this server's own copy of the table.
+    """The stock of products in warehouses, served from this server's local copy of the table.
 
-    All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for an item that no warehouse
-    could have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
-    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
-    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
-    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
+    Errors of all calls: UNAVAILABLE while the copy is still loading (retry), INVALID_ARGUMENT for an invalid item or a
+    limit out of bounds, RESOURCE_EXHAUSTED at the server's limit of concurrent calls, DATA_LOSS for a stored row that
+    cannot be decoded (the error details name its partition; lists leave the row out and count it). A unary call must
+    have a deadline of at most 5 seconds; a stream may have none. The error details name the invalid field and the time
+    after which to retry: docs/reference/grpc.md.
     """
 
     def __init__(self, channel):
@@ -64,13 +64,13 @@ class StocksStub:
 
 
 class StocksServicer:
-    """The stock of products in warehouses, from this server's own copy of the table.
+    """The stock of products in warehouses, served from this server's local copy of the table.
 
-    All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for an item that no warehouse
-    could have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
-    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
-    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
-    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
+    Errors of all calls: UNAVAILABLE while the copy is still loading (retry), INVALID_ARGUMENT for an invalid item or a
+    limit out of bounds, RESOURCE_EXHAUSTED at the server's limit of concurrent calls, DATA_LOSS for a stored row that
+    cannot be decoded (the error details name its partition; lists leave the row out and count it). A unary call must
+    have a deadline of at most 5 seconds; a stream may have none. The error details name the invalid field and the time
+    after which to retry: docs/reference/grpc.md.
     """
 
     def Get(self, request, context):
@@ -87,17 +87,17 @@ class StocksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Scan(self, request, context):
-        """Items in the order of their UTF-8 bytes, several in each message. Movements go on meanwhile: each message is as
-        of its own moment.
+        """Items in the order of their UTF-8 bytes, several in each message. This is no snapshot: each message has the state
+        of the table at the time it was made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Each change from now on, in order for each item; changes that were overtaken may be left out.
-        UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
-        what may have been missed.
+        """Each change from now on, in order for each item; a change that a later one has replaced may be left out.
+        UNAVAILABLE if the caller reads too slowly, if the server reloads its copy, or if it stops: call Watch again, then
+        read the rows that may have changed meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,13 +135,13 @@ def add_StocksServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Stocks:
-    """The stock of products in warehouses, from this server's own copy of the table.
+    """The stock of products in warehouses, served from this server's local copy of the table.
 
-    All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for an item that no warehouse
-    could have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
-    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
-    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
-    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
+    Errors of all calls: UNAVAILABLE while the copy is still loading (retry), INVALID_ARGUMENT for an invalid item or a
+    limit out of bounds, RESOURCE_EXHAUSTED at the server's limit of concurrent calls, DATA_LOSS for a stored row that
+    cannot be decoded (the error details name its partition; lists leave the row out and count it). A unary call must
+    have a deadline of at most 5 seconds; a stream may have none. The error details name the invalid field and the time
+    after which to retry: docs/reference/grpc.md.
     """
 
     @staticmethod

@@ -30,7 +30,7 @@ class Reach(_message.Message):
         FOLLOWERS_FIELD_NUMBER: _builtins.int
         author: _builtins.str
         followers: _builtins.int
-        """All who follow the author, also if they follow other authors."""
+        """The number of all followers of the author, including those who also follow other authors."""
         def __init__(
             self,
             *,
@@ -49,15 +49,15 @@ class Reach(_message.Message):
     AUTHORS_FIELD_NUMBER: _builtins.int
     TOP_FIELD_NUMBER: _builtins.int
     reach: _builtins.int
-    """How many distinct users follow somebody who tweeted the URL."""
+    """The number of distinct users who follow an author who tweeted the URL."""
     estimate: _builtins.float
-    """The same as a sketch has it."""
+    """The number of distinct users as estimated by the sketch."""
     tweets: _builtins.int
     authors: _builtins.int
-    """Who tweeted it."""
+    """The number of authors who tweeted the URL."""
     @_builtins.property
     def top(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reach.Author]:
-        """Those who bring most followers, at most 10, the highest first."""
+        """The authors with the most followers, at most 10, in descending order."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GetRequest(_message.Message):
 
     URL_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """1 to 2048 characters, without control characters and U+FFFD; compared one by one."""
+    """1 to 2048 characters, without control characters and U+FFFD; compared character by character."""
     def __init__(
         self,
         *,
@@ -107,14 +107,16 @@ class GetResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     SKETCH_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """The partition of the table that holds the URL, and the offset up to which it is contained in the answer."""
+    """The partition of the table that contains the URL, and the offset in it up to which the answer is current."""
     offset: _builtins.int
     age_seconds: _builtins.float
-    """Seconds since this copy last held all that the broker had."""
+    """Seconds since this copy was last up to date with the broker."""
     stale: _builtins.bool
-    """True when the broker does not answer, so that newer changes may be missing."""
+    """True if the broker does not respond, so that newer changes may be missing."""
     sketch: _builtins.bytes
-    """Of the users reached: an HLL sketch of Apache DataSketches, which can be merged with others. Get alone has it."""
+    """The HLL sketch of the users reached, in the format of Apache DataSketches; sketches of several URLs can be merged.
+    Only Get returns it.
+    """
     @_builtins.property
     def reach(self) -> Global___Reach: ...
     def __init__(
@@ -142,7 +144,7 @@ class MultiGetRequest(_message.Message):
     URLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 1000, each as in GetRequest."""
+        """At most 1000, each valid as in GetRequest."""
 
     def __init__(
         self,
@@ -186,11 +188,11 @@ class MultiGetResponse(_message.Message):
     UNREADABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def found(self) -> _containers.RepeatedCompositeFieldContainer[Global___MultiGetResponse.Found]:
-        """The URLs that somebody tweets, in the order of the request."""
+        """The URLs that are in tweets, in the order of the request."""
 
     @_builtins.property
     def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The URLs of the request whose stored row cannot be decoded. Asked for alone they are DATA_LOSS."""
+        """The URLs of the request whose stored row cannot be decoded; a Get of one of them fails with DATA_LOSS."""
 
     def __init__(
         self,
@@ -214,11 +216,11 @@ class ScanRequest(_message.Message):
     START_AFTER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
-    """Only URLs that begin so; empty: all."""
+    """Only URLs with this prefix; empty: all URLs."""
     start_after: _builtins.str
-    """Only URLs that come after this text; empty: from the first."""
+    """Only URLs that sort after this text; empty: from the first URL."""
     limit: _builtins.int
-    """At most so many URLs: 1 to 100,000; 0: 1,000."""
+    """The maximum number of URLs to return: 1 to 100,000; 0: 1,000."""
     def __init__(
         self,
         *,
@@ -264,10 +266,10 @@ class ScanResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
-    """The oldest partition's, when this message was made."""
+    """The age of the oldest partition when this message was made."""
     stale: _builtins.bool
     unreadable: _builtins.int
-    """Rows that this message leaves out because they cannot be decoded."""
+    """The number of rows left out of this message because they cannot be decoded."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResponse.Row]: ...
     def __init__(
@@ -294,7 +296,7 @@ class WatchRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _builtins.int
     url: _builtins.str
     prefix: _builtins.str
-    """URLs that begin so; empty: all."""
+    """URLs with this prefix; empty: all URLs."""
     def __init__(
         self,
         *,
@@ -324,10 +326,10 @@ class WatchResponse(_message.Message):
     partition: _builtins.int
     offset: _builtins.int
     unreadable: _builtins.int
-    """Changes that this call has left out so far because they cannot be decoded."""
+    """The number of changes that this call has left out so far because they cannot be decoded."""
     @_builtins.property
     def reach(self) -> Global___Reach:
-        """Absent when nobody tweets the URL any more."""
+        """Absent if no tweet links to the URL any more."""
 
     def __init__(
         self,

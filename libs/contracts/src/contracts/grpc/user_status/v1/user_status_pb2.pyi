@@ -27,13 +27,13 @@ class Status(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     CLICKS_FIELD_NUMBER: _builtins.int
     status: _builtins.str
-    """What the user said: 1 to 280 characters."""
+    """The text of the status, 1 to 280 characters."""
     at: _builtins.int
-    """When, in milliseconds since 1970."""
+    """The time of the update, in milliseconds since 1970."""
     id: _builtins.str
-    """UUID of the update that it comes from."""
+    """UUID of the update that set the status."""
     clicks: _builtins.int
-    """Clicks of the user that were counted when the update was processed. The present count is in click counts."""
+    """The click count of the user when the update was processed. The present count is in the service ClickCounts."""
     def __init__(
         self,
         *,
@@ -80,12 +80,12 @@ class GetResponse(_message.Message):
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """The partition of the table that holds the user, and the offset up to which it is contained in the answer."""
+    """The partition of the table that contains the user, and the offset in it up to which the answer is current."""
     offset: _builtins.int
     age_seconds: _builtins.float
-    """Seconds since this copy last held all that the broker had."""
+    """Seconds since this copy was last up to date with the broker."""
     stale: _builtins.bool
-    """True when the broker does not answer, so that newer updates may be missing."""
+    """True if the broker does not respond, so that newer updates may be missing."""
     @_builtins.property
     def status(self) -> Global___Status: ...
     def __init__(
@@ -112,7 +112,7 @@ class MultiGetRequest(_message.Message):
     USER_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 1000, each as in GetRequest."""
+        """At most 1000, each valid as in GetRequest."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class MultiGetResponse(_message.Message):
 
     @_builtins.property
     def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The users of the request whose stored row cannot be decoded. Asked for alone they are DATA_LOSS."""
+        """The users of the request whose stored row cannot be decoded; a Get of one of them fails with DATA_LOSS."""
 
     def __init__(
         self,
@@ -184,11 +184,11 @@ class ScanRequest(_message.Message):
     START_AFTER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
-    """Only users whose id begins so; empty: all."""
+    """Only users whose id has this prefix; empty: all users."""
     start_after: _builtins.str
-    """Only users whose id comes after this text; empty: from the first."""
+    """Only users whose id sorts after this text; empty: from the first user."""
     limit: _builtins.int
-    """At most so many users: 1 to 100,000; 0: 1,000."""
+    """The maximum number of users to return: 1 to 100,000; 0: 1,000."""
     def __init__(
         self,
         *,
@@ -234,10 +234,10 @@ class ScanResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
-    """The oldest partition's, when this message was made."""
+    """The age of the oldest partition when this message was made."""
     stale: _builtins.bool
     unreadable: _builtins.int
-    """Rows that this message leaves out because they cannot be decoded."""
+    """The number of rows left out of this message because they cannot be decoded."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResponse.Row]: ...
     def __init__(
@@ -264,7 +264,7 @@ class WatchRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     prefix: _builtins.str
-    """Users whose id begins so; empty: all."""
+    """Users whose id has this prefix; empty: all users."""
     def __init__(
         self,
         *,
@@ -294,10 +294,10 @@ class WatchResponse(_message.Message):
     partition: _builtins.int
     offset: _builtins.int
     unreadable: _builtins.int
-    """Changes that this call has left out so far because they cannot be decoded."""
+    """The number of changes that this call has left out so far because they cannot be decoded."""
     @_builtins.property
     def status(self) -> Global___Status:
-        """Absent when the row was deleted."""
+        """Absent if the row was deleted."""
 
     def __init__(
         self,
