@@ -2,11 +2,11 @@
 """Generate `contracts.records` from `proto/avro/*.avsc`, and guard what has been released.
 
     python libs/contracts/generate.py                  write records.py
-    python libs/contracts/generate.py --check          is it current, is every change released and readable?
+    python libs/contracts/generate.py --check          fail if records.py or a released version is not current
     python libs/contracts/generate.py release NAME     release proto/avro/NAME.avsc as the next version
 
-A released version lies in `proto/avro/history/NAME/<n>.avsc` and never changes: records written with it stay in
-topics, and every later schema must be able to read them.
+A released version is in `proto/avro/history/NAME/<n>.avsc` and never changes: topics keep records written with it, and
+every later schema must be able to read them.
 """
 
 import json
@@ -60,12 +60,12 @@ PROMOTIONS = {
 
 @dataclass(frozen=True)
 class Contract:
-    """A record, as defined by its files.
+    """A record schema with its released versions.
 
     Attributes:
-        stem: name of its file: "user_click".
-        schema: parsed JSON.
-        history: parsed JSON of the released versions, oldest first.
+        stem: The name of its file: "user_click".
+        schema: The present schema as parsed JSON.
+        history: The released versions as parsed JSON, oldest first.
     """
 
     stem: str
@@ -74,7 +74,7 @@ class Contract:
 
 
 def read_contracts(folder: Path) -> list[Contract]:
-    """All records of a folder. A gap in the numbers of a history is an error."""
+    """Read all record schemas of a folder. A gap in the version numbers of a history is an error."""
     contracts = []
     for path in sorted(folder.glob("*.avsc")):
         released = {int(version.stem): version for version in (folder / "history" / path.stem).glob("*.avsc")}
@@ -97,12 +97,12 @@ def kind(node: Any) -> str:
 
 
 def resolve(schema: Any) -> Any:
-    """The schema with names replaced by their definitions."""
+    """Return the schema with names replaced by their definitions."""
     return parse_schema(json.loads(json.dumps(schema)), expand=True, _write_hint=False)
 
 
 def violations(writer: Any, reader: Any, place: str = "") -> list[str]:
-    """Why `reader` cannot read all that was written with `writer`; empty if it can. Both are resolved schemas."""
+    """Return the reasons why `reader` cannot read all records written with `writer`. Both are resolved schemas."""
     written, expected = kind(writer), kind(reader)
     place = (
         place
@@ -170,7 +170,7 @@ def _logical_change(writer: Any, reader: Any, place: str) -> list[str]:
 
 
 def problems_of(contract: Contract) -> list[str]:
-    """Return why a contract cannot be used: unreadable history, or an unreleased change."""
+    """Return the problems of a contract: unreadable released versions, or an unreleased change."""
     present = resolve(contract.schema)
     problems = [
         f"{contract.stem}.avsc cannot read version {number}: {text}"
@@ -190,7 +190,7 @@ def problems_of(contract: Contract) -> list[str]:
 
 
 def minified(schema: Any) -> str:
-    """JSON text without spaces and documentation; what decides about reading stays."""
+    """Return the schema as JSON text without spaces and docs; all that affects reading stays."""
 
     def bare(node: Any, *, default: bool = False) -> Any:
         if isinstance(node, list):
@@ -205,18 +205,18 @@ def minified(schema: Any) -> str:
 
 @dataclass
 class Module:
-    """The definitions of a module in the making, in the order in which they need each other.
+    """The definitions of the module that is generated, each after the definitions it refers to.
 
     Attributes:
-        definitions: code by the Python name it defines.
-        origins: the schema each was made from: two of one name must be the same.
+        definitions: The code of each definition, by its Python name.
+        origins: The schema of each definition, by its Python name: two schemas of one name must be the same.
     """
 
     definitions: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     def type_of(self, node: Any) -> str:
-        """The Python type of a resolved schema's values, as code."""
+        """Return the Python type of a resolved schema's values, as code."""
         name = kind(node)
         if name == "union":
             types = dict.fromkeys(self.type_of(branch) for branch in node)
@@ -269,12 +269,12 @@ def _docstring(node: dict[str, Any]) -> str:
 
 
 def constant_name(record: str) -> str:
-    """UserClick: USER_CLICK."""
+    """Return the name of a record's constant: USER_CLICK for UserClick."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", record).upper()
 
 
 def generate(contracts: list[Contract]) -> str:
-    """The code of the module."""
+    """Return the code of the module."""
     module = Module()
     constants = []
     for contract in contracts:
@@ -307,7 +307,7 @@ def generate(contracts: list[Contract]) -> str:
 
 
 def check(folder: Path, target: Path) -> list[str]:
-    """Everything that is not as it must be before a commit."""
+    """Return the problems to solve before a commit."""
     contracts = read_contracts(folder)
     problems = [text for contract in contracts for text in problems_of(contract)]
     if not target.exists() or target.read_text("utf-8") != generate(contracts):
@@ -316,7 +316,7 @@ def check(folder: Path, target: Path) -> list[str]:
 
 
 def release(folder: Path, stem: str) -> Path:
-    """Keep the present schema as the next released version. Refuses one that cannot read the earlier ones."""
+    """Store the present schema as the next released version. Refuses a schema that cannot read the earlier versions."""
     found = [contract for contract in read_contracts(folder) if contract.stem == stem]
     if not found:
         raise SystemExit(f"there is no {stem}.avsc in {folder}")

@@ -1,12 +1,12 @@
-"""Generate the typed gRPC modules in `contracts.grpc` from `proto/<scenario>/v<n>/*.proto`, and guard what callers use.
+"""Generate the typed gRPC modules in `contracts.grpc` from `proto/<scenario>/v<n>/*.proto`, and detect breaking changes.
 
     python libs/contracts/generate_grpc.py                          write the modules
-    python libs/contracts/generate_grpc.py --check                  is every change one that callers do not notice?
-    python libs/contracts/generate_grpc.py release click_count/v1   keep the present files as the next release
+    python libs/contracts/generate_grpc.py --check                  fail on a change that breaks callers
+    python libs/contracts/generate_grpc.py release click_count/v1   store the present files as the next release
 
-A test compares the modules with what is committed, and runs the check. A release lies in
-`proto/history/<scenario>/v<n>/<number>/` and never changes: callers that were built with it are in use. What breaks
-them belongs in a v<n+1> beside it. protoc derives the import path of a generated module from the path of the .proto
+A test compares the modules with what is committed, and runs the check. A release is in
+`proto/history/<scenario>/v<n>/<number>/` and never changes: callers that were built with it are in use. A breaking
+change belongs in a new v<n+1>. protoc derives the import path of a generated module from the path of the .proto
 file, so the files are compiled from a copy laid out as the package is.
 """
 
@@ -74,7 +74,7 @@ def _protoc(sources: Path, *arguments: str) -> None:
         raise SystemExit(code)
 
 
-# ---- what callers notice ------------------------------------------------------------------------------------------
+# ---- breaking changes ---------------------------------------------------------------------------------------------
 
 TYPES = FieldDescriptorProto.Type.Name
 REPEATED = FieldDescriptorProto.LABEL_REPEATED
@@ -90,7 +90,7 @@ SAME_ON_THE_WIRE_AND_IN_JSON = (
 def breaking(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
     """Return the changes of `new` that break a caller built with `old`: in binary, in JSON or in its stubs.
 
-    The rules are those of `buf breaking` with WIRE_JSON, and that no message, enum, service or method goes away.
+    The rules are those of `buf breaking` with WIRE_JSON, plus one: no message, enum, service or method may be removed.
     """
     problems: list[str] = []
     messages, enums = dict(_messages(new)), dict(_enums(new))
@@ -251,7 +251,7 @@ def described(files: list[Path], package: Path) -> FileDescriptorSet:
 
 
 def releases(proto: Path, package: Path) -> list[Path]:
-    """The folders of a version's releases, oldest first. A gap in their numbers is an error."""
+    """Return the folders of a version's releases, oldest first. A gap in their numbers is an error."""
     found = {int(path.name): path for path in (proto / "history" / package).glob("*")}
     if sorted(found) != list(range(1, len(found) + 1)):
         raise SystemExit(f"history of {package}: releases {sorted(found)}, must be 1, 2, 3 without gaps")
@@ -277,7 +277,7 @@ def check(proto: Path) -> list[str]:
 
 
 def release(proto: Path, package: Path) -> Path:
-    """Keep the present files of a version as its next release. Refuses what breaks callers of the last one."""
+    """Store the present files of a version as its next release. Refuses a change that breaks callers of the last one."""
     files = sorted((proto / package).glob("*.proto"))
     if not files:
         raise SystemExit(f"there are no .proto files in {proto / package}")

@@ -1,9 +1,10 @@
-"""Which times an event may claim: one rule for edges, processors and batch jobs.
+"""The valid range of event times: one rule for edges, processors and batch jobs.
 
-Where the event with the latest time wins, one from the far future would win for ever. So an event may be at most a few
-minutes ahead of the clock. A processor compares with its record's timestamp in Kafka, not with its own clock: the answer
-is then the same when history is read again, and the same in Spark. The timestamp comes from the producer; a broker
-refuses those that are more than an hour ahead of it (`message.timestamp.after.max.ms`), which bounds the two together.
+Where the event with the latest time wins, an event from the far future would win for ever. So an event may be at most a
+few minutes ahead of the clock. A processor compares it with the timestamp of its Kafka record, not with the processor's
+own clock, so the result is the same when the topic is replayed, and the same in Spark. The timestamp is set by the
+producer; the broker rejects timestamps more than an hour ahead of its clock (`message.timestamp.after.max.ms`), which
+limits how far ahead an event time can be in total.
 """
 
 from typing import Final
@@ -12,12 +13,12 @@ MAX_AHEAD_SECONDS: Final = 300.0
 
 
 def fault_of_time(at: int, recorded_ms: int, max_ahead_seconds: float = MAX_AHEAD_SECONDS) -> str | None:
-    """Return why an event cannot have this time; None: it can.
+    """Return the reason why an event time is invalid; None if it is valid.
 
     Args:
         at: The time of the event, in milliseconds since 1970.
-        recorded_ms: The timestamp of its record.
-        max_ahead_seconds: How far it may be ahead of that.
+        recorded_ms: The timestamp of the Kafka record.
+        max_ahead_seconds: The maximum that the event time may be ahead of that timestamp.
     """
     if at < 0:
         return "the event time must not be before 1970"

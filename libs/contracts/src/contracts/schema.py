@@ -1,4 +1,4 @@
-"""What a generated record constant is."""
+"""The type of the generated record constants, such as `USER_CLICK`."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,11 +11,11 @@ class RecordSchema(Generic[T]):
     """An Avro record schema, bound to the type of its rows.
 
     Attributes:
-        row: the `TypedDict` of a row.
-        name: full name of the record.
-        schema: JSON text to read and write with.
-        fingerprint: CRC-64-AVRO of its parsing canonical form, as an unsigned number.
-        history: JSON texts of all released versions, oldest first.
+        row: The `TypedDict` of a row.
+        name: The full name of the record.
+        schema: The schema as JSON text, to read and write with.
+        fingerprint: The CRC-64-AVRO fingerprint of its parsing canonical form, as an unsigned number.
+        history: All released versions of the schema as JSON texts, oldest first.
     """
 
     row: type[T]
