@@ -1,6 +1,6 @@
 """The base of all settings of services: frozen, validated when built, and read from environment variables.
 
-An error names the variable, its value (never a secret's) and what would be right; all errors are reported at once.
+An error names the variable, its value (unless it is a secret) and the valid values; all errors are reported at once.
 """
 
 import difflib
@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS_MAX: Final = 80
 class EnvironmentSettings(BaseSettings):
     """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
-    A variable that begins with the prefix and names no field is refused, since it is probably misspelt. A field that is
+    A variable that begins with the prefix and names no field is rejected, since it is probably misspelt. A field that is
     declared with `repr=False` is a secret. The constructor itself reads no environment.
     """
 
@@ -51,7 +51,7 @@ class EnvironmentSettings(BaseSettings):
             defaults: The values of fields for which there is no variable.
 
         Raises:
-            ConfigurationError: A variable is unknown or wrong; the message lists everything that is.
+            ConfigurationError: A variable is unknown or invalid; the message lists all errors.
         """
         environ = os.environ if environ is None else environ
         variables = cls.variables()
@@ -101,7 +101,7 @@ class EnvironmentSettings(BaseSettings):
     def _problem(cls, details: Any, given: Mapping[str, str], variables: Mapping[str, str]) -> str:
         expected = str(details.get("ctx", {}).get("error", details["msg"]))
         if not details["loc"]:
-            return expected  # of several fields together; it names their variables
+            return expected  # an error of several fields together; it names their variables
         place = str(details["loc"][0])
         field = variables.get(place, place)
         names = [name for name, found in variables.items() if found == field]

@@ -24,9 +24,9 @@ class Streams:
     """Admits streams and ends them. Any thread.
 
     Args:
-        limit: how many may be open at a time.
-        seconds_max: how long one may live; its caller then asks again.
-        clock: seconds, monotonic.
+        limit: The maximum number of open streams.
+        seconds_max: The maximum duration of a stream; its caller then reconnects.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Streams:
 
     @contextmanager
     def admit(self) -> Iterator[Callable[[], bool]]:
-        """Admit a stream. Yields a function that returns whether it may go on, to be called about every second.
+        """Admit a stream. Yields a function that returns whether the stream may continue, to be called about every second.
 
         Raises:
-            TooManyStreams: ask again later.
-            Stopping: ask another server.
+            TooManyStreams: The limit is reached; retry later.
+            Stopping: The server is stopping; retry at another one.
         """
         with self._lock:
             if self._stopping.is_set():
@@ -73,8 +73,8 @@ class Streams:
     def admit_in_loop(self) -> Iterator["asyncio.Future[RetryLater | None]"]:
         """Admit a stream of the running event loop. Yields a future that is done when the stream must end.
 
-        It may be set by the caller too, such as when the peer has gone, to a reason if there is another one than `ended`
-        gives. Raises as `admit`.
+        The caller may set it too, such as when the peer has disconnected, to a reason other than that of `ended`. Raises
+        like `admit`.
         """
         loop = asyncio.get_running_loop()
         over: asyncio.Future[RetryLater | None] = loop.create_future()
@@ -101,7 +101,7 @@ class Streams:
                     self._on_stop.discard(stop)
 
     def ended(self) -> RetryLater:
-        """Return the error for a stream that may not go on."""
+        """Return the error for a stream that may not continue."""
         if self.stopping:
             return Stopping("the server is stopping; ask again")
         return RetryLater("the stream has reached its greatest age; ask again")

@@ -10,7 +10,7 @@ class ServerSpan(Span, Protocol):
     """The span of a request.
 
     Attributes:
-        traceresponse: where to find the span, in the form of `traceparent`; sent to the caller.
+        traceresponse: The ids of the span, in the form of `traceparent`; sent to the caller.
     """
 
     traceresponse: bytes

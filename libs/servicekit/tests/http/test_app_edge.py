@@ -1,4 +1,4 @@
-"""Who may call an application over REST, how often, and what headers its answers carry."""
+"""Authentication, rate limits and response headers of a REST application."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

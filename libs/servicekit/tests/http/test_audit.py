@@ -1,4 +1,4 @@
-"""What is noted of who does what."""
+"""The entries of the audit trail."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -84,7 +84,7 @@ def world() -> Iterator[World]:
 
 
 def until_end(connection: socket.socket) -> bytes:
-    """All that comes until the server ends the connection."""
+    """Return all bytes until the server ends the connection."""
     data = b""
     try:
         while part := connection.recv(65536):
@@ -95,7 +95,7 @@ def until_end(connection: socket.socket) -> bytes:
 
 
 def until(connection: socket.socket, ending: bytes) -> bytes:
-    """What comes, up to this ending or the connection's."""
+    """Return the bytes up to this ending, or up to the end of the connection."""
     data = b""
     while not data.endswith(ending) and (part := connection.recv(65536)):
         data += part

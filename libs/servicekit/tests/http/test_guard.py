@@ -1,4 +1,4 @@
-"""What of the guard only many requests at a time show; the rest is in test_rest.py."""
+"""The guard under many concurrent requests; other tests of it are in test_app.py."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""What pages of other sites, and sites that lead a browser here by DNS rebinding, are refused."""
+"""Requests by pages of other sites, and by DNS rebinding, are rejected."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What is refused while more is asked than can be answered; how long that takes is in the long forms of the faults."""
+"""Requests rejected under overload; the time that takes is measured by the long fault tests."""
 
 import asyncio
 import selectors

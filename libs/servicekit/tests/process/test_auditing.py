@@ -1,4 +1,4 @@
-"""Where the audit trail goes."""
+"""The sinks of the audit trail: the log and a topic."""
 
 import json
 from typing import Any

@@ -21,7 +21,7 @@ class TooOften(Exception):
     """The caller has exceeded its rate limit.
 
     Args:
-        taken: Says when the caller may ask again.
+        taken: The result of counting the request, with the time until the next retry.
         headers: Headers for the answer.
     """
 
@@ -48,7 +48,7 @@ class Admission:
     """Authenticates callers and limits their rate. Any thread.
 
     Args:
-        authenticator: Authenticates callers; None: every caller may do everything.
+        authenticator: Authenticates callers; None: every caller has all scopes.
         limiter: Counts requests by the caller's name, or by its address without a name; failed attempts count too.
         service: The name of this service, to which a scope may be limited.
     """
@@ -67,14 +67,14 @@ class Admission:
         """Authenticate a request and count it against its caller's rate limit.
 
         Args:
-            authorization: the header of that name, or the gRPC metadata `authorization`.
-            peer: the address of the other end, without its port.
-            scope: what the request needs: `read`, `write`, `console` or `replay`.
+            authorization: The header `Authorization`, or the gRPC metadata `authorization`.
+            peer: The address of the client, without its port.
+            scope: The scope that the request needs: `read`, `write`, `console` or `replay`.
 
         Raises:
-            Unauthenticated: its caller is not known.
-            Forbidden: its caller lacks the scope.
-            TooOften: its caller has used up what it may.
+            Unauthenticated: The credential is missing or invalid.
+            Forbidden: The caller lacks the scope.
+            TooOften: The caller has exceeded its rate limit.
         """
         try:
             caller = self._caller(authorization)

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA", "HS256")
 SCOPES: Final = frozenset({"read", "write", "console", "replay"})
-"""What callers may do: read rows, send events, look at records on the console, and send dead letters again. Each is of all
-services, or of one: `click-count/read`."""
+"""The scopes of callers: read rows, write events, view records on the console, and replay dead letters. A scope is valid for
+all services, or for one: `click-count/read`."""
 NAME_CHARACTERS_MAX: Final = 128
 TOKEN_CHARACTERS_MAX: Final = 8192
-LEEWAY_SECONDS: Final = 10  # by which the clocks of issuer and service may differ
+LEEWAY_SECONDS: Final = 10  # the allowed difference between the clocks of issuer and service
 _HMAC_BYTES_MIN: Final = 32
 _SCOPE: Final = re.compile(rf"(?:[a-z0-9-]{{1,64}}/)?(?:{'|'.join(sorted(SCOPES))})")
 _RSA_BITS_MIN: Final = 2048
@@ -61,8 +61,8 @@ class ApiKey:
 
     Attributes:
         name: The caller's name.
-        scopes: What the caller may do.
-        digest: SHA-256 of the key. That suffices for keys that were drawn at random, with 128 bits at least.
+        scopes: The caller's scopes.
+        digest: SHA-256 of the key. A plain hash suffices for random keys of at least 128 bits.
     """
 
     name: str
@@ -88,8 +88,8 @@ class SignedTokens:
     """Authenticates callers by tokens that an issuer has signed: claims iss, aud, exp, nbf, sub, optionally `scope`.
 
     Args:
-        algorithm: one of `ALGORITHMS`; tokens with another one, or none, are refused whatever they are signed with.
-        key: a JWKS document, a public key in PEM, or at least 32 secret bytes for HS256. Keys of a JWKS document are
+        algorithm: One of `ALGORITHMS`; tokens with another algorithm, or none, are always rejected.
+        key: A JWKS document, a public key in PEM, or at least 32 secret bytes for HS256. Keys of a JWKS document are
             found by the token's `kid`, so that several are valid at once.
         issuer: The issuer that tokens must name.
         audience: The audience that tokens must name: this service.
@@ -118,7 +118,7 @@ class SignedTokens:
                 options={"require": ["iss", "aud", "exp", "nbf", "sub"]},
             )
             return _caller(claims)
-        except Exception:  # noqa: BLE001 whatever a stranger's bytes make of the library, the answer is the same
+        except Exception:  # noqa: BLE001 any error of the library on untrusted input gets the same answer
             raise Unauthenticated(given=True) from None
 
 
@@ -138,7 +138,7 @@ class AnyOf:
 
 
 def is_scope(text: str) -> bool:
-    """Return whether this is a scope: one of `SCOPES`, alone or behind the name of a service and a slash."""
+    """Return whether this is a scope: one of `SCOPES`, alone or prefixed with the name of a service and a slash."""
     return _SCOPE.fullmatch(text) is not None
 
 
@@ -176,7 +176,7 @@ def _read_keys(algorithm: str, key: bytes) -> dict[str | None, Any]:
     if not found:
         raise ValueError(f"the JWKS document has no key for {algorithm} that has a kid")
     if any(hasattr(k, "private_bytes") for k in found.values()):
-        raise ValueError("the key is a private one: who has it can sign; give the public one")
+        raise ValueError("the key is a private one, which could sign tokens; give the public one")
     if any(isinstance(k, RSAPublicKey) and k.key_size < _RSA_BITS_MIN for k in found.values()):
         raise ValueError(f"an RSA key has less than {_RSA_BITS_MIN} bits")
     return found

@@ -1,4 +1,4 @@
-"""Trusted proxies: whose word about the address of a caller is taken (RFC 7239, `Forwarded`)."""
+"""Trusted proxies: proxies whose `Forwarded` header (RFC 7239) gives the address of the caller."""
 
 import re
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _HOPS_MAX: Final = 16
 
 
 class TrustedProxies:
-    """Proxies whose `Forwarded` header is believed.
+    """Proxies whose `Forwarded` header is trusted.
 
     Args:
         networks: The addresses of the proxies.
@@ -40,7 +40,7 @@ class TrustedProxies:
         """Return the address of the caller: the last one in `Forwarded` that is no trusted proxy's.
 
         Args:
-            host: The other end of the connection. If it is no trusted proxy, the header is its own claim, and ignored.
+            host: The peer of the connection. If it is no trusted proxy, the header is ignored.
             forwarded: The header; several are joined by commas.
         """
         if not forwarded or not self.trusts(host):
@@ -48,7 +48,7 @@ class TrustedProxies:
         for hop in reversed(forwarded.split(",")[-_HOPS_MAX:]):
             found = _FOR.search(hop.strip())
             if found is None:
-                break  # obfuscated or unknown: who is before it has only its word
+                break  # obfuscated or unknown: the hops before it cannot be trusted
             try:
                 host = str(ip_address(found[1].strip("[]")))
             except ValueError:

@@ -1,4 +1,4 @@
-"""Rate limits: a token bucket for each caller, and a limit on how many callers are remembered."""
+"""Rate limits: a token bucket for each caller, and a limit on the number of callers that are tracked."""
 
 import math
 import time
@@ -17,10 +17,10 @@ class Taken:
     """The result of counting a request.
 
     Attributes:
-        allowed: whether it may go on.
-        remaining: requests that the caller may make at once now.
-        retry_seconds: until it may make the next one; 0 if it may now.
-        full_seconds: until it may make a whole burst again.
+        allowed: Whether the request is within the limit.
+        remaining: The number of requests that the caller may make now.
+        retry_seconds: The seconds until the caller may make the next request; 0 if it may now.
+        full_seconds: The seconds until the caller may make a whole burst again.
     """
 
     allowed: bool
@@ -32,17 +32,17 @@ class Taken:
 class RateLimiter:
     """Counts requests by caller. Any thread.
 
-    The callers that asked least recently are forgotten when there are too many, and begin again with a full bucket:
-    memory is bounded, and who forges many names is stopped by what gives out names.
+    When there are too many callers, the least recently active ones are dropped and start with a full bucket when they
+    return. So memory is bounded; forged names must be prevented where names are issued.
 
     Args:
-        rate: requests a second, in the long run.
-        burst: requests at once, at least 1.
-        callers_max: How many callers are remembered.
-        clock: seconds, monotonic.
+        rate: The sustained rate, in requests per second.
+        burst: The number of requests allowed at once, at least 1.
+        callers_max: The maximum number of callers that are tracked.
+        clock: A monotonic clock, in seconds.
 
     Raises:
-        ValueError: a bound is not positive.
+        ValueError: A limit is not positive.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class RateLimiter:
             if allowed:
                 lacking += 1
                 self._full_at[caller] = now + lacking / self.rate
-            # Also a rejected one: a caller that goes on asking is not forgotten, and gets no full bucket again.
+            # A rejected request too: a caller that keeps retrying is not dropped, so it does not get a full bucket.
             self._full_at.move_to_end(caller)
             if len(self._full_at) > self._callers_max:
                 self._full_at.popitem(last=False)

@@ -18,13 +18,13 @@ _Stamp = tuple[int, int, int]
 class Reloading:
     """Authenticates by the content of a file, at most a second old. Any thread.
 
-    A content that cannot be used is logged, and the one before it stays valid: a file that is half written must not lock
-    everybody out, nor let anybody in.
+    Invalid content is logged, and the previous content stays in use: a partially written file must neither lock out all
+    callers nor admit any.
 
     Args:
         path: The file.
-        read: Makes an authenticator of its content. Raises `ValueError`, with a text that holds nothing of the content.
-        clock: Seconds, monotonic.
+        read: Makes an authenticator from the content. Raises `ValueError` with a text that does not quote the content.
+        clock: A monotonic clock, in seconds.
 
     Raises:
         OSError: The file cannot be read.
@@ -54,7 +54,7 @@ class Reloading:
             self._look_at = self._clock() + LOOK_SECONDS
             stamp = _stamp(self._path)
             if stamp is None or stamp == self._stamp:
-                return  # where there is no file, a new one is being put in its place
+                return  # a missing file is being replaced by a new one
             self._stamp = stamp
             try:
                 self._current = self._read(self._path.read_bytes())

@@ -20,9 +20,9 @@ def check_callers(admission: Admission, scope: str = "read", proxies: TrustedPro
     The credential is the metadata `authorization` ("Bearer ...") or `x-api-key` (the key alone), and one of them once.
 
     Args:
-        admission: Authenticates and limits callers.
+        admission: Authenticates callers and limits their rate.
         scope: The scope that all methods of the server need.
-        proxies: Say for whom they ask.
+        proxies: The proxies whose metadata `forwarded` names the caller.
     """
 
     def check(path: str, context: Any) -> None:
@@ -55,5 +55,5 @@ def _authorization(metadata: Any) -> str | None:
     if not given:
         return None
     name, value = given[0]
-    # Which of several counts must not depend on who looks: none does.
+    # Components must not differ in which of several values they use, so several are rejected.
     return _CREDENTIALS[name] + value if len(given) == 1 else ""

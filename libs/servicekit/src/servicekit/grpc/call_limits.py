@@ -1,4 +1,4 @@
-"""Limits on calls, and on clients that begin a call and do not go on."""
+"""Limits on calls, and on clients that start a call and do not send its message."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,11 +11,11 @@ from streamtable.errors import RetryLater
 
 
 class TooManyOfPeer(TooManyStreams):
-    """The peer has as many streams as it may have."""
+    """The peer has reached its limit of streams."""
 
 
 class GaveWay(RetryLater):
-    """The stream has ended so that a peer with fewer streams gets its place."""
+    """The stream was ended so that a peer with fewer streams gets its place."""
 
 
 class CallSlots:
@@ -41,12 +41,12 @@ class CallSlots:
 class Patience:
     """Waits for clients in one event loop: each for a limited time, the longest-waiting ones less when there are too many.
 
-    A caller who does as it should sends its message with the headers. One that does not costs a little memory, no
-    thread; so a newer one takes its place, rather than being refused because of it.
+    A well-behaved caller sends its message with the headers. A caller that does not occupies a little memory and no
+    thread, and a newer caller replaces it instead of being rejected.
 
     Args:
-        seconds: How long a caller is waited for.
-        limit: How many callers are waited for at a time.
+        seconds: The maximum time to wait for a caller.
+        limit: The maximum number of callers to wait for at a time.
     """
 
     def __init__(self, seconds: float, limit: int) -> None:
@@ -76,17 +76,17 @@ class Patience:
 class PeerPlaces:
     """Places for streams in one event loop: limited for each peer, and shared among the peers when all are taken.
 
-    A peer that has fewer places than another one gets a place of that one's: of the stream that has been idle longest.
+    A peer that has fewer places than another one gets the place of that peer's stream that has been idle longest.
 
     Args:
-        limit: How many there are.
-        per_peer: How many one peer may take.
+        limit: The number of places.
+        per_peer: The maximum number of places of one peer.
     """
 
     def __init__(self, limit: int, per_peer: int) -> None:
         self._limit = limit
         self._per_peer = per_peer
-        # Of each peer the functions that end its streams, the idlest first.
+        # For each peer the functions that end its streams, the idlest stream first.
         self._of_peer: dict[str, OrderedDict[object, Callable[[], None]]] = {}
         self._taken = 0
 
@@ -98,11 +98,11 @@ class PeerPlaces:
         """Take a place for the block. Yields a function to call whenever the stream has sent something.
 
         Args:
-            peer: Whose stream it is.
-            give_way: Ends the stream, whose place another one has got.
+            peer: The peer of the stream.
+            give_way: Ends the stream when another one takes its place.
 
         Raises:
-            TooManyOfPeer: The peer has as many as it may have.
+            TooManyOfPeer: The peer has reached its limit.
             TooManyStreams: All places are taken, and no peer has more than this one would have.
         """
         place = object()

@@ -1,7 +1,7 @@
 """Connections of a gRPC server: limited in number, also for each peer, and closed when no calls are made over them.
 
-grpcio only bounds the number of all connections, and refuses the newest: a few hundred silent ones keep honest callers
-out. Here the one that has been idle longest makes room, and one that never carries a call is closed.
+grpcio only limits the total number of connections, and rejects the newest: a few hundred silent connections lock out all
+other callers. Here the connection that has been idle longest is closed instead, and so is one that never carries a call.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,33 +18,33 @@ NO_CALL: Final = "no call"
 TOO_MANY: Final = "too many"
 REASONS: Final = (NO_CALL, TOO_MANY)
 CALL_CREDIT_SECONDS: Final = 10.0
-"""One that has carried a call counts as active for so much longer. Hundreds that come at once are all newer than one that
-has called a moment ago, and must not push it out.
+"""The time for which a connection counts as active after a call. Hundreds of new connections are all newer than one that has
+just carried a call, and must not displace it.
 """
 
 
 @dataclass(slots=True)
 class _Connection:
     peer: str | None
-    """For whom it counts; None: a trusted proxy, which connects for many."""
+    """The peer to whose limit the connection counts; None for a trusted proxy, which connects for many callers."""
     active_at: float
     calls: int = 0
     called: bool = False
 
     @property
     def idleness(self) -> tuple[bool, float]:
-        """The sort key: the lowest is the idlest."""
+        """The sort key of connections; the lowest is the idlest."""
         return self.calls > 0, self.active_at + (CALL_CREDIT_SECONDS if self.called else 0)
 
 
 class GrpcConnections:
-    """The open connections: since when they are idle, and their peers. Any thread.
+    """The open connections, with their peers and the start of their idle time. Any thread.
 
     Args:
-        limit: Connections of all peers together.
-        per_peer: Connections from one address; an IPv6 network /64 counts as one.
-        first_call_seconds: One without a call is closed after that.
-        proxies: May have any number of connections.
+        limit: The maximum number of connections of all peers together.
+        per_peer: The maximum number of connections from one address; an IPv6 network /64 counts as one.
+        first_call_seconds: A connection without a call is closed after that time.
+        proxies: The trusted proxies, which may have any number of connections.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class GrpcConnections:
         """Compare with the open connections and return those to be closed, each with one of `REASONS`.
 
         Args:
-            found: The other ends of all connections that are open.
-            now: On the same clock as that of calls.
+            found: The peers of all open connections.
+            now: The time, on the same clock as that of calls.
         """
         with self._lock:
             for gone in [each for each in self._known if each not in found]:

@@ -26,11 +26,11 @@ class CallRefused(Exception):
 
     Args:
         code: The gRPC status code.
-        details: what is wrong and what to do, in words that were written beforehand.
-        reason: the error's name for programs, in capitals; None: the code's name.
-        fields: The wrong fields of the request, each with what is wrong; names are ours, never the caller's text.
-        retry_seconds: The seconds after which the same call may succeed; None: a repetition does not help.
-        metadata: further facts for programs; names and values are ours, never the caller's text.
+        details: A fixed text that names the error and its remedy.
+        reason: The error's name for programs, in capitals; None: the code's name.
+        fields: The invalid fields of the request, each with its error; the names are never the caller's text.
+        retry_seconds: The seconds after which the same call may succeed; None: a retry does not help.
+        metadata: Further details for programs; names and values are never the caller's text.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ def refusal(error: Exception) -> CallRefused:
     match error:
         case CallRefused():
             return error
-        case NotImplementedError():  # what a generated servicer raises where a method was left out
+        case NotImplementedError():  # raised by a generated servicer for a method that is not implemented
             return CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
         case UnreadableRow():
             return CallRefused(
@@ -131,7 +131,7 @@ def refusal(error: Exception) -> CallRefused:
 
 
 def place_of(error: UnreadableRow) -> dict[str, str]:
-    """Return where the row is, as far as that is known, for programs."""
+    """Return the known parts of the row's position, for the error details."""
     facts = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
     return {name: str(fact) for name, fact in facts.items() if fact is not None}
 

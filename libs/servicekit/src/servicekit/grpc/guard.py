@@ -30,7 +30,7 @@ _SLACK: Final = 1.05  # a deadline travels rounded up
 _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
 CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
-"""Room for those that come in the tenth of a second between two looks at them."""
+"""Room for the connections that arrive in the tenth of a second between two sweeps."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
 Check = Callable[[str, Context], None]
 """Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop."""
@@ -38,29 +38,29 @@ Check = Callable[[str, Context], None]
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
-    """The limits on what callers may use.
+    """The limits on the resources of callers.
 
     Attributes:
-        receive_bytes: The size of one message.
-        metadata_bytes: The size of a call's headers.
-        threads: How many unary calls are handled at a time.
+        receive_bytes: The maximum size of one message.
+        metadata_bytes: The maximum size of a call's headers.
+        threads: The number of unary calls that are handled at a time.
         stream_threads: streams whose next message is made at a time, where a plain generator makes it. Several do not
             scan faster, because they share one interpreter, but keep the event loop and unary calls waiting for it.
-        waiting: unary calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
-        deadline_seconds_max: the farthest deadline of a unary call, and the longest wait for a call's message.
-        unsent: calls whose message has not come; the oldest gives way to a newer one.
-        unread_seconds: a stream whose caller takes nothing for so long is ended.
-        streams: Open at a time, of all callers together, health excepted.
-        streams_per_peer: Streams to one address; an IPv6 network /64 counts as one.
-        connections: Open at a time, of all callers together; of more the one that was idle longest is closed.
-        connections_per_peer: Connections from one address.
+        waiting: The number of unary calls that may wait for a thread; more are rejected with RESOURCE_EXHAUSTED.
+        deadline_seconds_max: The farthest deadline of a unary call, and the longest wait for a call's message.
+        unsent: The number of calls whose message has not arrived; a newer call replaces the oldest.
+        unread_seconds: A stream whose caller reads nothing for this time is ended.
+        streams: The number of open streams of all callers together, without health checks.
+        streams_per_peer: The number of open streams to one address; an IPv6 network /64 counts as one.
+        connections: The number of open connections of all callers together; beyond it the idlest one is closed.
+        connections_per_peer: The number of open connections from one address.
         handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
         first_call_seconds: A connection without a call is closed after that.
         connection_idle_seconds: A connection without calls is closed after that.
         connection_age_seconds: The caller has to connect again after that (and so finds new replicas).
-        connection_streams: calls at a time on one connection; its further calls wait at the caller's side.
-        ping_seconds_min: a caller that pings more often is disconnected.
-        drain_seconds: before the server stops, in which new calls are refused with UNAVAILABLE.
+        connection_streams: The number of concurrent calls on one connection; further calls wait in the client.
+        ping_seconds_min: A caller that pings more often is disconnected.
+        drain_seconds: The time before the server stops in which new calls are rejected with UNAVAILABLE.
     """
 
     receive_bytes: int = 64 * 1024
@@ -85,22 +85,22 @@ class GrpcLimits:
 
     @property
     def connections_accepted(self) -> int:
-        """How many connections are accepted before the idlest ones are closed."""
+        """The number of connections that are accepted before the idlest ones are closed."""
         return self.connections + CONNECTIONS_BETWEEN_SWEEPS
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
     """Wraps every method. Plain functions and generators are called in a thread.
 
-    Left to itself, grpcio gives a call that sends no message a place for ever, refuses in words that say nothing of
-    what to do, and sends the text of an exception to the caller.
+    By default, grpcio keeps a call that sends no message open for ever, rejects calls without naming a remedy, and
+    sends the text of an exception to the caller.
 
     Args:
-        limits: what callers may use.
-        check: asked about each call, health excepted; None: everybody may call.
-        metrics: counts the calls; None: they are not counted.
-        tracer: makes a span for each call, health excepted; None: there are no spans.
-        proxies: Say for whom they call.
+        limits: The limits on the resources of callers.
+        check: Checks each call except those of the health service; None: every call is allowed.
+        metrics: Counts the calls; None: they are not counted.
+        tracer: Makes a span for each call except those of the health service; None: there are no spans.
+        proxies: The proxies whose metadata `forwarded` names the caller.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class _Method:
         try:
             async for answer in answers:
                 await self._write(answer, context)
-                del answer  # a thousand streams that wait for their turn must not hold a page each
+                del answer  # a thousand waiting streams must not hold a page each
                 active()
                 self._guard.connections.active(address, time.monotonic())
         finally:
@@ -306,7 +306,7 @@ class _Method:
             raise CallRefused(
                 grpc.StatusCode.CANCELLED, "nothing was read for too long", reason="UNREAD"
             ) from None
-        except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
+        except Exception:  # noqa: BLE001 grpcio's error for a disconnected caller is private to it
             raise CallRefused(grpc.StatusCode.CANCELLED, "the caller has gone", reason="GONE") from None
 
     async def _from_thread(self, answers: Iterator[Any]) -> AsyncIterator[Any]:
@@ -338,7 +338,7 @@ async def _abort(context: Context, refused: CallRefused) -> None:
         return  # the caller does not read; the status is lost with the connection
     except grpc.aio.AbortError:
         raise  # how grpcio ends a call
-    except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
+    except Exception:  # noqa: BLE001 grpcio's error for a disconnected caller is private to it
         if refused.code is not grpc.StatusCode.CANCELLED:
             log.debug("caller disconnected before the status was sent", code=refused.code.name)
 

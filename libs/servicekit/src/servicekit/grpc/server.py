@@ -1,4 +1,4 @@
-"""A grpcio server with limits on everything a caller can use up, and the standard health service."""
+"""A grpcio server with limits on all resources of callers, and the standard health service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,16 +31,16 @@ class GrpcServer:
     Args:
         host: The address to listen on.
         port: The port to listen on; 0: a free one.
-        register: adds the services to the server (the generated `add_..._to_server`).
-        ready: what the health service answers, SERVING or NOT_SERVING.
+        register: Adds the services to the server (the generated `add_..._to_server`).
+        ready: Returns whether the health service answers SERVING; else NOT_SERVING.
         streams: Admits the streams of the services; ended by `stop`.
-        services: full names that server reflection describes; empty: no reflection.
-        check: lets each call through, health excepted, or raises `CallRefused`; None: everybody may call.
-        metrics: counts the calls; None: they are not counted.
-        tracer: makes a span for each call, health excepted; None: there are no spans.
+        services: The full names of the services that server reflection describes; empty: no reflection.
+        check: Checks each call except those of the health service, and raises `CallRefused`; None: every call is allowed.
+        metrics: Counts the calls; None: they are not counted.
+        tracer: Makes a span for each call except those of the health service; None: there are no spans.
         credentials: TLS credentials; None: plain text, for loopback and for networks that encrypt themselves.
-        limits: what callers may use; default `GrpcLimits()`.
-        proxies: Say for whom they call, in the metadata `forwarded`.
+        limits: The limits on the resources of callers; default `GrpcLimits()`.
+        proxies: The proxies whose metadata `forwarded` names the caller.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class GrpcServer:
         """Listen. Prints and returns the address, `host:port`.
 
         Raises:
-            ConfigurationError: the address cannot be listened on.
+            ConfigurationError: The server cannot listen on the address.
         """
         name = f"[{self._host}]" if ":" in self._host else self._host
         self._thread.start()
@@ -112,12 +112,12 @@ class GrpcServer:
             self._end_loop()
 
     async def _stop(self, grace_seconds: float) -> None:
-        # gRPC answers a call that arrives while it shuts down with CANCELLED, which no caller takes for "ask again".
+        # gRPC answers a call that arrives during shutdown with CANCELLED, which clients do not retry.
         await asyncio.sleep(self._limits.drain_seconds)
         await self._server.stop(grace_seconds)
 
     async def _start(self, name: str) -> int:
-        # The guard bounds the calls: grpcio's own bound refuses in words that say nothing of what to do.
+        # The guard limits the calls: the errors of grpcio's own limit name no remedy.
         server = grpc.aio.server(interceptors=[self._guard], options=_options(self._limits))
         self._register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

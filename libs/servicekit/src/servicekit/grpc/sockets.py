@@ -1,8 +1,8 @@
 """The connections of a server whose library does not report them, found among the open files of the process.
 
 grpcio has no hook for new connections, and nothing that closes one. The kernel knows them: a file's number leads to both
-ends of its connection, and a copy of the file may shut the connection down, which the library then finds closed by the
-other end. Nothing stands in the way of what is sent, as a relay would.
+ends of its connection, and a shutdown through a duplicate of the file looks to the library as if the peer had closed the
+connection. Unlike with a proxy, the data does not take another hop.
 """
 
 import os
@@ -20,7 +20,7 @@ from servicekit.grpc.peers import PeerAddress, plain_host
 log = structlog.get_logger()
 _FILES: Final = "/dev/fd"  # on Linux a link to /proc/self/fd
 _SWEEP_SECONDS: Final = 0.1
-_SHARE: Final = 20  # it rests so many times as long as it took: 5 % of a processor at most
+_SHARE: Final = 20  # the pause is this multiple of the sweep's duration: at most 5 % of a processor
 
 
 class ServerSockets:
@@ -32,10 +32,10 @@ class ServerSockets:
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._seen: dict[int, tuple[int, PeerAddress | None]] = {}  # by file: its inode, and the other end
+        self._seen: dict[int, tuple[int, PeerAddress | None]] = {}  # by file: its inode, and the peer
 
     def find(self) -> Mapping[PeerAddress, int]:
-        """Return the numbers of the files of all connections that are open, by their other end."""
+        """Return the file descriptors of all open connections, by their peer."""
         seen: dict[int, tuple[int, PeerAddress | None]] = {}
         for name in os.listdir(_FILES):  # noqa: PTH208 ten times a second, of thousands
             file = int(name)
@@ -49,25 +49,25 @@ class ServerSockets:
         return {address: file for file, (_, address) in seen.items() if address is not None}
 
     def close(self, address: PeerAddress, file: int) -> bool:
-        """Shut a connection down; return false if it has ended meanwhile."""
+        """Shut a connection down; return false if it has already ended."""
         try:
             copy = os.dup(file)
         except OSError:
             return False
         with socket.socket(fileno=copy) as connection:
-            # Looked at once more: the number may be that of another file by now. That of the copy cannot change.
+            # Checked again: the descriptor may be that of another file by now. The duplicate's cannot change.
             if self._other_end(copy) != address:
                 return False
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return False
-            # Until the library closes it too it stays an open file, and is to be found no more.
+            # It stays an open file until the library closes it too, and must not be found again.
             self._seen[file] = (os.fstat(copy).st_ino, None)
         return True
 
     def _other_end(self, file: int) -> PeerAddress | None:
-        """Return the other end if the file is a connection to the port."""
+        """Return the peer if the file is a connection to the port."""
         try:
             borrowed = socket.socket(fileno=file)
         except OSError:
@@ -90,7 +90,7 @@ class ConnectionSweeper:
 
     Args:
         port: The port that the server listens on.
-        connections: Says which.
+        connections: Decides which connections to close.
         dropped: Called with the reason of each.
     """
 
@@ -111,7 +111,7 @@ class ConnectionSweeper:
         self._thread.join()
 
     def sweep(self) -> None:
-        """Look at all connections once."""
+        """Check all connections once."""
         found = self._sockets.find()
         for address, reason in self._connections.review(found.keys(), time.monotonic()).items():
             if address in found and self._sockets.close(address, found[address]):

@@ -35,12 +35,12 @@ SCAN_ROWS_MAX: Final = 100_000
 SCAN_ROWS_IN_MESSAGE: Final = 500
 
 WATCHES_OF_MANY_MAX: Final = 100
-"""Each holds up to 10,000 changes for a caller who reads slowly. One of a single user holds few."""
+"""The limit of watches of several keys: each buffers up to 10,000 changes for a slow reader. A watch of one key buffers few."""
 WATCHES_OF_MANY_PER_PEER: Final = 25
 
 
 class ScanRequest(Protocol):
-    """What the services' messages of this name have in common."""
+    """The common fields of the services' messages of this name."""
 
     @property
     def prefix(self) -> str: ...
@@ -55,7 +55,7 @@ class Page(Generic[V]):
     """Users and their rows as of one moment.
 
     Attributes:
-        unreadable: rows that were left out because they cannot be decoded.
+        unreadable: The number of rows that were left out because they cannot be decoded.
     """
 
     rows: list[tuple[str, V]]
@@ -69,8 +69,8 @@ class FoundRows(Generic[V]):
     """The rows of several users.
 
     Attributes:
-        rows: users that have a row, with the answer about it and the row, in the order of the request.
-        unreadable: users whose row cannot be decoded.
+        rows: The users with a row, each with its answer and its row, in the order of the request.
+        unreadable: The users whose row cannot be decoded.
     """
 
     rows: list[tuple[str, TableAnswer[V], V]]
@@ -82,7 +82,7 @@ class ReportedChange(Generic[V]):
     """A change of a watched row.
 
     Attributes:
-        unreadable: changes that this watch has left out so far because they cannot be decoded.
+        unreadable: The number of changes that this watch has left out so far because they cannot be decoded.
     """
 
     change: TableChange[V]
@@ -95,8 +95,8 @@ class KeyRules:
 
     Attributes:
         field: The name of the key's field in the messages; with an s where there are several keys.
-        check: returns a key if it can be one, or raises ValueError with the rule.
-        check_prefix: the same of the beginning of one.
+        check: Returns a valid key, or raises ValueError with the rule.
+        check_prefix: Returns a valid prefix of a key, or raises ValueError with the rule.
     """
 
     field: str
@@ -109,14 +109,14 @@ URLS: Final = KeyRules("url", url, url_prefix)
 
 
 class GrpcTable(Generic[V]):
-    """Answers calls.
+    """Answers the calls of a table service.
 
     Args:
-        table: the rows.
-        streams: admits scans and watches.
-        missing: what is said where a user has no row.
-        keys: the kind of keys, where it is not users.
-        proxies: Say for whom they watch.
+        table: The table.
+        streams: Admits scans and watches.
+        missing: The text of NOT_FOUND for a user without a row.
+        keys: The kind of the keys; default: user ids.
+        proxies: The proxies whose metadata `forwarded` names the caller.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class GrpcTable(Generic[V]):
                 page = Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
                 del found
                 yield page
-                del page  # until the next one is asked for it would take up memory
+                del page  # it would occupy memory until the next page is requested
 
     async def watch(self, request: Any, context: Any) -> AsyncGenerator[ReportedChange[V], None]:
         """Yield each change from now on of the request's `target`: one user, or all with a prefix.
@@ -203,7 +203,7 @@ class GrpcTable(Generic[V]):
             self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
         ):
             age_seconds(self._table)  # not before the copy is complete
-            # So that the caller knows from when on it misses nothing, before the first change.
+            # Sent before the first change, so that the caller knows from when on it misses nothing.
             await context.send_initial_metadata(())
             while (change := await _next(watch, over)) is not None:
                 yield ReportedChange(change, left_out)

@@ -24,7 +24,7 @@ def _no_details(_: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TableContract(Generic[V]):
-    """How the messages of a service hold the rows of its table. The messages are called alike in all services.
+    """The mapping between the messages of a service and the rows of its table. All services use the same message names.
 
     Attributes:
         service: The descriptor of the service: `pb.DESCRIPTOR.services_by_name["ClickCounts"]`.
@@ -46,13 +46,13 @@ class TableContract(Generic[V]):
 
 
 class GrpcTableService(Generic[V]):
-    """Answers the calls of one service.
+    """The gRPC implementation of one table service.
 
     Args:
-        contract: The messages.
-        table: The rows.
+        contract: The mapping of messages and rows.
+        table: The table.
         streams: Admits scans and watches.
-        proxies: Say for whom they watch.
+        proxies: The proxies whose metadata `forwarded` names the caller.
         windows: Windowed tables by name. A method whose table is not among them is not served.
     """
 

@@ -17,9 +17,9 @@ class TlsFiles:
     """The certificate and key of a server, and the authority it trusts; each in PEM.
 
     Attributes:
-        certificate: the server's, followed by those that lead to its authority.
-        key: its private key, unencrypted.
-        client_authorities: if given, only callers with a certificate of one of them are served.
+        certificate: The server's certificate, followed by its chain of intermediate certificates.
+        key: The unencrypted private key.
+        client_authorities: If given, only callers with a certificate of one of these authorities are served.
     """
 
     certificate: Path
@@ -28,7 +28,7 @@ class TlsFiles:
 
     def read(self) -> grpc.ServerCertificateConfiguration:
         """Return the content of the files. Raises `ConfigurationError`, which names a bad file but never its content."""
-        # gRPC itself notices what is wrong only when the first caller comes.
+        # gRPC itself reports an error only at the first connection.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
@@ -75,10 +75,10 @@ class Renewal:
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Return credentials for `GrpcServer`. Renewed files count from the next connection on.
+    """Return credentials for `GrpcServer`. Renewed files are used from the next connection on.
 
     Raises:
-        ConfigurationError: a file cannot be used.
+        ConfigurationError: A file cannot be used.
     """
     renewal = Renewal(files)
     return grpc.dynamic_ssl_server_credentials(

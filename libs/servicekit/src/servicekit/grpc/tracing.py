@@ -20,7 +20,7 @@ _OURS: Final = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes of failures of the server; for the others the caller is responsible."""
+"""Status codes of server failures; the other codes are errors of the caller."""
 
 
 def traced(tracer: ServerTracer, path: str, call: Call) -> Call:
@@ -32,8 +32,8 @@ def traced(tracer: ServerTracer, path: str, call: Call) -> Call:
             span.note(**{"rpc.system": "grpc", "rpc.method": name})
             try:
                 await context.send_initial_metadata((("traceresponse", span.traceresponse.decode()),))
-            except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
-                log.debug("the caller has gone before the call", method=name)
+            except Exception:  # noqa: BLE001 grpcio's error for a disconnected caller is private to it
+                log.debug("caller disconnected before the call", method=name)
             try:
                 answer, aborted = await call(messages, context), None
             except grpc.aio.AbortError as error:  # how grpcio ends a call that is refused

@@ -9,7 +9,7 @@ from servicekit.grpc.table import USER_IDS, KeyRules
 from servicekit.tables.protocol import STALE_SECONDS, WindowTable, age_seconds
 
 V = TypeVar("V")
-TIME_MS_MAX = 2**53 - 1  # the greatest time that REST takes too
+TIME_MS_MAX = 2**53 - 1  # the same maximum as in REST
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WindowCall:
 
 
 class WindowsRequest(Protocol):
-    """What the services' messages for windows have in common."""
+    """The common fields of the services' request messages for windows."""
 
     @property
     def since_ms(self) -> int: ...
@@ -41,11 +41,11 @@ class WindowsRequest(Protocol):
 
 @dataclass(frozen=True)
 class GrpcWindows(Generic[V]):
-    """Answers a call for windows.
+    """The implementation of a method that lists windows.
 
     Attributes:
         call: The method.
-        table: The rows.
+        table: The windowed table.
         row: Returns the fields of a row.
     """
 
@@ -57,8 +57,8 @@ class GrpcWindows(Generic[V]):
         """Return the fields of the response.
 
         Raises:
-            CallRefused: the request names no key or no range of time.
-            NotReady: the copy of the table is being loaded.
+            CallRefused: The key or the time range of the request is invalid.
+            NotReady: The copy of the table is being loaded.
         """
         keys = self.call.keys
         try:

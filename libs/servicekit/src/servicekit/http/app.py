@@ -1,4 +1,4 @@
-"""Builds a FastAPI application with what all services have in common: limits, errors, health, metrics, OpenAPI."""
+"""Builds a FastAPI application with the parts that all services share: limits, errors, health, metrics, OpenAPI."""
 
 import json
 import math
@@ -42,17 +42,17 @@ class HttpEdge:
 
     Attributes:
         admission: Authentication and rate limits; default: none.
-        measured: The instruments; None: there are none.
-        metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
-        tracer: makes a span for each request; None: there are no spans.
-        public: further addresses that ask for no credential: a page's own files.
-        docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
-        browsers: Which hosts and pages requests may name. Health probes may name any host.
-        sign_in: Takes a credential from a cookie too; None: from the header only.
-        read_scope: What reads need.
-        write_scope: What writes need.
-        audit: What is noted of who does what; None: nothing.
-        proxies: Their header `Forwarded` names the caller.
+        measured: The metrics; None: requests are not measured.
+        metrics_public: `/metrics` needs no credential, like `/livez` and `/readyz`.
+        tracer: Makes a span for each request; None: there are no spans.
+        public: Further paths that need no credential, such as the static files of a page.
+        docs: Serve the interactive page `/docs` too, which loads scripts from a CDN. It needs no credential.
+        browsers: The rules for the hosts and origins of requests. Health probes may name any host.
+        sign_in: Accepts a credential in a cookie too; None: in the header only.
+        read_scope: The scope that reads need.
+        write_scope: The scope that writes need.
+        audit: The audit trail of requests; None: there is none.
+        proxies: The proxies whose header `Forwarded` names the caller.
     """
 
     admission: Admission = field(default_factory=Admission)
@@ -82,16 +82,16 @@ def _plain_digits(value: Any) -> Any:
 
 
 PLAIN_DIGITS = BeforeValidator(_plain_digits)
-"""Takes ASCII digits only, where pydantic would take "1.0", " 1" and full-width ones too. For a whole number in a query:
+"""Accepts ASCII digits only, where pydantic would accept "1.0", " 1" and full-width ones too. For a whole number in a query:
 `Annotated[int, Query(ge=1, le=9), PLAIN_DIGITS]`, in this order, or OpenAPI does not name the bounds.
 """
 
 
 class Check(ABC):
-    """A dependency that is called by the route itself: FastAPI's own takes longer than a short handler.
+    """A dependency that the route calls itself: FastAPI's dependency injection takes longer than a short handler.
 
     Attributes:
-        parameters: what it looks at, as OpenAPI describes them.
+        parameters: The parameters that it checks, as OpenAPI describes them.
     """
 
     parameters: Sequence[Mapping[str, Any]] = ()
@@ -119,7 +119,7 @@ class _Only(Check):
 def only(*names: str) -> Any:
     """Return a dependency that rejects query parameters other than these, and repeated ones.
 
-    A parameter with a typing error would else be ignored in silence, and of two equal ones the last would win.
+    Otherwise a misspelt parameter would be ignored silently, and of two with the same name the last would win.
     """
     return Depends(_Only(names))
 
@@ -139,21 +139,21 @@ def build_app(
     """Build an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
 
     Handlers written as plain functions run in worker threads and may block. `streamtable.errors.RetryLater` out of a
-    handler becomes 503 with Retry-After, `Problem` what it says, any other exception 500 with a fixed text.
+    handler becomes 503 with Retry-After, `Problem` its own response, any other exception 500 with a fixed text.
 
-    GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are; an edge may name
+    If callers have to authenticate, GET and HEAD need the scope `read` and all other methods `write`; an edge may name
     other scopes.
 
     Args:
         title: The title of the API, for OpenAPI.
         version: The version of the API.
-        ready: whether the service can answer; asked by `/readyz`.
-        metrics: the Prometheus text format; asked by `/metrics`.
+        ready: Returns whether the service can answer; called by `/readyz`.
+        metrics: Returns the metrics in the Prometheus text format; called by `/metrics`.
         description: The description of the API, for OpenAPI.
-        limits: what a request may cost; default `RequestLimits()`.
+        limits: The limits of a request; default `RequestLimits()`.
         edge: Authentication, limits and instruments; default `HttpEdge()`.
-        details: The state of parts that do not decide whether the service is ready; shown by `/readyz`.
-        not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
+        details: Returns the state of parts that do not affect readiness; shown by `/readyz`.
+        not_ready: Returns the reason why the service is not ready, for `/readyz`; empty if it is not known.
     """
     edge = edge or HttpEdge()
     layers = [Middleware(Guard, limits=limits or RequestLimits(), admit=_admit(edge))]
@@ -172,7 +172,7 @@ def build_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,  # what generated clients call it
+        generate_unique_id_function=lambda route: route.name,  # the name in generated clients
         middleware=layers,
     )
     app.router.route_class = _StrictRoute
@@ -259,10 +259,10 @@ def _admit(edge: HttpEdge) -> Admit:
         if path in public:
             return {}
         edge.browsers.check_origin(scope)
-        headers = dict(scope["headers"])  # the guard has refused those that are given twice
+        headers = dict(scope["headers"])  # the guard has rejected duplicates
         given, key = headers.get(b"authorization"), headers.get(b"x-api-key")
         if key is not None:
-            # Which of two counts must not depend on who looks, a proxy for example: none does.
+            # A proxy and this service must not differ in which of two values they use, so two are rejected.
             given = b"Bearer " + key if given is None else b""
         elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
             given = b"Bearer " + cookie.encode("latin-1")
@@ -302,7 +302,7 @@ def _add_health(
 ) -> None:
     async def livez() -> (
         Response
-    ):  # in the event loop: alive also while all threads wait, for Kafka for example
+    ):  # in the event loop, so that it answers while all threads wait, for Kafka for example
         return JSONResponse({"status": "alive"})
 
     def readyz() -> Response:
@@ -310,7 +310,7 @@ def _add_health(
             is_ready = ready()
         except RetryLater:
             is_ready = False
-        except StreamtableError as error:  # what is behind it has stopped for good; the process says more
+        except StreamtableError as error:  # a component has stopped for good; the log has the details
             raise unavailable(f"stopped: {error.message}") from None
         if not is_ready:
             raise unavailable(not_ready() or "not ready yet")

@@ -17,9 +17,9 @@ class AuditEntry:
     Attributes:
         caller: The name of the caller; None: the caller did not authenticate, or the credentials were wrong.
         method: The method.
-        path: The path, with what it names: a topic, a table, a user. Neither the query nor the body is kept.
-        peer: The address of the other end, which may be a proxy's.
-        status: Of the answer; None: the caller left before there was one.
+        path: The path, which may name a topic, a table or a user. Neither the query nor the body is kept.
+        peer: The address of the peer, which may be a proxy's.
+        status: The status code of the response; None: the caller disconnected before it.
     """
 
     caller: str | None
@@ -31,11 +31,11 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """Which requests are recorded, and where.
+    """The selection of the requests to record, and the sink of the entries.
 
     Attributes:
         write: Keeps an entry; called in the event loop, so it must not block.
-        reads: What the paths of reads begin with that are noted too.
+        reads: The path prefixes of reads that are recorded too.
     """
 
     write: Callable[[AuditEntry], None]

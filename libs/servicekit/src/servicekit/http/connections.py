@@ -1,8 +1,8 @@
 """Connections of a REST server: limited in number, and dropped when the client is too slow.
 
-uvicorn waits for a request's head and for an answer to be taken for ever, and where its limit on connections is
-reached, idle ones cost honest callers an answer of 503. Here, when there are too many, the one that has kept the server
-waiting longest makes room for the new one.
+uvicorn waits without limit for a request's head and for a response to be read, and at its limit of connections idle ones
+make other callers get a 503. Here, when there are too many, the connection that has kept the server waiting longest is
+closed for the new one.
 """
 
 import asyncio
@@ -37,19 +37,19 @@ _NO_HTTP_DETAILS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there may be, and how long they may keep the server waiting.
+    """The limits on the number of connections, and on the time for which they may keep the server waiting.
 
     A request's body and the start of its answer have a deadline in `servicekit.http.guard.Limits`.
 
     Attributes:
-        connections: The connections of all callers together.
-        per_peer: The connections from one address; an IPv6 network /64 counts as one.
-        proxies: May have any number of connections, because they connect for many.
+        connections: The maximum number of connections of all callers together.
+        per_peer: The maximum number of connections from one address; an IPv6 network /64 counts as one.
+        proxies: The trusted proxies, which may have any number of connections, because they connect for many callers.
         proxy_protocol: Their connections begin with a header of the PROXY protocol, version 2, that names the caller.
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
         idle_seconds: The time between two requests. Clients and load balancers keep a connection for up to a minute by
             their defaults: the one that closes it has to be the one that sends the next request, or that request is lost.
-        answer_seconds: The time in which a caller has to take what was sent, or 4096 bytes of it at least.
+        answer_seconds: The time in which a caller has to read the response that was sent, or at least 4096 bytes of it.
     """
 
     connections: int = 2000
@@ -66,13 +66,13 @@ class HttpConnections:
 
     Args:
         limits: The limits of connections.
-        dropped: called with one of `REASONS` whenever a connection is dropped.
+        dropped: Called with one of `REASONS` whenever a connection is dropped.
     """
 
     def __init__(self, limits: ConnectionLimits, dropped: Callable[[str], None] = lambda _: None) -> None:
         self.limits = limits
         self.dropped = dropped
-        # In the order in which they began to wait for the other end; those that wait for us may stand anywhere.
+        # In the order in which they began to wait for the client; those that wait for the server may be anywhere.
         self._open: dict[BoundedProtocol, None] = {}
         self._of_peer: dict[str, dict[BoundedProtocol, None]] = {}
 
@@ -101,7 +101,7 @@ class HttpConnections:
                 self.drop(next(other for other in among if other.waits), TOO_MANY)
 
     def begin_to_wait(self, connection: "BoundedProtocol") -> None:
-        """Put a connection behind the others that wait."""
+        """Move a connection to the end of the waiting ones."""
         for among in (self._open, self._of_peer.get(connection.peer, {})):
             if connection in among:
                 del among[connection]
@@ -130,7 +130,7 @@ class BoundedProtocol(H11Protocol):
         self.peer = ""
         self.of_proxy = False
         self._all = all_connections
-        self._proxy_header: bytes | None = None  # what has come of it; None: none is expected any more
+        self._proxy_header: bytes | None = None  # its bytes so far; None: no header is expected any more
         self._idle = False  # between two requests, where uvicorn's own timer runs
         self._waits_since = 0.0
         self._unsent_since = 0.0

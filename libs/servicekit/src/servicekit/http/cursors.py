@@ -22,10 +22,10 @@ class Cursors:
     """Makes and reads cursors. They are signed, not secret: they hold a position that the caller has seen.
 
     Args:
-        secret: at least 16 bytes, the same in all replicas of a service, or a cursor is good for one of them only.
+        secret: At least 16 bytes, the same in all replicas of a service; else a cursor is valid in one of them only.
 
     Raises:
-        ValueError: the secret is too short.
+        ValueError: The secret is too short.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -42,7 +42,7 @@ class Cursors:
         """Return the position in a cursor.
 
         Raises:
-            BadCursor: forged, damaged, or of another query.
+            BadCursor: The cursor is forged, damaged, or of another query.
         """
         if len(cursor) > CURSOR_CHARACTERS_MAX or not cursor.isascii():
             raise BadCursor

@@ -1,4 +1,4 @@
-"""The deadline of a request, and what its answer must report if the request fails after it began to write."""
+"""The deadline of a request, and the report of its writes if it fails after it began to write."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ def _nothing() -> Mapping[str, Any]:
 
 @dataclass
 class RequestDeadline:
-    """When the guard answers a request in place of its handler, and what that answer reports.
+    """The time at which the guard answers a request instead of its handler, and the report in that answer.
 
     Attributes:
-        at: On the clock of `time.monotonic`.
+        at: The time, on the clock of `time.monotonic`.
         report: Called once by the guard when it answers by itself. It ends the writing, and returns the members of
-            the problem document that say what became of each record. A handler sets it before it begins to write.
+            the problem document with the outcome for each record. A handler sets it before it begins to write.
     """
 
     at: float

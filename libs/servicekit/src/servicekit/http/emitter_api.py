@@ -47,7 +47,7 @@ class Sender:
         emitter: Writes the records.
         new_id: Makes the id of an event that has none.
         times: Gives events their times.
-        timeouts: How long a request waits for Kafka.
+        timeouts: The timeouts of sending to Kafka.
     """
 
     emitter: RecordEmitter[Any]
@@ -100,8 +100,8 @@ class PostEvents:
         accepted: The model of the answer to a list; see `accepted_model`.
         record: Makes the record of an event, its id and its time.
         key: Returns the key of an event's record.
-        one: The description of the answer to one event; None: lists alone are taken.
-        stream: Which of the streams the events are sent to.
+        one: The description of the answer to one event; None: only lists are accepted.
+        stream: The index of the stream that the events are sent to.
     """
 
     path: str
@@ -149,8 +149,8 @@ class EmitterOptions(TypedDict, total=False):
         metrics: Returns what `/metrics` answers.
         new_id: Makes the id of an event that has none.
         now_ms: The clock, in milliseconds since 1970.
-        max_ahead_seconds: How far the time of an event may be ahead of the clock.
-        timeouts: How long a request waits for Kafka; default `SendTimeouts()`.
+        max_ahead_seconds: The maximum time by which an event may be ahead of the clock.
+        timeouts: The timeouts of sending to Kafka; default `SendTimeouts()`.
         edge: Authentication, limits and instruments.
     """
 
@@ -171,7 +171,7 @@ class EmitterApi:
         title: The title for OpenAPI.
         version: The version of the API.
         text: The description for OpenAPI.
-        what: What the events are, in the plural.
+        what: The name of the events, in the plural.
         routes: The operations.
     """
 

@@ -13,7 +13,7 @@ class EventTimestamps:
 
     Attributes:
         now_ms: The clock, in milliseconds since 1970.
-        max_ahead_seconds: How far an event may be ahead of it.
+        max_ahead_seconds: The maximum time by which an event may be ahead of it.
     """
 
     now_ms: Callable[[], int]
@@ -23,7 +23,7 @@ class EventTimestamps:
         """Return the time of an event.
 
         Args:
-            at: What the request says; None: nothing, so it is now.
+            at: The time in the request; None: now.
             where: The place in the request, for the error.
 
         Raises:

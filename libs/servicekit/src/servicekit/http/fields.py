@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-TIME_MS_MAX: Final = 2**53 - 1  # what JavaScript's numbers hold exactly
+TIME_MS_MAX: Final = 2**53 - 1  # the largest integer that JavaScript's numbers hold exactly
 
 
 def _no_control_characters(text: str) -> str:
@@ -18,15 +18,15 @@ def _no_control_characters(text: str) -> str:
 LINE: Final = AfterValidator(_no_control_characters)
 """A text without control characters: `Annotated[str, Field(max_length=9, json_schema_extra=LINE_SCHEMA), LINE]`.
 
-In this order: what is said of lengths after a validator of ours, pydantic words as if for lists.
+In this order: length errors after a custom validator are worded by pydantic as if for lists.
 """
 
 LINE_SCHEMA: Final[dict[str, Any]] = {"pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"}
-"""The same for OpenAPI."""
+"""The JSON schema of `LINE` for OpenAPI."""
 
 
 def _canonical_uuid(value: object) -> object:
-    # Strict models take no text for a UUID in parsed JSON, and lenient ones take braces, "urn:uuid:" and bytes.
+    # Strict models accept no text for a UUID in parsed JSON, and lenient ones accept braces, "urn:uuid:" and bytes.
     if value is None:
         return None
     if isinstance(value, str):
@@ -40,7 +40,7 @@ def _canonical_uuid(value: object) -> object:
 
 
 CANONICAL_UUID: Final = BeforeValidator(_canonical_uuid)
-"""Takes a UUID as text with hyphens, or null, and nothing else: `Annotated[UUID | None, CANONICAL_UUID]`."""
+"""Accepts a UUID as text with hyphens, or null, and nothing else: `Annotated[UUID | None, CANONICAL_UUID]`."""
 
 TIME_MS: Final = Field(ge=0, le=TIME_MS_MAX)
 """Bounds of a time in milliseconds since 1970."""

@@ -1,4 +1,4 @@
-"""The caller's address where a trusted proxy stands before the server (RFC 7239)."""
+"""The caller's address behind a trusted proxy (RFC 7239)."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 

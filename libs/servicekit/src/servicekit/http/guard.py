@@ -28,8 +28,8 @@ _SAFE_HEADERS = (
 _CLOSE = {"Connection": "close"}
 _ONCE = (b"host", b"origin", b"content-type", b"content-encoding", b"authorization", b"x-api-key")
 
-# Load balancers and kubelets ask under names of their own, and what is answered holds no data: a name that is missing in
-# the settings must not have a healthy process restarted.
+# Load balancers and kubelets use host names of their own, and these answers hold no data: a host that is missing in the
+# settings must not cause the restart of a healthy process.
 LIVENESS: Final = "/livez"
 PROBES: Final = frozenset({LIVENESS, "/readyz"})
 
@@ -43,15 +43,15 @@ class RequestLimits:
 
     Attributes:
         body_bytes: The size of a body, whether its length is announced or not.
-        bodies_bytes: The size of all bodies that have not arrived completely; the oldest of them gives way.
+        bodies_bytes: The size of all bodies that have not arrived completely; beyond it the oldest is rejected.
         path_bytes: The size of the path as sent.
         query_bytes: The size of the query string as sent.
         headers: The number of headers.
         headers_bytes: The size of the headers' names and values together.
-        requests: How many requests are handled at a time.
-        queue_seconds: How long a request waits for another one to end and for a thread, together; then it is answered
+        requests: The number of requests that are handled at a time.
+        queue_seconds: The time a request waits for another one to end and for a thread, together; then it is answered
             with 503. It is less than a second, so that the answer comes within one.
-        queue_target_seconds: While all requests wait longer than that, none waits longer.
+        queue_target_seconds: While all requests wait longer than this, the server is overloaded and no request waits longer.
         deadline_seconds: The time from the head of the request to the start of the answer.
     """
 
@@ -71,15 +71,15 @@ class Guard:
     """ASGI middleware that reads the body within its limits, sets the deadline and catches all other errors.
 
     Args:
-        limits: what one request may cost.
-        admit: asked before the body is read, so that strangers cannot make the service keep one.
+        limits: The limits of one request.
+        admit: Called before the body is read, so that unauthenticated callers cannot make the service buffer one.
     """
 
     def __init__(self, app: ASGIApp, limits: RequestLimits, admit: Admit) -> None:
         self._app = app
         self._limits = limits
         self._admit = admit
-        self._reading: dict[asyncio.Timeout, int] = {}  # bytes of bodies that are coming in, the oldest first
+        self._reading: dict[asyncio.Timeout, int] = {}  # the bytes of incoming bodies, the oldest first
         self._slots = asyncio.Semaphore(limits.requests)
         self._overload = Overload(limits.queue_target_seconds, limits.queue_seconds)
 
@@ -170,7 +170,7 @@ class Guard:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
             if not oldest.expired():
-                oldest.reschedule(0)  # it has waited longest for its body, as half-sent ones do
+                oldest.reschedule(0)  # the oldest incomplete body belongs to the client that stalls longest
 
     async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
         until = asyncio.get_running_loop().time() + self._overload.patience
@@ -179,7 +179,7 @@ class Guard:
                 await self._slots.acquire()
         except TimeoutError:
             raise overloaded() from None
-        # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only left alone. It
+        # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only abandoned. It
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
@@ -215,20 +215,20 @@ class Guard:
         """Wait until the response has begun, or for as long as a request may wait for a thread.
 
         Args:
-            task: Handles the request.
-            answer: What it answers.
-            turn: Its turn to be begun in a thread.
-            until: When it is to be given up, on the event loop's clock.
+            task: The task that handles the request.
+            answer: The response of the handler.
+            turn: The turn of the request to begin in a thread.
+            until: The time at which it is given up, on the event loop's clock.
 
         Returns:
-            False if it still waits for one: then it is given up, and will not be begun.
+            False if it still waits for a thread: then it is given up and will not begin.
         """
         either = (task, answer.started)
         left = until - asyncio.get_running_loop().time()
         await asyncio.wait(either, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
         if task.done() or answer.started.done():
             return True
-        # Where none waits for a thread it is the machine that is slow, and nothing is gained by giving it up.
+        # If no request waits for a thread, the machine is slow, and giving up the request gains nothing.
         return not current_default_thread_limiter().statistics().tasks_waiting or not turn.give_up()
 
 
@@ -255,7 +255,7 @@ class _Answer:
         """Send the problem; if a response has begun, the connection ends before the end of its body instead."""
         if self.started.done():
             return
-        self._open = False  # the handler may still be at work: what it sends now comes too late
+        self._open = False  # the handler may still be running: its response comes too late
         await problem.response()(scope, _no_more, self._pass_on)
 
     async def _pass_on(self, message: Message) -> None:
@@ -270,7 +270,7 @@ class _Answer:
 
 
 class _Replay:
-    """Replays the body that was read already, then what really comes (only the end of the connection can)."""
+    """Replays the body that was read already, then passes on the real messages (only a disconnect can follow)."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._first: bytes | None = body
@@ -315,7 +315,7 @@ def _is_clean(encoded: bytes) -> bool:
 
 
 def _check_framing(version: str, headers: list[tuple[bytes, bytes]]) -> None:
-    """Reject what two servers in a row could read as requests of different lengths, and end the connection."""
+    """Reject framing that two servers in a chain could read as requests of different lengths, and end the connection."""
     if version not in {"1.0", "1.1"}:
         raise Problem(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "speak HTTP/1.1", headers=_CLOSE)
     names = [name for name, _ in headers]

@@ -14,7 +14,7 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _NONE: Final = "none"
 PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
-"""Routes that machines ask for: a 503 of `/readyz` at the start is an answer, no failure."""
+"""Routes of probes and scrapers: a 503 of `/readyz` at the start is a valid answer, no failure."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class HttpMetrics:
     """The instruments of a process's REST server. No label holds a caller's text.
 
     Attributes:
-        requests: by method, route (its template, such as `/clicks/{user}`; "none" where there is no such address) and
-            status ("none" when the caller left before there was an answer).
+        requests: The number of requests by method, route (its template, such as `/clicks/{user}`; "none" if no route matches) and
+            status ("none" if the caller disconnected before the response).
         seconds: The time from a request's head to the start of its answer, by route.
-        in_flight: requests whose answer has not ended; streams count as long as they are open.
-        dropped: connections that were dropped, by reason.
+        in_flight: The number of requests whose response has not ended, including open streams.
+        dropped: The number of dropped connections, by reason.
     """
 
     requests: Counter
@@ -61,7 +61,7 @@ class Measure:
     """ASGI middleware that measures requests, outside of all others.
 
     Args:
-        clock: seconds, monotonic.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ _UNREADABLE = "rows that were left out because they cannot be decoded"
 @cache
 def freshness(what: str = "rows") -> type[BaseModel]:
     """Return the model of an answer's freshness; `what` may be missing from it."""
-    age = Field(description="seconds since this replica last held all that the broker had")
-    stale = Field(description=f"true when the broker does not answer: newer {what} may be missing")
+    age = Field(description="seconds since this replica was last up to date with the broker")
+    stale = Field(description=f"true if the broker does not respond: newer {what} may be missing")
     return create_model(
         "Freshness",
         __doc__="How current an answer is.",
@@ -23,7 +23,7 @@ def freshness(what: str = "rows") -> type[BaseModel]:
 
 def answer_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
     """Return the model of one row with its freshness and its place in the table."""
-    place = Field(description="of the table's partition, up to which the answer holds all")
+    place = Field(description="the offset in the table's partition up to which the answer is current")
     return create_model(
         name,
         __doc__=text,
@@ -72,7 +72,7 @@ def windows_model(
 def _window_model(row: type[BaseModel]) -> type[BaseModel]:
     """Return the model of one window; the same for all answers, as a document has one model of a name."""
     start = Field(description="the first millisecond of the window, since 1970")
-    end = Field(description="its end, which is the first millisecond after it")
+    end = Field(description="the end of the window, exclusive")
     return create_model(
         f"{row.__name__}Window",
         __doc__=row.__doc__,

@@ -29,7 +29,7 @@ ALWAYS: Final = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "The service failed",
     HTTPStatus.SERVICE_UNAVAILABLE: "Not now; Retry-After says when to ask again",
 }
-"""Errors that every operation may give."""
+"""Errors that every operation may return."""
 WITH_INPUT: Final = {HTTPStatus.UNPROCESSABLE_ENTITY: "The request is not valid; `errors` says where"}
 WITH_BODY: Final = {
     HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time",
@@ -63,7 +63,7 @@ def document(app: FastAPI) -> dict[str, Any]:
                 {},
                 {"bearer": []},
                 {"key": []},
-            ]  # whether one is needed is a matter of settings
+            ]  # the settings decide whether a credential is needed
             _add_errors(operation)
     return made
 

@@ -12,13 +12,13 @@ from streamtable.hosts import OwnHosts, host_name
 
 HOSTS_VARIABLE: Final = "SERVICEKIT_HOSTS"
 _READS: Final = frozenset({"GET", "HEAD"})
-_OWN_SITES: Final = frozenset({"same-origin", "none"})  # none: the user has typed the address
+_OWN_SITES: Final = frozenset({"same-origin", "none"})  # none: the user entered the address
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserRules:
-    """Which requests of browsers are answered. Programs send neither a foreign `Host` nor an `Origin`.
+    """The rules for requests of browsers. Programs send neither a foreign `Host` nor an `Origin`.
 
     Attributes:
         hosts: The hosts that the server answers to. Pages of the names in them may also write.
@@ -52,7 +52,7 @@ class BrowserRules:
     def _is_own(self, origin: str, host: str | None) -> bool:
         scheme, found = origin.partition("://")[0].lower(), _authority(origin)
         if found is None:
-            return False  # `null`: a page whose site the browser does not tell
+            return False  # `null`: the browser does not reveal the page's site
         port = _DEFAULT_PORTS.get(scheme)
         same = host is not None and found == _authority(f"{scheme}://{host}")
         return port is not None and (same or self.hosts.names_include(found[0]))

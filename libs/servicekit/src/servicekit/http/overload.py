@@ -1,6 +1,6 @@
-"""Detects overload by how long requests wait, not by how many there are.
+"""Detects overload by the waiting time of requests, not by their number.
 
-As in CoDel (RFC 8289): a burst makes some wait, which is what a queue is for. If even the one that waited least, of all in
+As in CoDel (RFC 8289): a queue exists to absorb bursts, so some requests wait. If even the one that waited least, of all in
 an interval, has waited long, the queue stands, and requests that join it wait in vain.
 """
 
@@ -19,15 +19,15 @@ from streamtable.errors import RetryLater
 _INTERVAL_SECONDS: Final = 1.0
 _BEAT_SECONDS: Final = 0.1
 _FEW: Final = 16
-"""With fewer requests at a time it is the machine that is slow, and refusing some does not help the others."""
+"""The number of requests below which a delay means a slow machine: rejecting some requests would not help the others."""
 
 
 class DelayMeter:
     """The least delay of the last interval. Any thread.
 
     Args:
-        interval: Seconds.
-        clock: Seconds, monotonic.
+        interval: The length of the interval in seconds.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Turn:
     """A request that waits for a thread: it is either begun or given up. Any thread.
 
     Args:
-        waits: Measures how long it has waited when it is begun.
+        waits: Records the waiting time when the request begins.
     """
 
     def __init__(self, waits: DelayMeter) -> None:
@@ -80,7 +80,7 @@ class Turn:
         """Begin. Raises `RetryLater` if the request was given up: its caller has been answered already.
 
         Args:
-            in_thread: It has waited for a thread, and how long says something about the others.
+            in_thread: Whether it has waited for a thread, so that its waiting time is recorded.
         """
         if not self._close():
             raise RetryLater("the request was given up before it was begun")
@@ -132,9 +132,9 @@ class Overload:
     """The measured delays of one server, in its event loop.
 
     Args:
-        target: A queue in which everybody waits longer than that stands.
-        queue_seconds: The longest that one waits for a thread where no queue stands.
-        clock: Seconds, monotonic.
+        target: The shortest waiting time, in seconds, above which a queue counts as standing.
+        queue_seconds: The longest time that a request waits for a thread while there is no standing queue.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(

@@ -15,10 +15,10 @@ class Problem(Exception):
 
     Args:
         status: 400 to 599.
-        detail: what is wrong and what to do, in words that were written beforehand.
-        retry_after: seconds, for the header of that name.
-        headers: further ones.
-        members: further members of the document, as RFC 9457 allows.
+        detail: A fixed text that names the error and its remedy.
+        retry_after: The value of the header `Retry-After`, in seconds.
+        headers: Further headers.
+        members: Further members of the document, as RFC 9457 allows.
     """
 
     def __init__(

@@ -71,8 +71,8 @@ class SendTimeouts:
     """The timeouts of sending: the producer gives up first, then the handler, then the guard.
 
     Attributes:
-        delivery: Seconds after which the producer does not send a record any more.
-        wait: Seconds that a request waits for acknowledgements.
+        delivery: The seconds after which the producer gives up a record.
+        wait: The seconds that a request waits for acknowledgements.
 
     Raises:
         ConfigurationError: a request would be answered while its records are still being delivered.
@@ -104,9 +104,9 @@ class OutgoingRecord(Generic[R]):
     """A record to be sent.
 
     Attributes:
-        id: Names it, so that a repeated request can be recognised.
-        user: Its key.
-        record: Itself.
+        id: The id by which a repeated request can be recognised.
+        user: The key of the record.
+        record: The value of the record.
     """
 
     id: str
@@ -127,8 +127,8 @@ class Sending(Generic[R]):
     """The records of one request on their way to Kafka. One thread sends; any thread may stop it or read the report.
 
     Args:
-        emitter: Sends them.
-        outgoing: The records, in their order.
+        emitter: Sends the records.
+        outgoing: The records, in order.
     """
 
     def __init__(self, emitter: RecordEmitter[R], outgoing: Sequence[OutgoingRecord[R]]) -> None:
@@ -136,7 +136,7 @@ class Sending(Generic[R]):
         self._outgoing = outgoing
         self._lock = Lock()
         self._stopped = False
-        # One for each record that was handed to the producer, or is just being handed over: None.
+        # One for each record that was passed to the producer; None while it is being passed.
         self._begun: list[Future[Ack] | None] = []
 
     def run(self, end: float) -> None:
@@ -148,7 +148,7 @@ class Sending(Generic[R]):
         self.stop()
 
     def _send(self, each: OutgoingRecord[R], end: float) -> bool:
-        """Give one record to the producer. False: it was refused, and none after it may be sent, which keeps their order."""
+        """Pass one record to the producer. False: it was rejected, and no later record may be sent, to keep the order."""
         with self._lock:
             if self._stopped or time.monotonic() >= end:
                 return False
@@ -163,12 +163,12 @@ class Sending(Generic[R]):
         return not isinstance(_failure(future), QueueFull)
 
     def stop(self) -> None:
-        """Send nothing more. A record that is just being given to the producer counts as sent."""
+        """Send nothing more. A record that is being passed to the producer counts as sent."""
         with self._lock:
             self._stopped = True
 
     def report(self) -> "SendReport":
-        """Stop, and return the outcome for each record by now."""
+        """Stop, and return the present outcome of each record."""
         with self._lock:
             self._stopped = True
             begun = list(self._begun)
@@ -185,11 +185,11 @@ class SendReport:
     """The outcome for the records of a request.
 
     Attributes:
-        accepted: Of each acknowledged one what `Accepted` describes.
-        unknown: Ids of all others that are worth sending again. They may be stored, or be stored in a moment.
-        not_sent: Ids of those in `unknown` that are certainly not stored.
-        rejected: Ids of those that Kafka refuses, now and later.
-        failure: An error that is neither the caller's nor will it pass, if there was one.
+        accepted: The members of `Accepted` for each acknowledged record.
+        unknown: The ids of all other records that can be retried. They may be stored already, or soon.
+        not_sent: The ids in `unknown` of records that are certainly not stored.
+        rejected: The ids of records that Kafka rejects permanently.
+        failure: A permanent error that is not the caller's, if there was one.
     """
 
     accepted: list[dict[str, Any]]
@@ -199,7 +199,7 @@ class SendReport:
     failure: BaseException | None = None
 
     def add(self, identity: str, future: Future[Ack] | None) -> None:
-        """Add a record that was given to the producer; `future` None: it is just being given."""
+        """Add a record that was passed to the producer; `future` None: it is still being passed."""
         error = None if future is None else _failure(future)
         match error:
             case QueueFull():
@@ -221,7 +221,7 @@ class SendReport:
         self.not_sent.append(identity)
 
     def members(self) -> Mapping[str, Any]:
-        """Return the members of a problem document about it."""
+        """Return the members of a problem document with this outcome."""
         return {
             "accepted": self.accepted,
             "unknown": self.unknown,
@@ -238,15 +238,15 @@ async def send_all(
     Args:
         request: Has the deadline.
         emitter: Sends the records.
-        outgoing: The records, in their order.
-        timeouts: How long a request waits.
+        outgoing: The records, in order.
+        timeouts: The timeouts of sending.
 
     Returns:
-        Of each record what `Accepted` describes.
+        The members of `Accepted` for each record.
 
     Raises:
-        Problem: Not all were acknowledged in that time; it lists what became of each.
-        StreamtableError: The service itself is wrong, for example its user may not write to the topic.
+        Problem: Not all were acknowledged in time; it lists the outcome of each.
+        StreamtableError: The service is misconfigured, for example its user may not write to the topic.
     """
     sending = Sending(emitter, outgoing)
     deadline = deadline_of(request.scope)

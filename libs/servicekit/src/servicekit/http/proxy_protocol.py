@@ -1,7 +1,7 @@
 """Version 2 of the PROXY protocol: the header by which a load balancer for TCP names the caller of a connection.
 
-The specification is https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt. Version 1, which is text, is refused: what
-speaks it speaks version 2 too.
+The specification is https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt. Version 1, which is text, is rejected:
+proxies that support it support version 2 too.
 """
 
 from ipaddress import ip_address
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 HEADER_BYTES_MAX: Final = 2048
-"""The addresses take 36 bytes at most; the rest are fields that are passed over."""
+"""The addresses take 36 bytes at most; the rest are fields that are skipped."""
 _FIXED: Final = Struct(">12sBBH")
 _LOCAL: Final = 0x20
 _PROXY: Final = 0x21
 _ADDRESSES: Final = {0x11: (4, Struct(">HH")), 0x21: (16, Struct(">HH"))}
-"""By family and transport, TCP over IPv4 and over IPv6: the bytes of an address, and the ports behind both addresses."""
+"""The size of an address and the format of the two ports, by family and transport: TCP over IPv4 and over IPv6."""
 
 
 class ProxyHeaderError(Exception):
@@ -26,7 +26,7 @@ class ProxyHeader(NamedTuple):
     """The header of a connection.
 
     Attributes:
-        size: Its bytes; the request follows.
+        size: The size of the header in bytes; the request follows it.
         caller: The address and port of the caller; None where the proxy speaks for itself (a health check) or does not
             say for whom.
     """

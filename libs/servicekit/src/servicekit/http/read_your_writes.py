@@ -12,14 +12,14 @@ from streamtable.errors import NotReady
 from streamtable.types import Ack, BadToken
 
 HEADER: Final = "Streamtable-Token"
-DESCRIPTION: Final = "names this write: a question that carries it in the header Streamtable-Token is answered when it shows the write"
+DESCRIPTION: Final = "the token of this write: a query with it in the header Streamtable-Token is answered once the table shows the write"
 RESPONSE_HEADERS: Final = {HEADER: {"description": DESCRIPTION, "schema": {"type": "string"}}}
-"""For OpenAPI: what comes with an answer to one write."""
+"""The response headers of a single write, for OpenAPI."""
 RESPONSES: Final[Mapping[int | str, dict[str, Any]]] = {
-    504: {"description": "The write that Streamtable-Token names does not show here yet; ask again"}
+    504: {"description": "The write named by Streamtable-Token is not in the table yet; retry"}
 }
-"""For OpenAPI: what may come of waiting."""
-_GIVEN: Final = "as an emitter gave it: wait until it shows here"
+"""The responses when waiting for a write fails, for OpenAPI."""
+_GIVEN: Final = "the token of a write, as returned by an emitter: wait until the table shows that write"
 _LIMIT: Final = 1000
 
 
@@ -30,19 +30,19 @@ class WaitableTable(Protocol):
         """Return when the rows show that event.
 
         Raises:
-            NotReady: not within `timeout` seconds.
-            BadToken: there is no such place.
+            NotReady: The event is not shown within `timeout` seconds.
+            BadToken: There is no such position.
         """
         ...
 
 
 class ReadYourWrites:
-    """Lets queries wait for the writes that they name.
+    """Makes queries wait for the writes that they name.
 
     Args:
-        tables: The tables by the topics whose events they are made from.
-        seconds: How long one query waits.
-        limit: How many queries may wait at a time; they take no threads.
+        tables: The tables, by the topic whose events they are computed from.
+        seconds: The maximum time that a query waits.
+        limit: The maximum number of queries that wait at a time; they use no threads.
     """
 
     def __init__(self, tables: Mapping[str, WaitableTable], seconds: float, limit: int = _LIMIT) -> None:
@@ -55,8 +55,8 @@ class ReadYourWrites:
         """Wait until the write is shown.
 
         Raises:
-            Problem: 422 for a token that no emitter of these tables has given, 503 if too many wait already, 504 if
-                the write does not show in time.
+            Problem: 422 for a token that no emitter of these tables has given, 503 if too many queries wait already, 504 if
+                the table does not show the write in time.
         """
         table, ack = self._named(token)
         if self._waiting >= self._limit:

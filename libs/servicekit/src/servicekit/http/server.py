@@ -19,8 +19,8 @@ from streamtable.errors import ConfigurationError
 log = structlog.get_logger()
 HEAD_BYTES: Final = 16 * 1024
 _BACKLOG: Final = 1024  # connections that the kernel may hold until they are accepted
-# The event loop takes so many in a row before it reads what they sent. Were they as many as may be open, a flood would
-# push out an honest connection before its request was seen.
+# The event loop accepts this many in a row before it reads from them. If it were the limit of open connections, a flood
+# would displace another client's connection before its request was read.
 _ACCEPTED_AT_ONCE: Final = 16
 _START_SECONDS: Final = 30.0
 
@@ -29,15 +29,15 @@ class HttpServer:
     """Serves on one address until stopped.
 
     Args:
-        app: the application.
+        app: The application.
         host: The address to listen on.
         port: The port to listen on; 0: a free one.
-        streams: long-lived answers, ended by `stop`; None if the application has none.
-        grace_seconds: The time that requests have to end when `stop` is called.
-        threads: handlers written as plain functions that run at a time. Few where they compute, because the threads
-            share one interpreter with the server; many where they wait.
+        streams: The long-lived responses, ended by `stop`; None if the application has none.
+        grace_seconds: The time that requests have to finish when `stop` is called.
+        threads: The number of threads for handlers written as plain functions. Few if they compute, because the threads
+            share one interpreter with the server; many if they wait.
         limits: The limits of connections; default `ConnectionLimits()`.
-        dropped: called with one of `servicekit.http.connections.REASONS` whenever a connection is dropped.
+        dropped: Called with one of `servicekit.http.connections.REASONS` whenever a connection is dropped.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HttpServer:
             server_header=False,
             proxy_headers=False,
             backlog=_ACCEPTED_AT_ONCE,
-            log_level="error",  # below are its start, its end, and every request that is no HTTP
+            log_level="error",  # lower levels log its start, its end, and every invalid request
             timeout_keep_alive=self.connections.limits.idle_seconds,
             timeout_graceful_shutdown=grace_seconds,
             h11_max_incomplete_event_size=HEAD_BYTES,
@@ -83,7 +83,7 @@ class HttpServer:
         """Listen. Prints, logs and returns the URL.
 
         Raises:
-            ConfigurationError: the address cannot be listened on.
+            ConfigurationError: The server cannot listen on the address.
         """
         listener = self._listener = _listen(self._host, self._port)
         port = listener.getsockname()[1]
@@ -98,12 +98,12 @@ class HttpServer:
 
     def _on_started(self) -> None:
         current_default_thread_limiter().total_tokens = self._threads
-        self._listener.listen(_BACKLOG)  # asyncio has set it to what it accepts at once
+        self._listener.listen(_BACKLOG)  # asyncio has set it to the number that it accepts at once
         self.connections.start(asyncio.get_running_loop())
         self._started.set()
 
     def stop(self) -> None:
-        """Accept nothing more, end streams, finish accepted requests, and return when that is done."""
+        """Stop accepting requests, end streams, finish accepted requests, and then return."""
         if self._streams is not None:
             self._streams.stop()
         self._server.should_exit = True

@@ -1,7 +1,7 @@
 """Server-sent events from an awaitable source, such as a watch on a view: a stream takes no thread.
 
-A response of our own: it shares its bounds and its end with the service's other streams, its server may run in any
-thread, and a caller that does not read is cut off.
+It uses a response class of its own: it shares limits and shutdown with the service's other streams, its server may run in
+any thread, and a caller that does not read is disconnected.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from servicekit.http.problems import Problem
 from servicekit.streams import Streams, unless
 
 _OPENING_MAX: Final = 8
-"""Sources that are opened or closed at a time, which may wait for a store: each takes a thread meanwhile."""
+"""The number of sources that are opened or closed at a time: each occupies a thread, and may wait for a store."""
 
 
 @dataclass(frozen=True)
 class ServerEvent:
     """An event: its name, its data (sent as JSON), and an id for the client; without a name it is a heartbeat.
 
-    A heartbeat with an id is no event for the client, but is what it sends as `Last-Event-ID` when it connects again.
+    A heartbeat with an id is no event for the client, but it sends the id as `Last-Event-ID` when it reconnects.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ServerEvent:
 
     @cached_property
     def encoded(self) -> bytes:
-        """The bytes that are sent."""
+        """The event in the wire format of server-sent events."""
         if not self.name:
             return f": still here\nid: {self.id}\n\n".encode()
         data = json.dumps(self.data, allow_nan=False)  # JSON has no raw line ends, which would end the field
@@ -49,7 +49,7 @@ class ServerEvent:
 
 
 Source = Callable[[float], Coroutine[Any, Any, ServerEvent | None]]
-"""Waits at most so many seconds for the next event; None: there was none. Raises `StopAsyncIteration` after the last.
+"""Waits at most this many seconds for the next event; None: there was none. Raises `StopAsyncIteration` after the last.
 
 It may be cancelled while it waits, and no event is lost by that.
 """
@@ -59,10 +59,10 @@ class EventStreams:
     """Makes responses of server-sent events.
 
     Args:
-        streams: admits them.
-        per_peer: how many from one address, so that one cannot take them all.
-        heartbeat_seconds: a comment is sent after so long a silence, so that proxies keep the connection.
-        send_seconds: a caller who takes nothing for so long is cut off.
+        streams: Admits the streams.
+        per_peer: The maximum number from one address, so that one cannot take them all.
+        heartbeat_seconds: A comment is sent after this time without events, so that proxies keep the connection.
+        send_seconds: A caller that reads nothing for this time is disconnected.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class EventStreams:
         """Admit a stream, as `Streams.admit_in_loop` does.
 
         Raises:
-            Problem: this address has as many as it may have.
-            RetryLater: there are too many of all, or the server is stopping.
+            Problem: The address has reached its limit.
+            RetryLater: The server has reached its limit of streams, or is stopping.
         """
         if self._of_peer[peer] >= self._per_peer:
             detail = f"one address may have {self._per_peer} streams; close one"
@@ -119,7 +119,7 @@ class _EventResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as over:
-            with CancelScope(shield=True):  # given up now, it would be entered and never left
+            with CancelScope(shield=True):  # if it were abandoned now, it would be entered and never left
                 next_event = await self._in_thread(self._source.__enter__)
             gone = asyncio.ensure_future(_disconnected(receive, over))
             try:

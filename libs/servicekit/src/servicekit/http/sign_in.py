@@ -15,10 +15,10 @@ TOKEN_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """A token that a browser may send as a cookie, and programs as any other credential.
+    """A token that a browser may send as a cookie, and programs like any other credential.
 
     Attributes:
-        name: What the cookie's name begins with. The port follows: browsers send the cookies of one port to all others
+        name: The prefix of the cookie's name. The port follows: browsers send the cookies of one port to all others
             of a machine, where a second console would overwrite that of the first.
         token: The token.
     """

@@ -42,12 +42,12 @@ IfNoneMatch = Annotated[str | None, Header()]
 
 @dataclass(frozen=True)
 class KeyParameter:
-    """How requests and answers name a row.
+    """The key of a row in requests and responses.
 
     Attributes:
         name: The parameter of the path or the query.
-        kind: Its type with description and bounds, as FastAPI takes it.
-        check: Returns a key if it is one; raises `Problem`.
+        kind: The type of that parameter, with description and bounds, as FastAPI expects it.
+        check: Returns the key if it is valid; else raises `Problem`.
         member: The member of answers and events that holds the key.
         prefix: The type of the query parameter `prefix`, with description and bounds.
     """
@@ -64,7 +64,7 @@ USER: Final = KeyParameter("user", UserPath, user_of_path, "user_id")
 
 @dataclass(frozen=True)
 class Served(Generic[V]):
-    """What the routes of an application share; see `TableApi` and its `build`."""
+    """The parts that the routes of an application share; see `TableApi` and its `build`."""
 
     table: UserTable[V]
     key: KeyParameter
@@ -120,8 +120,8 @@ class GetRow(Operation):
 
     Attributes:
         model: The answer; see `servicekit.http.models.answer_model`.
-        missing: The text of the 404 for a row that does not exist; None: it is answered like an empty one.
-        waits: A request may name a write, and is answered when its row shows it. Of the service's own table only.
+        missing: The text of the 404 for a row that does not exist; None: it is returned like an empty one.
+        waits: A request may name a write, and is answered once the row shows it. Only for the service's own table.
         table: The table; None: the service's own.
         key: The kind of its keys; None: that of the service's rows.
     """
@@ -276,7 +276,7 @@ class ListWindows(Operation):
 
     Attributes:
         model: The answer; see `servicekit.http.models.windows_model`.
-        members: Returns what an answer says of a row.
+        members: Returns the members of the response for a row.
         table: The name of the windowed table among those of the service.
         key: The kind of its keys; None: that of the service's rows.
     """
@@ -321,7 +321,7 @@ class WatchWindows:
         name: The operationId.
         text: The description for OpenAPI.
         events_text: The description of the event stream for OpenAPI.
-        members: Returns what an event says of a row.
+        members: Returns the members of an event for a row.
         closed: The name of the topic of closed windows among those of the service.
         key: The kind of its keys; None: that of the service's rows.
         event: The name of the events.
@@ -368,7 +368,7 @@ class TableApi(Generic[V]):
         title: The title for OpenAPI.
         version: The version of the API.
         text: The description for OpenAPI.
-        members: Returns what answers and events say of a row; None: it does not exist.
+        members: Returns the members of responses and events for a row; None: the row does not exist.
         event: The name of the events.
         events_text: The description of the event stream for OpenAPI.
         routes: The operations, in the order of the document.
@@ -400,15 +400,15 @@ class TableApi(Generic[V]):
         """Build the application.
 
         Args:
-            table: The rows.
-            top: The rows with the highest numbers; None: no route needs them.
-            cursors: Sign the cursors of pages; None: no route needs them.
+            table: The table.
+            top: The ranking of rows; None: no route needs it.
+            cursors: Signs the cursors of pages; None: no route needs them.
             events: Server-sent events.
             metrics: Returns what `/metrics` answers.
             edge: Authentication, limits and instruments.
             writes: Waits for the writes that requests name; default: no write is known.
             windows: Windowed tables by name; routes to one that is not among them answer 404.
-            closed: Topics of closed windows by name; the same.
+            closed: Topics of closed windows by name; routes to one that is not among them answer 404.
         """
         windowed, followed = dict(windows or {}), dict(closed or {})
         app = build_app(
@@ -444,7 +444,7 @@ class TableApi(Generic[V]):
 
 
 def etag(*known: object) -> str:
-    """Return a weak tag for the state of a row, not for the answer's age, which always changes."""
+    """Return a weak tag for the state of a row, without the age of the copy, which always changes."""
     return f'W/"{blake2b(repr(known).encode(), digest_size=8).hexdigest()}"'
 
 

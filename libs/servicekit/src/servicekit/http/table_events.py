@@ -18,12 +18,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class TableEvents(Generic[V]):
-    """A table, and how its events show a row.
+    """A table with the mapping from its rows to events.
 
     Attributes:
-        rows: the table.
+        rows: The table.
         name: The name of the events.
-        data: what an event says of a row; None: it does not exist.
+        data: Returns the data of an event for a row; None: the row does not exist.
         key: The name of the key in events.
     """
 
@@ -41,7 +41,7 @@ class TableEvents(Generic[V]):
         kept = self._latest.get(place)
         if (
             kept is not None and kept[0] == value
-        ):  # in a topic that was created again the place can have another
+        ):  # in a recreated topic the same offset can have another record
             return kept[1]
         event = self.event(change.key, change)
         self._latest.clear()
@@ -67,8 +67,8 @@ class ChangeSource:
     """A context whose source yields a user's rows and their changes, or the changes of all users with a prefix.
 
     Args:
-        tables: the tables, and what events say of their rows.
-        key: The key of the row; None: `prefix` counts.
+        tables: The tables, with the mappings from rows to events.
+        key: The key of the row; None: `prefix` applies.
         prefix: The prefix of the keys.
     """
 
@@ -92,7 +92,7 @@ class ChangeSource:
                 self._watches.append((table, watch))
                 age_seconds(table.rows)  # not before the copy is complete
                 if self._key is not None:
-                    # Read after the watch was opened: what changes in between comes twice rather than not at all.
+                    # Read after the watch was opened: a change in between is sent twice rather than not at all.
                     try:
                         self._first.append(table.event(self._key, table.rows.answer(self._key)))
                     except UnreadableRow as error:
@@ -153,7 +153,7 @@ class ChangeSource:
         for _ in range(len(self._watches)):
             table, watch = self._watches[0]
             self._watches.rotate(-1)  # so that a table that changes all the time does not silence another
-            ended = watch.ended  # what was waiting, or that changes were missed, is still reported
+            ended = watch.ended  # a pending change, or that changes were missed, is still reported
             try:
                 change = watch.next(0)
             except StreamtableError:

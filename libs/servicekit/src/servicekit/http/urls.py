@@ -20,7 +20,7 @@ _DESCRIPTION: Final = (
 
 
 def url_of_query(text: str) -> str:
-    """The URL that a question names. Raises a `Problem` of status 422 like those for other parameters."""
+    """Return the URL in a query parameter. Raises a `Problem` of status 422 like those for other parameters."""
     try:
         return url(text)
     except ValueError as error:

@@ -49,15 +49,15 @@ def _not_of_this_stream() -> Exception:
 class ClosedSource:
     """A context whose source yields the windows of a key as they close.
 
-    The first event, and each heartbeat, only carries the id: a client that is disconnected continues there.
+    The first event and each heartbeat only carry the id: a client that was disconnected continues there.
 
     Args:
         windows: The topic of closed windows.
-        key: The key.
-        begin: Where to begin; None: with the windows that close from now on.
+        key: The key of the windows.
+        begin: The position to start from; None: with the windows that close from now on.
         name: The name of the events.
         member: The name of the key in events.
-        members: What an event says of a row.
+        members: Returns the members of an event for a row.
     """
 
     def __init__(

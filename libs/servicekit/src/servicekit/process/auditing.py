@@ -26,7 +26,7 @@ def auditing(service: str, instance: str, kafka: Kafka, topic: str | None) -> It
 
     Args:
         service: The name of the service, which is the key of its records.
-        instance: Tells apart its processes.
+        instance: The instance id of the process.
         kafka: The cluster of the topic.
         topic: A topic of JSON records; None: entries are logged only.
     """

@@ -19,11 +19,11 @@ class CommandLine(Generic[S]):
     """The commands of a service, listed by `--help` in the order in which they were added.
 
     Args:
-        program: Runs them.
-        text: What the service is, for `--help`.
+        program: Runs the commands.
+        text: The description of the service for `--help`.
 
     Attributes:
-        app: Calling it runs the command that the process was started with. Commands with options of their own are
+        app: The Typer application; calling it runs the command that the process was started with. Commands with options of their own are
             added to it, with the program's `environment` as their epilog.
     """
 

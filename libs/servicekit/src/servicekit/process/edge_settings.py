@@ -108,7 +108,7 @@ TopicName = Annotated[str, BeforeValidator(_topic)]
 
 
 class EdgeSettings(EnvironmentSettings):
-    """Who may call a service over REST and gRPC, how often, and over how many connections.
+    """The settings of the servers for REST and gRPC: authentication, rate limits and limits on connections.
 
     Attributes:
         api_keys: The keys of callers.
@@ -118,30 +118,30 @@ class EdgeSettings(EnvironmentSettings):
         jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret; read again when it has changed.
         jwt_issuer: The issuer that tokens must name.
         jwt_audience: The audience that tokens must name.
-        allow_unauthenticated: Serve rows and take events at an address that other machines reach, to callers who do not say who they
-            are.
-        audit: Log who does what; None: where callers authenticate.
-        audit_topic: A topic to which that is sent too.
+        allow_unauthenticated: Serve rows and accept events at an address that other machines reach, without
+            authentication.
+        audit: Write the audit trail; None: if callers authenticate.
+        audit_topic: A topic to which the audit trail is sent too.
         hosts: Names under which the REST server is called, besides its address and those of loopback.
-        rate_limit: Requests a second of each caller; None: no limit.
-        rate_burst: Requests at once of each caller; None: those of one second.
+        rate_limit: The maximum requests per second of each caller; None: no limit.
+        rate_burst: The maximum requests at once of each caller; None: those of one second.
         metrics_public: `/metrics` needs no credential, like `/livez` and `/readyz`.
-        delivery_timeout: Seconds that Kafka has to acknowledge what a request sends; after that it is not sent any
-            more. A request waits for it a second longer.
-        connections: Connections to the REST server, of all callers together.
+        delivery_timeout: The seconds that Kafka has to acknowledge the records of a request, before the producer gives
+            up. The request waits a second longer.
+        connections: The maximum number of connections to the REST server, of all callers together.
         connections_per_peer: Connections to the REST server from one address that is not a trusted proxy's.
-        events_per_peer: Streams of server-sent events to one address.
-        trusted_proxies: Proxies that say for whom they ask, in the header `Forwarded` or the metadata `forwarded`: limits
-            for each address count the caller that they name, and they may have any number of connections.
+        events_per_peer: The maximum number of streams of server-sent events to one address.
+        trusted_proxies: Proxies that name the caller in the header `Forwarded` or the metadata `forwarded`: limits for
+            each address apply to that caller, and the proxies may have any number of connections.
         proxy_protocol: Connections of these proxies to the REST server begin with a header of the PROXY protocol,
             version 2, that names the caller.
         status_topic: A compacted topic to which the process publishes its status; None: it does not.
-        runs_topic: A compacted topic to which batch jobs publish their runs; of the services the console reads it.
+        runs_topic: A compacted topic to which batch jobs publish their runs; among the services only the console reads it.
             None: its default.
         grpc_connections: Connections to the gRPC server, of all callers together.
         grpc_connections_per_peer: Connections to the gRPC server from one address that is not a trusted proxy's.
-        grpc_streams: Streams of the gRPC server that are open at a time.
-        grpc_streams_per_peer: Streams of the gRPC server to one address.
+        grpc_streams: The maximum number of open streams of the gRPC server.
+        grpc_streams_per_peer: The maximum number of open streams of the gRPC server to one address.
         grpc_certificate_file: The certificate of the gRPC server; with the key that follows gRPC is served over TLS.
         grpc_key_file: The unencrypted key of that certificate.
         grpc_client_authorities_file: gRPC callers need a certificate of one of these authorities.
@@ -225,10 +225,10 @@ class EdgeSettings(EnvironmentSettings):
 
         Args:
             service: The name of the service, to which scopes may be limited.
-            others: Accept further callers.
+            others: Further authenticators.
 
         Raises:
-            ConfigurationError: the file with the key cannot be used.
+            ConfigurationError: The file with the key cannot be used.
         """
         authenticators = list(others)
         if self.api_keys:
@@ -246,7 +246,7 @@ class EdgeSettings(EnvironmentSettings):
         assert self.jwt_algorithm, "they are set together"
         assert self.jwt_issuer
         assert self.jwt_audience
-        # Editors put a line's end behind it.
+        # Editors add a line end.
         return SignedTokens(self.jwt_algorithm, key.rstrip(b"\r\n"), self.jwt_issuer, self.jwt_audience)
 
 

@@ -29,11 +29,11 @@ class LoadOptions:
     """The options of a load.
 
     Attributes:
-        rate: records a second; 0: as fast as it goes.
-        keys: number of users.
-        skew: exponent of Zipf's law; 0: all alike.
-        count: How many records are sent; None: until `seconds` are over.
-        seconds: None: until `count` records are sent. Without both: until stopped.
+        rate: The records per second; 0: as fast as possible.
+        keys: The number of users.
+        skew: The exponent of Zipf's law; 0: uniform.
+        count: The number of records to send; None: until `seconds` are over.
+        seconds: The duration in seconds; None: until `count` records are sent. Without both: until stopped.
         seed: The seed of all random choices.
     """
 
@@ -77,7 +77,7 @@ def key_choice(keys: int, skew: float, seed: int) -> Callable[[], str]:
 
     Args:
         keys: `user-1` to `user-<keys>`; at least 1.
-        skew: exponent of Zipf's law: user n is chosen in proportion to 1 / n**skew. 0: all alike.
+        skew: The exponent of Zipf's law: user n is chosen in proportion to 1 / n**skew. 0: uniform.
         seed: The seed of the random choices.
     """
     random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
@@ -104,11 +104,11 @@ def send(
     """Send a load; the caller then waits for the acknowledgements.
 
     Args:
-        load: how much to send, and how fast.
+        load: The number and the rate of the records.
         records: Records with their users, without end.
         emit: Sends a record with its key; it waits while the producer's queue is full.
-        stopped: waits so many seconds and says whether to stop.
-        progress: called with the number of records that were sent.
+        stopped: Waits this many seconds and returns whether to stop.
+        progress: Called with the number of records sent.
     """
     report = LoadReport()
     begun = time.monotonic()

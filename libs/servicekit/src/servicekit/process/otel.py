@@ -36,7 +36,7 @@ from streamtable.types import Headers, RecordBatch
 log = structlog.get_logger()
 _CLOSE_SECONDS: Final = 3.0
 _EXPORTER_LOG: Final = "opentelemetry.exporter.otlp.proto.grpc"
-# What the library says of a span, under the names that OpenTelemetry has agreed on; the rest goes under our own.
+# The library's attributes under the names of OpenTelemetry's semantic conventions; the rest keep names of our own.
 _CONVENTIONS: Final = {
     "partition": "messaging.destination.partition.id",
     "offset": "messaging.kafka.offset",
@@ -52,7 +52,7 @@ class OpenTelemetry:
     """A `servicekit.tracing.ServerTracer` on OpenTelemetry.
 
     Args:
-        settings: Where spans are sent, and how many.
+        settings: The collector and the sampling.
     """
 
     def __init__(self, settings: TraceSettings) -> None:

@@ -1,4 +1,4 @@
-"""What the commands of services share: settings, logs, metrics, the cluster, and exit codes for errors."""
+"""The parts that the commands of services share: settings, logs, metrics, the cluster, and exit codes for errors."""
 
 import math
 import os
@@ -54,7 +54,7 @@ _FAIL_FAST_SECONDS: Final = 3.0
 
 
 class ClusterTopics(Protocol):
-    """Knows which topics exist; `streamtable`'s cluster does."""
+    """Reports which topics exist; `streamtable`'s cluster does."""
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         """Return those of these topics that exist. Raises `RetryLater`."""
@@ -100,12 +100,12 @@ class Runtime(Generic[S]):
     def require_callers(self, variable: str, address: Address, *, certificates: bool = False) -> None:
         """Refuse to serve other machines without authentication, unless the settings explicitly allow it.
 
-        Servers that answer nothing but `/livez`, `/readyz` and `/metrics` need none: these ask for no credential anyway.
+        Servers with only `/livez`, `/readyz` and `/metrics` need none: these paths need no credential.
 
         Args:
             variable: The setting of the address.
-            address: Where rows are served or events are taken.
-            certificates: Callers need a certificate.
+            address: The address at which rows are served or events are accepted.
+            certificates: Whether callers need a client certificate.
 
         Raises:
             ConfigurationError: Other machines reach the address, and callers are not authenticated.
@@ -159,7 +159,7 @@ class Program(Generic[S]):
     Attributes:
         name: The name of its command.
         settings: The class of its settings.
-        topic: A topic that it needs; `--fail-fast` asks for it.
+        topic: A topic that the service needs; `--fail-fast` checks that it exists.
     """
 
     name: str
@@ -181,8 +181,8 @@ class Program(Generic[S]):
         """Read the settings, run a command and return the exit code: 2 for invalid settings, 1 for failures.
 
         Args:
-            command: what to run.
-            fail_fast: give up if Kafka does not answer at once; otherwise the command waits for it.
+            command: The command to run.
+            fail_fast: Fail if Kafka does not respond at once; otherwise the command waits for it.
         """
         try:
             settings = Settings.from_environment()
@@ -221,7 +221,7 @@ class Program(Generic[S]):
         except RetryLater as error:
             return str(error)
         except AuthorizationError:
-            return None  # it answers; not every command needs this topic
+            return None  # the broker responds; not every command needs this topic
         finally:
             cluster.close()
         return None
@@ -257,11 +257,11 @@ def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
 
 
 def wait_for_topic(cluster: ClusterTopics, topic: str, seconds: float | None, signals: StopSignals) -> None:
-    """Wait until the broker answers, and return if the topic exists, or when a signal arrives meanwhile.
+    """Wait until the broker responds, and return if the topic exists, or when a signal arrives.
 
     Raises:
-        TopicMismatch: there is no such topic.
-        RetryLater: no answer in that many seconds; None waits for ever.
+        TopicMismatch: The topic does not exist.
+        RetryLater: No response within `seconds`; None waits without limit.
     """
     end = math.inf if seconds is None else time.monotonic() + seconds
     while True:
@@ -284,12 +284,12 @@ def wait_for_topic(cluster: ClusterTopics, topic: str, seconds: float | None, si
 
 
 class Reachable:
-    """Whether Kafka answers, asked at most every few seconds. Any thread.
+    """Whether Kafka responds, checked at most every few seconds. Any thread.
 
     Args:
         cluster: The cluster to ask.
         topic: The topic to ask for.
-        seconds: How long an answer is valid.
+        seconds: The time for which a result is valid.
     """
 
     def __init__(self, cluster: ClusterTopics, topic: str, seconds: float = 3.0) -> None:

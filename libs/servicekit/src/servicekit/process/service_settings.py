@@ -24,9 +24,9 @@ class ServiceSettings(EnvironmentSettings):
             cursors are valid for this process only.
         docs: Serve the interactive pages `/docs`.
         reflection: Describe the gRPC services to every caller by server reflection.
-        wait_seconds: How long a query waits for the write that its token names.
-        max_ahead_seconds: How far an event's time may be ahead: of the clock where a request brings it, of its record's
-            timestamp where a processor handles it.
+        wait_seconds: The maximum time that a query waits for the write that its token names.
+        max_ahead_seconds: The maximum by which an event time may be ahead: of the service's clock in a request, of the
+            record's timestamp in a processor.
     """
 
     group: str

@@ -35,24 +35,24 @@ V = TypeVar("V")
 log = structlog.get_logger()
 
 
-_ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
+_ANSWER_SECONDS: Final = 2.0  # for requests that a readiness probe waits for
 
 
 @contextmanager
 def emitting(
     runtime: Runtime[S], stream: Stream[str, V], signals: StopSignals, timeouts: SendTimeouts | None = None
 ) -> Iterator[tuple[Emitter[str, V], Reachable]]:
-    """Yield an emitter for the block, and whether Kafka answers. At the end pending records are awaited.
+    """Yield an emitter for the block, and a check whether Kafka responds. At the end pending records are awaited.
 
     Args:
         runtime: Settings and cluster.
         stream: The stream to send to.
-        signals: End the waiting for the broker.
-        timeouts: Of deliveries, and of the end; default: those of requests.
+        signals: Ends the wait for the broker.
+        timeouts: The timeouts of deliveries and of the final wait; default: those of requests.
 
     Raises:
-        TopicMismatch: there is no such topic.
-        RetryLater: no answer within the setting `start_timeout`.
+        TopicMismatch: The topic does not exist.
+        RetryLater: No response within the setting `start_timeout`.
     """
     timeouts = timeouts or runtime.edge.send_timeouts
     cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
@@ -63,7 +63,7 @@ def emitting(
         try:
             yield emitter, Reachable(cluster, stream.name)
         finally:
-            # Whatever is not acknowledged by then has been answered as unknown: no request waits for it.
+            # Records not acknowledged by then were reported as unknown: no request waits for them.
             _close(emitter, timeouts.wait)
     finally:
         cluster.close()
@@ -89,11 +89,11 @@ def send_load(
 
     Args:
         runtime: Settings and cluster.
-        load: How much to send, and how fast.
+        load: The number and the rate of the records.
         streams: The streams to send to.
         records: Keys and records, without end.
-        what: What the records are, in the plural, for the report.
-        stream_of: Returns which of the streams a record belongs to.
+        what: The name of the records in the plural, for the report.
+        stream_of: Returns the index of the stream that a record belongs to.
     """
     timeouts = load_timeouts(runtime.settings)
     with StopSignals() as signals:
@@ -113,7 +113,7 @@ def send_load(
 
 
 def load_timeouts(settings: Settings) -> SendTimeouts:
-    """Return the timeouts of a load: its records fail before the end stops waiting for them."""
+    """Return the timeouts of a load: its records time out before the final wait ends."""
     seconds = settings.shutdown_timeout
     return SendTimeouts(delivery=0.9 * seconds, wait=seconds)
 
@@ -122,9 +122,9 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
     """Process a group in this process until stopped.
 
     Args:
-        runtime: settings and cluster.
-        group: what to do.
-        parent: id of the process without which this one is to stop.
+        runtime: Settings and cluster.
+        group: The group.
+        parent: The id of the parent process; this one stops when it has ended.
     """
     app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
     processor = app.processor(group)
@@ -142,7 +142,7 @@ def serve_flow(runtime: Runtime[S], flow: Topology, parent: int | None = None) -
     Args:
         runtime: Settings and cluster.
         flow: The flow.
-        parent: The id of the process without which this one is to stop.
+        parent: The id of the parent process; this one stops when it has ended.
     """
     app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
     processors = [app.processor(group) for group in flow.groups]
@@ -169,8 +169,8 @@ def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> i
 
     Args:
         settings: The settings of this process.
-        command: module and arguments; `--parent` and this process's id are added.
-        workers: how many.
+        command: The module and arguments; `--parent` and this process's id are added.
+        workers: The number of processes.
     """
     return serve_commands(settings, [command] * workers)
 
@@ -226,7 +226,7 @@ def serve_app(
     Args:
         runtime: Settings and limits.
         app: The application.
-        signals: End it.
+        signals: Ends the server.
         checks: Called every second.
         server: Arguments of `Runtime.http_server`.
     """
@@ -264,7 +264,7 @@ def serve_table(
             return all(found)
 
         opened.enter_context(operations(runtime, "view", ready))
-        # The server bounds them. One that gives way to another is still here until it has ended.
+        # The server limits them. A stream that is replaced by another is counted here until it has ended.
         streams = Streams(2 * runtime.edge.grpc_streams)
         register = GrpcTableService(contract, view, streams, runtime.edge.proxies, windowed).register
         server = grpc_server(runtime, register, contract.service.full_name, ready, streams)
@@ -284,11 +284,11 @@ def grpc_server(
     """Return a server at the address and with the limits of the settings.
 
     Args:
-        runtime: settings, callers and metrics.
-        register: adds the service `name`.
-        name: the service's full name, for server reflection.
-        ready: whether it can answer.
-        streams: ended by its stop.
+        runtime: Settings, callers and metrics.
+        register: Adds the service `name`.
+        name: The full name of the service, for server reflection.
+        ready: Returns whether the service can answer.
+        streams: The streams that its stop ends.
     """
     require_grpc_callers(runtime)
     edge = runtime.edge

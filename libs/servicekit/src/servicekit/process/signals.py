@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from streamtable.errors import ConfigurationError
 
-OTHER_FILES: Final = 500  # what a service may have open besides its connections
+OTHER_FILES: Final = 500  # the number of files that a service may have open besides its connections
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_SECONDS: Final = 0.2
 
@@ -37,10 +37,10 @@ class StopSignals:
         """Wait for a signal or for `ask`.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: The timeout in seconds; None waits without limit.
 
         Returns:
-            The reason; None when the time is over.
+            The reason; None at the timeout.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -54,7 +54,7 @@ class StopSignals:
                     return None
 
     def ask(self, reason: str) -> None:
-        """Stop as if by a signal. Any thread."""
+        """Request a stop as if by a signal. Any thread."""
         self._reasons.put(reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -68,14 +68,14 @@ class StopSignals:
 def allow_connections(connections: int, settings: str) -> None:
     """Raise the limit of open files for this many connections: the usual limit is 1024.
 
-    A server that reaches that limit accepts nothing for a second at a time, from honest callers either.
+    A server that reaches that limit accepts no connections for a second at a time.
 
     Args:
-        connections: Of all servers of the process.
-        settings: What says how many, for the error.
+        connections: The number of connections of all servers of the process.
+        settings: The names of the settings that define the number, for the error.
 
     Raises:
-        ConfigurationError: The system does not allow so many.
+        ConfigurationError: The hard limit of the system is lower.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + OTHER_FILES

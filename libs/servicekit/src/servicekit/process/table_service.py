@@ -43,11 +43,11 @@ class QueryContext(Generic[S]):
         runtime: Settings and cluster.
         views: Views of the tables, in their order.
         top: The ranking of the first table; None: the service declares none.
-        cursors: Sign the cursors of pages.
+        cursors: Signs the cursors of pages.
         events: Server-sent events.
         writes: Waits for the writes that requests name.
         edge: Authentication, limits and instruments.
-        opened: Closes what a builder enters into it.
+        opened: An exit stack for resources that a builder opens.
         windows: Views of the windowed tables, by name.
         closed: Tails of the topics of closed windows, by name.
     """
@@ -97,23 +97,23 @@ class TableService(Generic[S, V]):
     Attributes:
         program: The name, the settings, and a topic that the service needs.
         module: The module whose commands worker processes run.
-        texts: The help.
+        texts: The help texts.
         streams: The streams that the emitter writes to.
-        what: What its events are, in the plural.
+        what: The name of its events, in the plural.
         emitter: The REST API of the emitter.
-        query: The REST API of the query service, or what builds its application.
+        query: The REST API of the query service, or a function that builds its application.
         group: Returns the group that makes the table; None: a flow does, or the service has a command `processor` of its
             own.
         flow: Returns the flow that makes the tables, all of whose groups each processor runs; None: a group does.
-        tables: Returns the tables that are queried, by the topics whose events they are made from; the view serves the
+        tables: Returns the queried tables, by the topics whose events they are computed from; the view serves the
             first. Default: the group's table, made from the first stream.
         view: The gRPC service of the view; None: there is no view.
         windows: Returns the windowed tables that are queried besides, by name.
         closed: Returns the topics of closed windows that are followed, by name.
         number: Returns the number that rows are ranked by; None: there is no ranking.
-        load: Makes up the events of a load, with their keys, without end; its second argument is the clock. None: there
+        load: Generates the events of a load, with their keys, without end; its second argument is the clock. None: there
             is no load generator.
-        stream_of: Returns which of the streams an event of a load belongs to.
+        stream_of: Returns the index of the stream that an event of a load belongs to.
     """
 
     program: Program[S]
@@ -134,14 +134,14 @@ class TableService(Generic[S, V]):
     stream_of: Callable[[Any], int] = lambda _: 0
 
     def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
-        """Return the queried tables by the topics whose events they are made from."""
+        """Return the queried tables by the topics whose events they are computed from."""
         if self.tables is not None:
             return self.tables(settings)
         assert self.group is not None, "a service without a group names its tables"
         return {self.streams[0].name: self.group(settings).table}
 
     def serve_emitter(self, runtime: Runtime[S]) -> int:
-        """Accept events until stopped; accepted ones are sent."""
+        """Accept events and send them to Kafka until stopped."""
         serving.require_http_callers(runtime)
         with StopSignals() as signals, ExitStack() as opened:
             sent = [opened.enter_context(serving.emitting(runtime, each, signals)) for each in self.streams]
@@ -162,7 +162,7 @@ class TableService(Generic[S, V]):
         """Answer gRPC calls until stopped."""
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
-        called = {call.table for call in self.view.windows}  # no copies of tables that no call asks for
+        called = {call.table for call in self.view.windows}  # no copies of tables that no call reads
         windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
         return serving.serve_table(runtime, table, self.view, windows)
 
@@ -230,8 +230,8 @@ class TableService(Generic[S, V]):
         """Make the command line.
 
         Args:
-            processor: The command of that name, where it has options of its own.
-            further: Commands of the service's own, by name: their help, and what they do.
+            processor: The command of that name, if it has options of its own.
+            further: Further commands of the service, by name: their help text and their function.
             skew: The default of the option of that name of the command `load`.
         """
         line = CommandLine(self.program, self.texts.service)

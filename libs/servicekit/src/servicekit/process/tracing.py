@@ -1,4 +1,4 @@
-"""Whether and where a service sends traces: the standard variables of OpenTelemetry.
+"""The tracing settings of a service: the standard variables of OpenTelemetry.
 
 `servicekit.process.otel` sends them. It is imported only where the environment names a collector, so that a service
 without traces is as small and as fast as if tracing did not exist.
@@ -30,10 +30,10 @@ def _endpoint(value: object) -> object:
 
 
 class TraceSettings(EnvironmentSettings):
-    """Where traces are sent, and how many, from the standard variables of OpenTelemetry.
+    """The collector and the sampling of traces, from the standard variables of OpenTelemetry.
 
     Attributes:
-        endpoint: A collector that takes OTLP over gRPC: `http://collector:4317`, `https://...` over TLS.
+        endpoint: A collector that accepts OTLP over gRPC: `http://collector:4317`, `https://...` over TLS.
         service: The name of the process in traces.
         instance: Distinguishes the replicas of a service.
         sampler: One of `SAMPLERS`. With `parentbased_` the caller decides for requests that carry a context.
@@ -73,7 +73,7 @@ def trace_settings(environ: Mapping[str, str], service: str, instance: str) -> T
         instance: The instance id of this process.
 
     Raises:
-        ConfigurationError: A variable is wrong; the message lists all that are.
+        ConfigurationError: A variable is invalid; the message lists all invalid ones.
     """
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get(ENDPOINT)
     disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
@@ -87,7 +87,7 @@ def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
     """Yield a tracer for the block; None without settings. At the end it sends remaining spans for a few seconds.
 
     Raises:
-        ConfigurationError: what sends traces is not installed.
+        ConfigurationError: The packages for tracing are not installed.
     """
     if settings is None:
         yield None

@@ -22,8 +22,8 @@ class Worker:
     """A process to start.
 
     Attributes:
-        command: program and arguments.
-        environment: variables beyond those of this process.
+        command: The program and its arguments.
+        environment: Variables in addition to those of this process.
     """
 
     command: Sequence[str]
@@ -34,7 +34,7 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
     """Start all and wait until they have ended, after a signal to this process or because one ended by itself.
 
     Args:
-        workers: programs that end at SIGTERM.
+        workers: The workers, which must end on SIGTERM.
         stop_seconds: The time from SIGTERM to SIGKILL.
 
     Returns:
@@ -57,7 +57,7 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
 
 
 def stop_with_parent(stop: Callable[[], None], parent: int) -> None:
-    """Call `stop` when the process `parent` has gone: a worker must not outlive a supervisor that was killed."""
+    """Call `stop` when the process `parent` has ended: a worker must not outlive a supervisor that was killed."""
 
     def watch() -> None:
         done = threading.Event()
@@ -84,7 +84,7 @@ def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
         log.warning("worker does not stop and is killed", pid=process.pid)
         process.kill()
     code = process.wait()
-    # Our signal has ended it: it came before the worker, which was still starting, could handle it.
+    # The signal ended it: it arrived before the starting worker could handle it.
     return 0 if code == -signal.SIGTERM else _exit_code(code)
 
 

@@ -20,15 +20,15 @@ class ProcessCounters:
     """The counters at one moment, since the process started.
 
     Attributes:
-        read: records read, by topic and partition.
-        sent: records sent, by topic.
-        lags: offsets to the end, by topic and partition.
-        copies: The partitions of each table that is copied completely, and the age in seconds of the oldest.
-        watermarks: Event times in milliseconds since 1970, by partition.
-        due_behind_ms: How far rows that are due are behind their clock, by partition.
-        due_rows: Rows that have not fallen due, by state table and partition.
-        late: Records that came when their windows were closed, by state table and partition.
-        commit_seconds: The duration of all commits together.
+        read: The records read, by topic and partition.
+        sent: The records sent, by topic.
+        lags: The consumer lag in offsets, by topic and partition.
+        copies: For each table that is copied completely, its number of partitions and the age in seconds of the oldest.
+        watermarks: The watermarks in milliseconds since 1970, by partition.
+        due_behind_ms: The delay of due rows behind their clock in milliseconds, by partition.
+        due_rows: The rows that are not due yet, by state table and partition.
+        late: The records that arrived after their windows had closed, by state table and partition.
+        commit_seconds: The total duration of all commits.
     """
 
     read: Mapping[Place, int] = field(default_factory=dict)
@@ -57,10 +57,10 @@ class ProcessCounters:
 
 
 def numbers_in(registry: CollectorRegistry, others: Collection[str] = ()) -> ProcessCounters:
-    """Return the present values of the instruments of `streamtable.observe.Metrics` and `HttpMetrics`.
+    """Return the present values of the metrics of `streamtable.observe.Metrics` and `HttpMetrics`.
 
     Args:
-        registry: Has the instruments.
+        registry: The registry with the metrics.
         others: Groups of the process whose numbers are left out.
     """
     samples = (sample for family in registry.collect() for sample in family.samples)

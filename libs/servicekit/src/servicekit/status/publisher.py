@@ -1,6 +1,6 @@
 """The status of a process, published to a compacted topic for the console.
 
-Off unless SERVICEKIT_STATUS_TOPIC names the topic. A process that cannot publish its status works on.
+Off unless SERVICEKIT_STATUS_TOPIC names the topic. A process that cannot publish its status continues to work.
 """
 
 import os
@@ -60,11 +60,11 @@ class _Answer(Protocol):
 
 @dataclass
 class StatusBoard:
-    """What the parts of a process have reported; empty until the first of them has. Any thread.
+    """The reports of the parts of a process; empty until the first report. Any thread.
 
     Args:
-        service: name of its command.
-        instance: names the process among those of its role.
+        service: The name of its command.
+        instance: The name of the process, unique among those of its role.
 
     Attributes:
         further: The groups that it processes besides the first, each with a status of its own.
@@ -102,7 +102,7 @@ class StatusBoard:
         self.emits = (*self.emits, topic)
 
     def failed(self, error: BaseException) -> None:
-        """Report the error that ends it: class and place are published, not the text, which may contain record data."""
+        """Report the error that ends the process: class and position are published, not the text, which may contain record data."""
         place = [
             str(part)
             for name in ("topic", "partition", "offset")
@@ -112,11 +112,11 @@ class StatusBoard:
 
     @property
     def key(self) -> str:
-        """The key of its record: a service may process several groups, each in its own process."""
+        """The key of the status record: a service may run several groups, each in its own process."""
         return f"{self.group or self.service}/{self.role}/{self.instance}"
 
     def partitions(self) -> list[PartitionStatus]:
-        """The partitions with a started task, and those that recover with their progress."""
+        """The partitions with a started task, and the recovering partitions with their progress."""
         if self.processor is None:
             return []
         recovering = dict(self.processor.recovering)
@@ -133,7 +133,7 @@ class StatusBoard:
         return sorted(found, key=lambda each: each["partition"])
 
     def state(self) -> str:
-        """One of failed, recovering, starting and ready."""
+        """Return the state: failed, recovering, starting or ready."""
         if self.error:
             return "failed"
         if self.processor is not None:
@@ -231,11 +231,11 @@ class Publisher:
     """Publishes the status of a process from its own thread, as soon as it has changed.
 
     Args:
-        board: what the parts of the process have reported.
+        board: The reports of the parts of the process.
         registry: The registry of the process's metrics.
         make: Makes the emitter when it is first needed.
-        every: seconds between two checks. An unchanged status is published again after five seconds.
-        process: The board of the process, if this one is of a further group.
+        every: The seconds between two checks. An unchanged status is published again after five seconds.
+        process: The board of the process, if `board` is that of a further group.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class Publisher:
         try:
             if self._waiting is not None:
                 if not self._waiting.done():
-                    return  # what is on its way has to arrive first: nothing piles up while Kafka is away
+                    return  # wait for the pending record: nothing accumulates while Kafka is down
                 waiting, self._waiting = self._waiting, None
                 waiting.result()
                 self._logged = False
@@ -326,7 +326,7 @@ class Publisher:
         while not self._stopping.wait(self._every):
             try:
                 self.publish()
-            except Exception as surprise:  # noqa: BLE001 - it asks foreign parts, and must never disturb the service
+            except Exception as surprise:  # noqa: BLE001 - it reads other components, and must never disturb the service
                 self._log_failure(surprise)
 
     def _emitting(self) -> Emitter[str, ProcessStatus]:

@@ -14,10 +14,10 @@ class Listing(Generic[V]):
     """Rows in key order.
 
     Attributes:
-        rows: the readable ones.
-        more: there are further rows after them.
-        unreadable: rows left out, from where the page begins to its last row; to the end if it is the last page. So the
-            numbers of all pages add up to those of the table.
+        rows: The readable rows.
+        more: Whether there are further rows after them.
+        unreadable: The number of rows left out, from the start of the page to its last row; to the end of the table on the
+            last page. So the numbers of all pages add up to that of the table.
     """
 
     rows: list[tuple[str, V]]
@@ -47,7 +47,7 @@ class LeftOut:
     """The keys of unreadable rows, in key order, of tables that are read side by side.
 
     Attributes:
-        count: how many different keys have been passed.
+        count: The number of different keys that were passed.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class LeftOut:
         self._ahead.add(error.key)
 
     def passes(self, key: str) -> bool:
-        """Note that all tables have come to this key. Returns whether one of them has left its row out."""
+        """Note that all tables have reached this key. Returns whether one of them has left its row out."""
         if not self._ahead:
             return False
         encoded = key.encode()
@@ -69,6 +69,6 @@ class LeftOut:
         return encoded in passed
 
     def end(self) -> None:
-        """Note that all tables have come to their end."""
+        """Note that all tables have reached their end."""
         self.count += len(self._ahead)
         self._ahead.clear()

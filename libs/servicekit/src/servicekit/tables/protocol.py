@@ -11,7 +11,7 @@ K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
 
 STALE_SECONDS: Final = 5.0
-"""Age from which an answer about many users is marked stale; the view does it itself for single ones."""
+"""The age in seconds from which a response about several users is marked stale; the view does it itself for single ones."""
 
 
 class TableAnswer(Protocol[V_co]):
@@ -56,7 +56,7 @@ class TableWatch(Protocol[V_co]):
         """Return the next change; None after `timeout` seconds, or when it has ended.
 
         Raises:
-            ChangesMissed: the reader was too slow, or the local copy is loaded again; the watch has ended.
+            ChangesMissed: The reader was too slow, or the local copy is loaded again; the watch has ended.
         """
         ...
 
@@ -99,7 +99,7 @@ class UserTable(Protocol[V_co]):
         *,
         on_unreadable: OnUnreadable | None = None,
     ) -> AbstractContextManager[TableWatch[V_co]]:
-        """Watch changes from now on, also while the copy is not complete."""
+        """Watch changes from now on, even while the copy is still loading."""
         ...
 
     def position(self) -> Mapping[int, PartitionAge]: ...
@@ -140,7 +140,7 @@ class ClosedWindow(KeyedRow[WindowBounds, V_co], Protocol[V_co]):
 
 
 class WindowFollowing(Protocol[V_co]):
-    """The windows of a key as they close; a reader who follows again from `offset` misses none."""
+    """The windows of a key as they close; a reader that resumes from `offset` misses none."""
 
     @property
     def partition(self) -> int: ...
@@ -148,11 +148,11 @@ class WindowFollowing(Protocol[V_co]):
     def offset(self) -> int: ...
 
     async def next_async(self) -> ClosedWindow[V_co]:
-        """Return the next one, when it has closed. Cancelling it loses none.
+        """Return the next window once it has closed. Cancelling it loses none.
 
         Raises:
-            ChangesMissed: some were deleted before they were read; the next call goes on behind them.
-            DeserializationError: it cannot be decoded; the next call goes on behind it.
+            ChangesMissed: Some were deleted before they were read; the next call continues after them.
+            DeserializationError: It cannot be decoded; the next call continues after it.
         """
         ...
 
@@ -169,7 +169,7 @@ class ClosedWindows(Protocol[V_co]):
     def follow(
         self, key: str, partition: int | None = None, offset: int | None = None
     ) -> WindowFollowing[V_co]:
-        """Follow the windows of a key from a place on, or from now on. Raises `NotReady`, and `BadToken` for a wrong place."""
+        """Follow the windows of a key from a position, or from now on. Raises `NotReady`, and `BadToken` for a wrong position."""
         ...
 
 

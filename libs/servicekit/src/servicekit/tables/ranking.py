@@ -7,18 +7,17 @@ from collections.abc import Iterable
 class Ranking:
     """The keys with the highest numbers, updated with each change. Equal numbers: by key.
 
-    It holds the keys that rank at least as high as a floor, and forgets all others: between `size` and twice as
-    many. While numbers grow that is exact, because a forgotten key comes back with the change that lifts it over
-    the floor. When members fall below it, too few may remain; then `complete` is false until `rebuild`.
+    It keeps the keys that rank at least as high as a floor, between `size` and twice as many, and drops all others. While numbers grow that is exact, because a dropped key returns with the change that lifts it over the
+    floor. When members fall below it, too few may remain; then `complete` is false until `rebuild`.
 
     Args:
-        size: how long a list can be asked for, at least 1.
+        size: The maximum length of the list, at least 1.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._numbers: dict[str, int] = {}
-        self._floor: tuple[int, str] | None = None  # None: no key has been forgotten
+        self._floor: tuple[int, str] | None = None  # None: no key was dropped
 
     @property
     def complete(self) -> bool:
@@ -49,7 +48,7 @@ class Ranking:
         """Return the `limit` highest keys with their numbers, highest first; fewer if there are fewer.
 
         Raises:
-            ValueError: more than `size`, or not complete.
+            ValueError: `limit` is more than `size`, or the ranking is not complete.
         """
         if limit > self.size or not self.complete:
             raise ValueError("the ranking does not hold so many")

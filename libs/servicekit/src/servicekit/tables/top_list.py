@@ -26,9 +26,9 @@ class TopMetrics:
     """The instruments of a process's top list.
 
     Attributes:
-        behind_seconds: Seconds since the list last held all that this process's copy of the table did.
-        rebuilds: How often the list was rebuilt from the whole table.
-        failures: How often the list could not be kept current and was rebuilt, by the name of the error.
+        behind_seconds: The seconds since the list was last up to date with this process's copy of the table.
+        rebuilds: The number of times the list was rebuilt from the whole table.
+        failures: The number of times the list could not be kept current and was rebuilt, by the name of the error.
     """
 
     behind_seconds: Gauge
@@ -37,7 +37,7 @@ class TopMetrics:
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
-        """Make the instruments in a registry; once for each registry."""
+        """Create the instruments in a registry, once for each registry."""
         return cls(
             Gauge(
                 "servicekit_top_behind_seconds", "Seconds since the top list was current", registry=registry
@@ -49,12 +49,12 @@ class TopMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The highest keys.
+    """The keys with the highest numbers.
 
     Attributes:
-        rows: keys and numbers, the highest first.
-        behind_seconds: Seconds since the list last held all that this copy of the table did.
-        unreadable: rows of the table that are left out because they cannot be decoded; at most 10,000 are counted.
+        rows: The keys and numbers, the highest first.
+        behind_seconds: The seconds since the list was last up to date with this copy of the table.
+        unreadable: The number of rows that are left out because they cannot be decoded; at most 10,000 are counted.
     """
 
     rows: list[tuple[str, int]]
@@ -63,17 +63,17 @@ class Top:
 
 
 class TopList(Generic[V]):
-    """Answers from memory. If changes come faster than one thread applies them, it reads the table again.
+    """Serves the ranking from memory. If changes arrive faster than one thread applies them, it reads the table again.
 
     A failure is logged as a warning, counted, and shown by `detail` for as long as it lasts. The whole table is read at
-    most once for each cause, and after a failure that repeats itself at growing intervals, up to 30 seconds.
+    most once for each cause; after repeated failures at growing intervals, up to 30 seconds.
 
     Args:
-        table: the rows.
+        table: The table.
         number: Returns the number of a row.
-        size: how long a list can be asked for.
-        clock: seconds, monotonic.
-        metrics: the instruments; of a registry of its own unless given.
+        size: The maximum length of the list.
+        clock: A monotonic clock, in seconds.
+        metrics: The instruments; default: those of a new registry.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class TopList(Generic[V]):
     def _run(self) -> None:
         try:
             self._keep_current()
-        except BaseException as error:  # noqa: BLE001 handed to the main thread by `check`
+        except BaseException as error:  # noqa: BLE001 raised in the main thread by `check`
             self._failure = error
 
     def _keep_current(self) -> None:

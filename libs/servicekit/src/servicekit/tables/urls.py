@@ -1,4 +1,4 @@
-"""The rule for URLs as keys, as calls and REST requests name them."""
+"""The validation of URLs as keys, in calls and REST requests."""
 
 import unicodedata
 from typing import Final
@@ -8,10 +8,10 @@ _RULE: Final = "must not contain control characters, half characters and U+FFFD"
 
 
 def url(text: str) -> str:
-    """Return the text if it can be a URL. Any text can: links are written in many ways.
+    """Return the text if it is a valid key for a URL. The syntax of URLs is not checked: links are written in many ways.
 
     Raises:
-        ValueError: it cannot; the message states the rule and does not quote the text.
+        ValueError: It is invalid; the message states the rule and does not quote the text.
     """
     if not text:
         raise ValueError(f"must have 1 to {URL_CHARACTERS_MAX} characters")
@@ -19,7 +19,7 @@ def url(text: str) -> str:
 
 
 def url_prefix(text: str) -> str:
-    """Return the text if a URL can begin so; an empty text is one. Raises `ValueError` like `url`."""
+    """Return the text if a URL can begin with it; an empty text is valid. Raises `ValueError` like `url`."""
     if len(text) > URL_CHARACTERS_MAX:
         raise ValueError(f"must have at most {URL_CHARACTERS_MAX} characters")
     if any(unicodedata.category(c) in {"Cc", "Cs"} or c == "\ufffd" for c in text):

@@ -5,9 +5,9 @@ from typing import Final
 
 USER_ID_CHARACTERS_MAX: Final = 128
 _FORBIDDEN: Final = "/\ufffd"
-# They turn the text around them from right to left, or back: an id that holds them is shown as another one.
+# They change the direction of the text around them, so an id with them can look like another one.
 _BIDIRECTIONAL: Final = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-_FORBIDDEN_CATEGORIES: Final = {"Cc", "Cs"}  # control characters; surrogates, which are half a character
+_FORBIDDEN_CATEGORIES: Final = {"Cc", "Cs"}  # control characters and surrogates
 
 
 def user_id(text: str) -> str:
@@ -17,7 +17,7 @@ def user_id(text: str) -> str:
     different ids could become the same one. Ids that look alike but differ in their code points are different.
 
     Raises:
-        ValueError: it cannot; the message states the rule and does not quote the text.
+        ValueError: It is invalid; the message states the rule and does not quote the text.
     """
     if not 1 <= len(text) <= USER_ID_CHARACTERS_MAX:
         raise ValueError(f"must have 1 to {USER_ID_CHARACTERS_MAX} characters")
