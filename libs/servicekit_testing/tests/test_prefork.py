@@ -1,4 +1,4 @@
-"""What a forked program sees, and what ends it."""
+"""The environment of a forked program, and the ways it ends."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What a service's process is asked while it starts."""
+"""Requests to a service's process while it starts."""
 
 from pathlib import Path
 

@@ -41,7 +41,7 @@ class MemoryPosition:
 
 @dataclass(eq=False)
 class MemoryWatch(Generic[V]):
-    """As `streamtable.Watch`; a test may set `overrun` and `ended`."""
+    """A watch like `streamtable.Watch`; a test may set `overrun` and `ended`."""
 
     key: str | None
     prefix: str | None
@@ -73,12 +73,12 @@ class MemoryWatch(Generic[V]):
 
 
 class MemoryTable(Generic[V]):
-    """Rows by user in one partition, as `streamtable.View` shows them; `put` is what a processor's commit would be.
+    """Rows by user in one partition, like those of a `streamtable.View`; `put` stands for a processor's commit.
 
     Attributes:
-        ready: false: what asks for rows raises `NotReady`.
-        shown: places of the events that the rows show.
-        spoiled: keys whose row cannot be decoded.
+        ready: Whether reads succeed; if false, they raise `NotReady`.
+        shown: The positions of the events that the rows show.
+        spoiled: The keys whose row cannot be decoded.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class MemoryTable(Generic[V]):
         self._changed = Condition()
 
     def reset(self) -> None:
-        """Begin again, as far as callers can see; watches get the deletions."""
+        """Delete all rows; watches get the deletions."""
         for key in [*self.rows, *self.spoiled]:
             self.put(key, None)
         self.ready, self.stale, self.age_seconds = True, False, 0.25
@@ -103,7 +103,7 @@ class MemoryTable(Generic[V]):
         self._offset = 0
 
     def put(self, key: str, value: V | None, shows: Ack | None = None) -> None:
-        """Change a row; None deletes it. `shows` is the event that it comes from."""
+        """Change a row; None deletes it. `shows` is the event that caused the change."""
         with self._changed:
             if value is None:
                 self.rows.pop(key, None)
@@ -134,7 +134,7 @@ class MemoryTable(Generic[V]):
         )
 
     def overrun(self) -> None:
-        """All present watches have missed changes, and are ended by that, as `streamtable.Watch` is."""
+        """Make all present watches miss changes, which ends them, as it does a `streamtable.Watch`."""
         with self._changed:
             for watch in self.watches:
                 watch.overrun = watch.ended = True

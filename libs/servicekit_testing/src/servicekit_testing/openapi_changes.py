@@ -1,8 +1,8 @@
-"""What in a new OpenAPI document would break clients that were made for an older one.
+"""Detects changes of an OpenAPI document that break clients of an older one.
 
-A request that was valid must stay so, and an answer must not surprise: what callers send may only be allowed more,
-what they get may only be narrowed down or grow by members that they can overlook. It compares what the services here
-use of OpenAPI (JSON bodies, `$ref`, `anyOf`, `allOf`); where it cannot judge a change it reports it.
+A valid request must stay valid, and a response must stay understandable: request schemas may only be widened, response
+schemas only narrowed or extended by members that clients ignore. It compares the features of OpenAPI that the services
+here use (JSON bodies, `$ref`, `anyOf`, `allOf`); a change that it cannot judge is reported.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _EXACT: Final = ("format", "pattern", "const", "multipleOf", "additionalProperti
 
 
 def breaking_changes(old: Document, new: Document) -> list[str]:
-    """What breaks clients of the old document, each with its place; nothing if they can go on."""
+    """Return the changes that break clients of the old document, each with its place; empty if there are none."""
     return list(_Comparison(old, new).changes())
 
 
@@ -93,11 +93,11 @@ class _Comparison:
     # have further members, which clients overlook; what is taken may not require any.
 
     def _taken(self, where: str, old: Document, new: Document) -> Iterator[str]:
-        """Everything that was sent must still be allowed."""
+        """Check that every request that was valid is still valid."""
         yield from _Containment(self._old, self._new, given=False).compare(where, old, new, ())
 
     def _given(self, where: str, old: Document, new: Document) -> Iterator[str]:
-        """Everything that is answered now must have been allowed before."""
+        """Check that every response that is possible now was possible before."""
         yield from _Containment(self._new, self._old, given=True).compare(where, new, old, ())
 
 
@@ -114,7 +114,7 @@ class _Containment:
     ) -> Iterator[str]:
         refs = (str(narrow.get("$ref")), str(wide.get("$ref")))
         if refs[0] != "None" and refs in seen:
-            return  # it refers to itself
+            return  # a recursive schema
         seen = (*seen, refs)
         narrow, wide = _resolved(self._narrow_document, narrow), _resolved(self._wide_document, wide)
         if not wide:
@@ -181,7 +181,7 @@ def _shown(value: object) -> str:
 
 
 def _resolved(document: Document, schema: Document) -> Document:
-    """The schema itself: references followed, the parts of `allOf` put together."""
+    """Return the schema with references resolved and the parts of `allOf` merged."""
     while "$ref" in schema:
         target: Any = document
         for part in schema["$ref"].removeprefix("#/").split("/"):

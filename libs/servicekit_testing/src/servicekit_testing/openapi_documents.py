@@ -1,7 +1,7 @@
-"""OpenAPI documents as files of the repository: written from the code, and held to what has been released.
+"""OpenAPI documents as files of the repository: written from the code, and compared with released ones.
 
-A released document lies in `history/NAME/<version>.json` beside the present ones and never changes. While an API's
-version begins with the same number, every later document must suit clients that were made for the earlier ones.
+A released document is in `history/NAME/<version>.json` beside the present ones and never changes. While an API's
+version begins with the same number, every later document must be compatible with clients of the earlier ones.
 """
 
 import json
@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 
 def problems(name: str, document: Document, target: Path) -> list[str]:
-    """What is wrong with the files of one document."""
+    """Return the problems with the files of one document."""
     path = target / f"{name}.json"
     found = []
     if not path.exists() or path.read_text("utf-8") != _text(document):
@@ -30,7 +30,7 @@ def problems(name: str, document: Document, target: Path) -> list[str]:
 
 
 def release(name: str, document: Document, target: Path) -> str | None:
-    """Keep a document as that of its version. Returns what forbids it, if something does."""
+    """Store a document as the release of its version. Returns an error text if that is not allowed."""
     path = target / "history" / name / f"{document['info']['version']}.json"
     if path.exists() and path.read_text("utf-8") != _text(document):
         return f"{name} {path.stem} was released before and looked different: give it a new version"
@@ -43,9 +43,9 @@ def main(documents: Mapping[str, Document], arguments: Sequence[str], target: Pa
     """Run the command line of a service's generator. Returns the exit code.
 
     Args:
-        documents: by name.
-        arguments: none: write the documents; `--check`: write nothing; `--release`: keep them as released too.
-        target: the folder of the files.
+        documents: The documents by name.
+        arguments: Empty: write the documents; `--check`: write nothing; `--release`: store them as releases too.
+        target: The folder of the files.
     """
     parser = ArgumentParser(description="Write the OpenAPI documents, and compare them with released ones.")
     parser.add_argument(

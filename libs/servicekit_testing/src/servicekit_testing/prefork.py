@@ -1,8 +1,8 @@
 """Python programs that tests start again and again: forked from a process that has imported their modules already.
 
-Importing a service takes a second of processor time, a fork takes a hundredth. Nearly all of this second is what services have
-in common, so their processes are forked too, from one that has imported that. A program that was forked sees what
-`python -m` would give it: its arguments, environment, output, signals at their defaults, and `__main__`.
+Importing a service takes a second of processor time, a fork takes a hundredth. Nearly all of this second is for modules that
+all services share, so their processes are forked too, from one that has imported those. A forked program has the same
+environment as under `python -m`: its arguments, environment, output, signals at their defaults, and `__main__`.
 """
 
 import gc
@@ -32,15 +32,15 @@ _COMMON: Final = (
     "servicekit.grpc.table",
     "servicekit.process.serving",
 )
-"""What most programs import; a program that does not has it in memory all the same."""
+"""The modules that most programs import; they are in memory also for a program that does not import them."""
 
 
 class Forked:
-    """A program that runs: what tests use of `subprocess.Popen`.
+    """A running program, with the part of the interface of `subprocess.Popen` that tests use.
 
     Attributes:
-        pid: of its process.
-        returncode: None while it runs; minus the signal's number if a signal has ended it.
+        pid: The id of its process.
+        returncode: The exit code; None while it runs; minus the signal's number if a signal has ended it.
     """
 
     def __init__(self, pid: int) -> None:
@@ -49,7 +49,7 @@ class Forked:
         self._ended = Event()
 
     def end(self, code: int) -> None:
-        """It has ended, says who had started it."""
+        """Record the exit code, reported by the process that started it."""
         self.returncode = code
         self._ended.set()
 
@@ -57,7 +57,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the program to exit. Raises `subprocess.TimeoutExpired`."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
         assert self.returncode is not None
@@ -80,11 +80,11 @@ _MAIN = "import sys; from servicekit_testing.prefork import main; main(int(sys.a
 
 
 class Prefork:
-    """A process that has imported a module and forks programs that run it. It ends with the one that made it.
+    """A process that has imported a module and forks programs that run it. It ends with the process that created it.
 
     Args:
-        module: as `python -m` takes it; "" for what most programs have in common, which cannot be run.
-        common: The process from which it is forked; None: it imports all by itself.
+        module: The module as for `python -m`; "" for the shared modules, which cannot be run.
+        common: The process from which it is forked; None: it imports all modules itself.
     """
 
     def __init__(self, module: str, common: "Prefork | None" = None) -> None:
@@ -109,10 +109,10 @@ class Prefork:
         """Start a program in this process's folder.
 
         Args:
-            arguments: of the program.
-            environment: all of it.
-            output: descriptor of the file to which it writes its output.
-            errors: that of its standard error; None: the same file.
+            arguments: The arguments of the program.
+            environment: The whole environment of the program.
+            output: The descriptor of the file for its standard output.
+            errors: The descriptor of the file for its standard error; None: the same file.
         """
         with self._one:
             self._send("run", arguments, environment, output, output if errors is None else errors)
@@ -138,13 +138,13 @@ class Prefork:
 
 @cache
 def prefork_of(module: str) -> Prefork:
-    """The one of this process for a module."""
+    """Return the prefork process of this test process for a module."""
     return Prefork(module, prefork_of("") if module else None)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What a program that was forked is to run."""
+    """The request to run a forked program."""
 
     module: str
     arguments: list[str]
@@ -152,7 +152,7 @@ class _Run:
 
 
 def _serve(connection: socket.socket, module: str) -> _Run | None:
-    """Fork whenever asked. Returns in each program that is to run, with what it is given; None: no more requests come."""
+    """Fork on each request. Returns in each forked program, with its request; None: there are no more requests."""
     for name in [module] if module else _COMMON:
         import_module(name)
     # It is run by its name again, from the beginning, with all that it has imported.
@@ -210,7 +210,7 @@ def _collect(connection: socket.socket, running: set[int]) -> None:
 
 
 def _branch(descriptor: int, module: str, environment: dict[str, str]) -> _Run | None:
-    """Serve the programs of a module, in a process that was forked for them. It ends with its connection, as others do."""
+    """Serve the programs of a module, in a process that was forked for them. It ends when its connection closes."""
     os.environ.clear()
     os.environ.update(environment)
     more = environment.get("PYTHONPATH", "").split(os.pathsep)

@@ -17,15 +17,15 @@ _START_SECONDS: Final = 90
 
 
 class Process:
-    """A command of a service, running; none of its settings comes from this process.
+    """A running command of a service, with none of this process's settings.
 
     Args:
-        module: that is run.
-        arguments: command and options.
-        environment: its settings.
+        module: The module to run.
+        arguments: The command and its options.
+        environment: The settings of the service.
 
     Attributes:
-        output: the lines that it has written so far.
+        output: The lines that it has written so far.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -50,7 +50,7 @@ class Process:
         """Return the address that it listens on; when called again, the next one.
 
         Raises:
-            AssertionError: it has ended, or still does not listen; with what it has written.
+            AssertionError: It has ended, or does not listen in time; the message has its output.
         """
         deadline = Deadline(_START_SECONDS)
         while True:
@@ -67,12 +67,12 @@ class Process:
             time.sleep(0.01)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to stop. Returns the exit code."""
+        """Send it the signal and wait. Returns the exit code."""
         self.process.send_signal(number)
         return self.ended()
 
     def ended(self) -> int:
-        """Wait for its end, a minute at most, then end it. Returns the exit code; raises TimeoutError."""
+        """Wait up to a minute for it to exit, then kill it. Returns the exit code; raises TimeoutError."""
         try:
             code = self.process.wait(60)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""A client of services that asks again, as docs/how-to/send-with-retries.md says: a busy machine is slow now and then."""
+"""A client that retries, as docs/how-to/send-with-retries.md describes: a busy machine is slow now and then."""
 
 import json
 import time
@@ -20,14 +20,14 @@ _PROBES: Final = {"/livez", "/readyz"}  # where 503 is the answer
 
 
 class Retries(httpx.BaseTransport):
-    """Repeats requests that the service or the network could not answer just now, for a minute.
+    """Retries requests that failed temporarily, in the service or in the network, for up to a minute.
 
-    These are 503 and 504, other than to probes, and requests without an answer: a connection that was kept may be closed by
-    the server in the moment in which it is used again. A write that may have been stored is repeated if each of its events
+    These are 503 and 504, other than to probes, and requests without a response: the server may close a kept-alive connection
+    at the moment in which it is used again. A write that may have been stored is repeated if each of its events
     has an `id`; see `with_ids`.
 
     Args:
-        inner: Sends each of them.
+        inner: The transport that sends each attempt.
     """
 
     def __init__(self, inner: httpx.BaseTransport) -> None:
@@ -70,7 +70,7 @@ def with_ids(events: Events) -> Events:
 def _is_for_later(request: httpx.Request, response: httpx.Response) -> bool:
     if response.status_code not in _NOT_NOW or request.url.path in _PROBES:
         return False
-    response.read()  # leaves the connection free
+    response.read()  # releases the connection
     return (
         _is_repeatable(request) or "unknown" not in response.json()
     )  # a service that stored nothing lists nothing

@@ -14,12 +14,12 @@ V = TypeVar("V")
 def committed_records(
     bootstrap_servers: str, stream: Stream[K, V], patience: float
 ) -> Iterator[tuple[K, V | None]]:
-    """Yield the keys and values of a stream, those of open and aborted transactions left out.
+    """Yield the keys and values of a stream, without those of open and aborted transactions.
 
     Args:
-        bootstrap_servers: Where Kafka is.
-        stream: What to read.
-        patience: Seconds to wait for the broker; without an answer it ends.
+        bootstrap_servers: The addresses of the brokers.
+        stream: The stream to read.
+        patience: The seconds to wait for the broker; without a response the iteration ends.
     """
     options: dict[str, Any] = {
         "bootstrap.servers": bootstrap_servers,

@@ -1,4 +1,4 @@
-"""A collector of traces for tests: it takes OTLP over gRPC, as a real one does, and keeps what it gets."""
+"""A collector of traces for tests: it accepts OTLP over gRPC, like a real one, and keeps the spans."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 
 @dataclass(frozen=True)
 class Collected:
-    """A span as it has arrived; ids in hexadecimal digits, `links` as pairs of trace and span, `words` of a failure."""
+    """A received span; ids in hexadecimal digits, `links` as pairs of trace and span, `words` of a failure."""
 
     service: str
     name: str
@@ -50,10 +50,10 @@ class TraceCollector(TraceServiceServicer):
     def wait(
         self, matches: Callable[[Collected], bool], count: int = 1, seconds: float = 20.0
     ) -> list[Collected]:
-        """Return the spans that match, once there are so many.
+        """Return the matching spans once there are this many.
 
         Raises:
-            AssertionError: there are fewer after that time.
+            AssertionError: There are fewer when the time is over.
         """
         end = time.monotonic() + seconds
         while len(found := [span for span in list(self.spans) if matches(span)]) < count:
@@ -66,7 +66,7 @@ class TraceCollector(TraceServiceServicer):
 
 @contextmanager
 def collecting(collector: TraceCollector, port: int = 0) -> Iterator[int]:
-    """Let it be reached on this machine within the block. Yields the port."""
+    """Serve the collector on loopback within the block. Yields the port."""
     server = grpc.server(ThreadPoolExecutor(2))
     add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call] # made by a program
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
