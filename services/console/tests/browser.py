@@ -51,11 +51,11 @@ class Browser:
         return any(_INTERRUPTED in each for each in said)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What the body of a function gives."""
+        """Run the body of a function and return its result."""
         return self._post("/execute/sync", {"script": script, "args": arguments})
 
     def text(self, selector: str = "body") -> str:
-        """What people see of the first such element; "" if there is none."""
+        """Return the visible text of the first matching element; "" if there is none."""
         script = "const e = document.querySelector(arguments[0]); return e?.innerText ?? e?.textContent ?? ''"
         return str(self.run(script, selector))
 
@@ -98,7 +98,7 @@ class Browser:
         path.write_bytes(base64.b64decode(found["data"]))
 
     def complaints(self) -> list[str]:
-        """What the console of the browser says since the last time: errors of scripts, policy and network."""
+        """Return the errors in the browser's console since the last call: of scripts, policy and network."""
         self._interrupted()
         found, self._said = self._said, []
         return found
@@ -117,7 +117,7 @@ class Browser:
 
 
 def missing() -> str:
-    """Why there can be no browser; "" if there can."""
+    """Return the reason why no browser can be started; "" if one can."""
     absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     return f"not installed: {', '.join(absent)}" if absent else ""
 

@@ -1,4 +1,4 @@
-"""What others write to the status topic must not fill the console's memory: any producer may."""
+"""Forged reports in the status topic must not fill the console's memory: any producer may write to it."""
 
 from pathlib import Path
 

@@ -15,7 +15,7 @@ def report(**changes: Any) -> list[dict[str, Any]]:
 
 
 def happened(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What the second look has found."""
+    """Return the events that the second poll found."""
     history = History()
     history.look(before, NOW)
     known = history.events()

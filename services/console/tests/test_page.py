@@ -102,7 +102,7 @@ def clicked(world: World) -> None:
 
 
 def violations(browser: Browser, *, contrast: bool = True) -> list[str]:
-    """Of the rules for accessible pages, as the page is now; `contrast`: also that of texts, which takes long."""
+    """Return the violations of accessibility rules; `contrast`: also check the contrast of text, which takes long."""
     if not browser.run("return 'axe' in window"):
         browser.run(AXE.read_text(encoding="utf-8"))
     return [str(each) for each in browser.run(VIOLATIONS, contrast)]

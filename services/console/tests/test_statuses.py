@@ -1,4 +1,4 @@
-"""What others write to the status topic must not fill the console's memory, and must not hide honest processes."""
+"""Forged reports in the status topic must not fill the console's memory, and must not hide real processes."""
 
 from typing import Any
 

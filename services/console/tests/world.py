@@ -113,7 +113,7 @@ def click(number: int, user: str = "alice") -> UserClick:
 
 @dataclass
 class World:
-    """What a test works with.
+    """The environment of a test.
 
     Attributes:
         group: counts clicks; its processor runs as instance `worker`.
@@ -134,7 +134,7 @@ class World:
 
     @property
     def sign_in_url(self) -> str:
-        """What the console without keys has printed for browsers."""
+        """Return the URL that the console without keys has printed for browsers."""
         token = self.http.headers["Authorization"].removeprefix("Bearer ")
         return f"{self.http.base_url}/?token={token}"
 
@@ -154,12 +154,12 @@ class World:
             emitter.emit_now(Windowed(user, begin, begin + 60_000), count)
 
     def tell(self, key: str, status: ProcessStatus | None) -> None:
-        """As a process would."""
+        """Write a status as a process would."""
         with Emitter(self.statuses, self.kafka) as emitter:
             emitter.emit_now(key, status)
 
     def tell_run(self, run: JobRun) -> None:
-        """As a job would."""
+        """Write a run as a job would."""
         with Emitter(self.runs, self.kafka) as emitter:
             emitter.emit_now(run["run"], run)
 

@@ -28,7 +28,7 @@ from streamtable_testing import Tester
 NOON_MS = 1_700_000_000_000  # when the Tester's clock begins
 GAP_MS = SESSIONS.gap_ms
 OPEN_MS = SESSIONS.closes_at(0, 0)
-"""How long a session stays open behind its last message."""
+"""The time for which a session stays open after its last message."""
 COUNTING = DETECTOR.group("by-user")
 BLOCKED = {"by": None, "blocked": True}
 TAKEN_BACK = {"by": None, "blocked": False}
@@ -63,7 +63,7 @@ def reports(tester: Tester) -> list[tuple[str | None, Block | None]]:
 
 
 def sessions(tester: Tester, user: str) -> dict[tuple[int, int], tuple[int, int]]:
-    """What a user has sent and received, by the bounds of the sessions since noon."""
+    """Return the numbers of messages that a user has sent and received, by the bounds of the sessions since noon."""
     rows = tester.table(COUNTING, COUNTING.states[0]).items()
     return {
         (session.start_ms - NOON_MS, session.end_ms - NOON_MS): (row["sent"], row["received"])

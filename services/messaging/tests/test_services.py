@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 OPEN_MS = SESSIONS.closes_at(0, 0)
-"""How long a session stays open behind its last message."""
+"""The time for which a session stays open after its last message."""
 
 
 class Service:
@@ -77,7 +77,7 @@ class Service:
                 emitter.emit(sender, message)
 
     def reports(self) -> list[tuple[str, bool]]:
-        """Whom the detector has reported, and when that was over, each user's in order."""
+        """Return the blocks and unblocks by the detector, in order for each user."""
         found = committed_records(self._servers, BLOCKS, patience=60)
         return sorted(((user, block["blocked"]) for user, block in found if block), key=lambda each: each[0])
 

@@ -229,7 +229,7 @@ def test_a_watched_feed_comes_at_once_and_with_each_message(served: Served) -> N
 
 
 class Page(HTMLParser):
-    """What a page refers to, and which of its fields have labels."""
+    """The references of a page, and its fields with labels."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -88,7 +88,7 @@ class Cluster:
             deleted.result(30)
 
     def reaches(self) -> list[tuple[str, int]]:
-        """All that was ever published, in the order of each partition."""
+        """Return all published rows, in the order of each partition."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,

@@ -1,6 +1,6 @@
-"""What click counting means, without any input or output."""
+"""The domain logic of click counting, without any input or output."""
 
 
 def add_click(count: int | None) -> int:
-    """The count after one more click; None: there was none yet."""
+    """Return the count after one more click; `count` None: there was none yet."""
     return (count or 0) + 1

@@ -1,4 +1,4 @@
-"""The emitter service: takes clicks by REST and answers when Kafka has acknowledged them."""
+"""The emitter service: accepts clicks over REST and responds once Kafka has acknowledged them."""
 
 from typing import Final
 
@@ -14,15 +14,15 @@ def _record(click: Click, identity: str, at: int) -> UserClick:
 EMITTER: Final = EmitterApi(
     title="click-count emitter",
     version="1.2.0",
-    text="Takes clicks. An answer of 200 or 201 means that Kafka has stored them on all in-sync replicas.",
+    text="Accepts clicks. A response of 200 or 201 means that Kafka has stored them on all in-sync replicas.",
     what="clicks",
     routes=(
         PostEvents(
             "/clicks",
             "send_clicks",
-            "One click (answered with 201) or a list of them (200).\n\n503 when Kafka does not acknowledge in time: "
-            "`accepted` and `unknown` say what became of each click. An unknown\none may be stored or not: send it again "
-            "with the same `id`. Those in `not_sent` too are certainly not stored.",
+            "One click (answered with 201) or a list of them (200).\n\n503 if Kafka does not acknowledge in time: "
+            "`accepted` and `unknown` list the outcome of each click. An unknown\none may be stored or not: retry it "
+            "with the same `id`. Clicks that are in `not_sent` too are certainly not stored.",
             Click,
             AcceptedClicks,
             _record,

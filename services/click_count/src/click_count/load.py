@@ -1,4 +1,4 @@
-"""The load generator: clicks of made-up users, always the same for a seed."""
+"""The load generator: clicks of generated users, the same for the same seed."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,7 +7,7 @@ from servicekit.process.load import LoadOptions, id_choice, key_choice
 
 
 def clicks(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserClick]]:
-    """The clicks of a load with their users, without end. Everything but their times follows from the seed."""
+    """Yield the clicks of a load with their users, without end. Everything but their times follows from the seed."""
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     while True:
         user = user_of()

@@ -42,7 +42,7 @@ SERVICE: Final = TableService(
 
 
 class Handler(StrEnum):
-    """How clicks are counted."""
+    """The handler that counts the clicks: the built-in aggregate, or a function called for each record."""
 
     COUNT = "count"
     RECORD = "record"
@@ -53,7 +53,10 @@ _GROUPS: Final = {Handler.COUNT: topics.by_count, Handler.RECORD: topics.by_reco
 
 def _processor(
     handler: Annotated[
-        Handler, typer.Option(help="count: built in, in batches; record: called for each click.")
+        Handler,
+        typer.Option(
+            help="count: the built-in aggregate, in batches; record: a function called for each click."
+        ),
     ] = Handler.COUNT,
     workers: options.Workers = 1,
     parent: options.Parent = None,

@@ -1,4 +1,4 @@
-"""What the REST services take and give, as OpenAPI describes it."""
+"""The request and response models of the REST services, for OpenAPI."""
 
 from typing import Annotated, Final
 from uuid import UUID
@@ -32,11 +32,13 @@ class Click(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="names the click, so that a repeated request can be recognised; default: a new one"
+            description="the id of the click, by which a repeated request is recognised; default: a new one"
         ),
     ] = None
     at: Annotated[
-        int | None, TIME_MS, Field(description="when, in milliseconds since 1970; default: now")
+        int | None,
+        TIME_MS,
+        Field(description="the time of the event, in milliseconds since 1970; default: now"),
     ] = None
 
 
@@ -51,7 +53,7 @@ class UserCount(BaseModel):
 
 
 UserCountAnswer: Final = answer_model(
-    "UserCountAnswer", "A user's clicks, and where in the table they stand.", UserCount, "clicks"
+    "UserCountAnswer", "A user's clicks, with their position in the table.", UserCount, "clicks"
 )
 UserCountPage: Final = page_model(
     "UserCountPage", "Users in the order of their ids' UTF-8 bytes.", UserCount, "clicks"

@@ -25,19 +25,19 @@ CLOSED_TEXT: Final = (
 QUERY: Final[TableApi[int]] = TableApi(
     title="click-count query",
     version="1.4.0",
-    text="How many clicks each user made, from this replica's own copy of the table. Every answer says how old it may "
-    "be; until the copy is complete the service answers 503.",
+    text="The click count of each user, from this replica's local copy of the table. Every response has the age of the "
+    "copy; until the copy is complete the service responds with 503.",
     members=lambda count: {"count": count},
     event="count",
     events_text='Server-sent events `count`, with data like `{"user_id": "alice", "count": 3, "partition": 9, "offset": '
     '41}`; `count` is null when the user was deleted. `unreadable`, with data like `{"user_id": "alice", "of": "count", '
-    '"partition": 9, "before_offset": 42}`, comes instead of a count that cannot be decoded. `missed` comes last when '
-    "changes were left out: connect again.",
+    '"partition": 9, "before_offset": 42}`, is sent instead of a count that cannot be decoded. `missed` is sent last if '
+    "changes were missed: reconnect.",
     routes=(
         GetRow(
             "/clicks/{user}",
             "get_count",
-            "The clicks of one user; 404 if there are none. `If-None-Match` saves sending what has not changed.",
+            "The clicks of one user; 404 if there are none. With `If-None-Match` an unchanged row is not sent again.",
             "counts",
             UserCountAnswer,
             missing="no clicks of this user are known",
@@ -45,7 +45,7 @@ QUERY: Final[TableApi[int]] = TableApi(
         ListRows(
             "/clicks",
             "list_counts",
-            "All users, a page at a time. Clicks go on meanwhile: each page is as of its own moment.",
+            "All users, a page at a time. This is no snapshot: each page has the state of the table at the time of its request.",
             "counts",
             UserCountPage,
             UserCount,

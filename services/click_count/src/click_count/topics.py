@@ -1,4 +1,4 @@
-"""The streams and tables of click counting, and the two groups that do the same in different ways."""
+"""The streams and tables of click counting, and two groups that compute the same table in different ways."""
 
 from datetime import timedelta
 from typing import Final
@@ -8,10 +8,10 @@ from contracts.records import USER_CLICK, UserClick
 from streamtable import Avro, Context, Count, Group, Input, Once, OnError, Persist, Stream, String
 
 USER_CLICKS: Final[Stream[str, UserClick]] = Stream("user-clicks", key=String(), value=Avro(USER_CLICK))
-"""One record a click, keyed by the user's id."""
+"""One record for each click, keyed by the user's id."""
 
 ONCE: Final[Once[UserClick]] = Once(by="id", within=timedelta(hours=24))
-"""A click that is sent again, as after an answer that got lost, counts once. It is sent again with the same user."""
+"""A click that is sent again, for example after a lost response, counts once. Retries have the same user."""
 
 
 def count_click(ctx: Context[str, int], click: UserClick) -> None:
@@ -21,7 +21,7 @@ def count_click(ctx: Context[str, int], click: UserClick) -> None:
 
 
 def by_count(name: str) -> Group[str, int]:
-    """The group with the built-in aggregate, which runs over whole batches; its table is `<name>-table`."""
+    """Return the group with the built-in aggregate, which runs over whole batches; its table is `<name>-table`."""
     return Group(
         name,
         Input(USER_CLICKS, aggregate=Count(), once=ONCE, on_error=OnError.DEAD_LETTER),
@@ -30,7 +30,7 @@ def by_count(name: str) -> Group[str, int]:
 
 
 def by_record(name: str) -> Group[str, int]:
-    """The same table, made by calling `count_click` for each record."""
+    """Return the group that computes the same table by calling `count_click` for each record."""
     return Group(
         name,
         Input(USER_CLICKS, handler=count_click, once=ONCE, on_error=OnError.DEAD_LETTER),

@@ -13,9 +13,9 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 GRACE: Final = timedelta(seconds=10)
 MINUTES: Final = Tumbling(timedelta(milliseconds=MINUTE_MS), grace=GRACE)
-"""By the time of the click. A click that is noted later than ten seconds after its minute is not counted in it."""
+"""Windows of a minute by event time. A click later than ten seconds after the end of its minute is late and not counted."""
 HOURS: Final = Tumbling(timedelta(milliseconds=HOUR_MS), grace=GRACE)
-"""The same by hours."""
+"""Windows of an hour by event time, with the same grace."""
 CLICK_MINUTES: Final[Stream[Windowed[str], int]] = Stream(
     "click-minutes", key=WindowedKey(String(), MINUTE_MS), value=Avro("long")
 )
@@ -23,7 +23,7 @@ CLICK_MINUTES: Final[Stream[Windowed[str], int]] = Stream(
 URL_HOURS: Final[Stream[Windowed[str], int]] = Stream(
     "url-hours", key=WindowedKey(String(), HOUR_MS), value=Avro("long")
 )
-"""The same for each URL and hour."""
+"""One record for each URL and hour, when the hour has closed: its final count."""
 
 NAME: Final = "click-windows"
 MINUTES_TABLE: Final = "minutes"
@@ -35,7 +35,7 @@ class ClickWindows:
     """The flow, and the tables that it keeps.
 
     Attributes:
-        flow: Two groups: one counts by user, and passes clicks on by URL; the other counts those.
+        flow: Two groups: one counts by user, and sends the clicks keyed by URL to the other, which counts those.
         minutes: The clicks of each user and minute.
         hours: The clicks of each URL and hour.
     """
@@ -46,7 +46,7 @@ class ClickWindows:
 
     @property
     def tables(self) -> Mapping[str, Table[Windowed[str], int]]:
-        """The tables by the names under which services answer for them."""
+        """The tables, by the names under which services serve them."""
         return {MINUTES_TABLE: self.minutes, HOURS_TABLE: self.hours}
 
 
@@ -54,7 +54,7 @@ CLOSED: Final[Mapping[str, Stream[Windowed[str], int]]] = {
     MINUTES_TABLE: CLICK_MINUTES,
     HOURS_TABLE: URL_HOURS,
 }
-"""The topics of closed windows by the same names."""
+"""The topics of closed windows, by the same names."""
 
 
 def click_windows(name: str = NAME) -> ClickWindows:

@@ -1,4 +1,4 @@
-"""What processes reported before the console was started, as far as the status topic still holds it."""
+"""The reports of processes from before the console was started, as far as the status topic still has them."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -18,10 +18,10 @@ RECORDS_MAX: Final = 20_000
 
 
 def backlog(clusters: Clusters, topic: str) -> Iterator[StatusReport]:
-    """Yield the last 20,000 records of the topic, fewer where it was compacted; those of a process in their order.
+    """Yield the last 20,000 records of the topic, fewer if it was compacted; those of a process in order.
 
-    There are none when Kafka does not answer: the console works without. They are decoded one by one, as decoded ones take
-    many times the memory.
+    There are none if Kafka does not respond: the console works without them. They are decoded one by one, because decoded
+    records take many times the memory.
     """
     try:
         with clusters.connected() as cluster:

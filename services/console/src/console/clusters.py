@@ -1,4 +1,4 @@
-"""Looks at the cluster: a bounded number at a time, each with bounded reads."""
+"""Access to the cluster: a limited number of requests at a time, each with limited reads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,15 +16,15 @@ SMALL_QUEUES: Final = {
     "max.partition.fetch.bytes": str(1 << 20),
     "queued.max.messages.kbytes": "1024",
 }
-"""Options of librdkafka. The console has a consumer for each table and each look: with the library's queues, of 8 MB each,
-they would take more than all else together. A record that is larger is fetched nevertheless."""
+"""Options of librdkafka. The console has a consumer for each table and each request: with the library's queues of 8 MB each,
+they would take more memory than the rest of the process. A larger record is fetched nevertheless."""
 CLIENT_NAME: Final = "streamtable-console"
 LOOKS_AT_ONCE: Final = 3
 _WAIT_SECONDS: Final = 2.0
 
 
 class Clusters:
-    """Opens the cluster for one look at a time. Any thread; three looks at once.
+    """Opens the cluster for one request at a time. Any thread; three requests at once.
 
     Args:
         kafka: The cluster.
@@ -36,7 +36,7 @@ class Clusters:
 
     @contextmanager
     def look(self) -> Iterator[None]:
-        """Admit one look at records. Raises `RetryLater` when there are too many."""
+        """Admit one request for records. Raises `RetryLater` if there are too many."""
         if not self._looks.acquire(timeout=_WAIT_SECONDS):
             raise RetryLater("too many requests look at topics; ask again")
         try:
@@ -46,6 +46,6 @@ class Clusters:
 
     @contextmanager
     def connected(self) -> Iterator[Cluster]:
-        """Open the cluster for one look. Raises `RetryLater` when there are too many looks."""
+        """Open the cluster for one request. Raises `RetryLater` if there are too many."""
         with self.look(), connect(self._kafka, client_name=CLIENT_NAME) as cluster:
             yield cluster

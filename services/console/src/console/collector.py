@@ -1,4 +1,4 @@
-"""Looks at all processes once a second, and at the topics every other second, and keeps what it has seen."""
+"""Polls all processes once a second and the topics every other second, and keeps the result."""
 
 import asyncio
 import time
@@ -27,13 +27,13 @@ WARNED_MAX: Final = 1000
 
 
 class Collector:
-    """Keeps the latest picture. Any thread may ask.
+    """Keeps the latest snapshot of the fleet. Any thread may read it.
 
     Args:
-        view: of the status topic.
-        cluster: for topics; used by this collector's thread only.
-        settings: Settings of the console that the page shows, such as whether actions are on.
-        lags: counts what is left to read.
+        view: The view of the status topic.
+        cluster: The cluster, to list topics; used by this collector's thread only.
+        settings: The settings of the console that the page shows, such as whether actions are on.
+        lags: Counts the records left to read.
         past: Returns earlier reports of processes; called once, by this collector's thread.
     """
 
@@ -71,20 +71,20 @@ class Collector:
         self._thread.join()
 
     def document(self) -> dict[str, Any]:
-        """The latest picture."""
+        """The latest snapshot."""
         return self._document
 
     def topic_names(self) -> list[str]:
-        """Those that the broker had at the last look."""
+        """The topics of the broker at the last poll."""
         return sorted(self._topics)
 
     @property
     def number(self) -> int:
-        """The number of the latest picture; it grows by one with each."""
+        """The number of the latest snapshot; it grows by one with each."""
         return self._number
 
     def look(self) -> None:
-        """Look once."""
+        """Poll once."""
         now_ms = _now_ms()
         if self._turn % TOPICS_EVERY == 0:
             try:
@@ -115,7 +115,7 @@ class Collector:
             **self._settings,
         }
         self._document = document
-        self._number += 1  # after it: who sees the number finds the picture
+        self._number += 1  # set last: a reader that sees the number finds the snapshot
 
     def _run(self) -> None:
         self.history.recall(self._past(), _now_ms())
@@ -159,7 +159,7 @@ class Collector:
 
 
 class Pictures:
-    """A context whose source gives the picture now, and each later one."""
+    """A context whose source yields the present snapshot, and each later one."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
@@ -176,7 +176,7 @@ class Pictures:
         while (number := self._collector.number) == self._seen:
             if asyncio.get_running_loop().time() >= end:
                 return None
-            await asyncio.sleep(_LOOK_SECONDS)  # pictures come every second, to the few who look at a console
+            await asyncio.sleep(_LOOK_SECONDS)  # a snapshot every second, for the few users of a console
         self._seen = number
         return ServerEvent("fleet", await asyncio.to_thread(self._collector.document))
 

@@ -1,4 +1,4 @@
-"""The console as a process: what it opens, and in which order it closes it."""
+"""The console as a process, with the resources that it opens and the order in which it closes them."""
 
 import secrets
 from contextlib import ExitStack
@@ -43,7 +43,7 @@ def serve(runtime: ConsoleRuntime) -> int:
     """Show all processes until stopped.
 
     Raises:
-        ConfigurationError: Actions are on without authentication; or there is no status topic.
+        ConfigurationError: Actions are on without authentication, or there is no status topic.
     """
     if runtime.service.actions and not runtime.edge.authenticates:
         raise ConfigurationError(
@@ -95,7 +95,7 @@ def serve(runtime: ConsoleRuntime) -> int:
 
 
 def _sign_in(runtime: ConsoleRuntime) -> SignIn | None:
-    """Return the token by which browsers sign in; None where settings name the callers."""
+    """Return the token by which browsers sign in; None if the settings define callers."""
     if not runtime.edge.authenticates:
         return SignIn("streamtable-console", runtime.service.token or secrets.token_urlsafe(TOKEN_BYTES))
     if runtime.service.token is not None:
@@ -106,7 +106,7 @@ def _sign_in(runtime: ConsoleRuntime) -> SignIn | None:
 
 
 def _edge(runtime: ConsoleRuntime, sign_in: SignIn | None) -> HttpEdge:
-    """Return who may do what: the page's own files hold no data, and are public."""
+    """Return the authentication of requests; the page's own files hold no data, and are public."""
     edge = runtime.rest_edge()
     edge = replace(
         edge,
@@ -124,5 +124,5 @@ def _edge(runtime: ConsoleRuntime, sign_in: SignIn | None) -> HttpEdge:
 
 
 def _local(url: str) -> str:
-    """Return a URL that a browser of this machine can open, where the server listens on all addresses."""
+    """Return a URL that a browser on this machine can open, even if the server listens on all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")

@@ -1,4 +1,4 @@
-"""Keys and values for a page: decoded by the released schemas, in numbers that a browser counts exactly, and cut."""
+"""Keys and values for a page: decoded by the released schemas, with numbers that a browser represents exactly, and cut."""
 
 import json
 from types import ModuleType
@@ -12,10 +12,10 @@ from streamtable_admin.records import TopicRecord
 CHARACTERS_MAX: Final = 4000
 HEADERS_MAX: Final = 100
 DECODED_BYTES_MAX: Final = 64 << 10
-"""Bytes that are decoded. Decoded they take up to a hundred times their bytes, and a page shows hundreds of records."""
+"""The maximum bytes that are decoded. Decoded they take up to a hundred times their bytes, and a page shows hundreds of records."""
 _CUT_BYTES: Final = 4 * CHARACTERS_MAX
 _CHARACTER_BYTES: Final = 4
-_SINGLE_OBJECT: Final = b"\xc3\x01"  # with which Avro's single-object encoding begins
+_SINGLE_OBJECT: Final = b"\xc3\x01"  # the marker of Avro's single-object encoding
 _EXACT_MAX: Final = 1 << 53
 
 
@@ -29,7 +29,7 @@ class PageDecoder:
     """Decodes keys, values and headers as JSON for a page. Never fails.
 
     Args:
-        schemas: The codecs, by the fingerprint that bytes name.
+        schemas: The codecs, by the fingerprint in the encoding.
     """
 
     def __init__(self, schemas: Schemas) -> None:
@@ -91,7 +91,7 @@ def _whole_characters(data: bytes) -> bytes:
 
 
 def _exact(value: Any) -> Any:
-    """Return numbers that a browser would round as text, and values that JSON lacks too."""
+    """Return as text numbers that a browser would round, and values that JSON does not have."""
     match value:
         case dict():
             return {str(name): _exact(each) for name, each in value.items()}

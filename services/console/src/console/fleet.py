@@ -22,7 +22,7 @@ _KINDS: Final = {
     "loop": NodeKind.LOOP,
     "visits": NodeKind.VISITS,
 }
-"""The kinds of the topics that a group reads or writes so; all others are streams."""
+"""The kinds of topics, by the way in which a group reads or writes them; all others are streams."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Topic:
     """A topic as the broker knows it.
 
     Attributes:
-        records: Offsets between start and end, of all partitions.
-        rate: Offsets per second by which it grows; None if not known yet.
+        records: The offsets between start and end, of all partitions.
+        rate: The growth in offsets per second; None if not known yet.
     """
 
     partitions: int
@@ -72,7 +72,7 @@ def graph_of(
         graph = _graph(statuses[each["key"]])
         if graph is not None:
             _add_group(model, rates, graph, [e for e in live if e["group"] == each["group"]])
-        elif each["service"] != OWN:  # its views are of whichever tables are looked at
+        elif each["service"] != OWN:  # its views are of the tables that users look at
             _add_service(model, rates, each, topics, emitters)
     nodes = [_node(node, listed, topics) for node in model.nodes.values()]
     edges = [
@@ -147,7 +147,7 @@ def _add_service(
 def _node(
     node: GraphNode, instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]
 ) -> dict[str, Any]:
-    """Return a node with what is known of it."""
+    """Return a node with its known members."""
     found = {"id": node.name, "kind": str(node.kind), "label": node.label, "detail": node.detail}
     if node.kind in {NodeKind.GROUP, NodeKind.SERVICE}:
         return found | _members(node, instances)

@@ -1,4 +1,4 @@
-"""Where the page draws the nodes and edges of the fleet's graph: side by side on a wide screen, top down on a narrow one."""
+"""The layout of the nodes and edges of the fleet's graph: side by side on a wide screen, top down on a narrow one."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -23,7 +23,7 @@ NARROW: Final = LayoutStyle(
     spread_ports=False,
 )
 LABEL_LETTERS: Final = {"wide": 26, "narrow": 18}
-"""How many letters of a label the page shows."""
+"""The number of letters of a label that the page shows."""
 _DETAIL_LETTERS: Final = 18
 _LETTER: Final = 7.9
 _SMALL_LETTER: Final = 6.4
@@ -42,7 +42,7 @@ def layouts_of(model: GraphModel) -> dict[str, Any] | None:
 @lru_cache(maxsize=1)
 def _layouts(nodes: tuple[tuple[str, NodeKind, str], ...], edges: tuple[GraphEdge, ...]) -> dict[str, Any]:
     model = GraphModel({name: GraphNode(name, kind, label) for name, kind, label in nodes}, list(edges))
-    # A service that shows what becomes of the records that it emits stands at the beginning.
+    # A service that both emits records and shows their results stands at the beginning.
     emitters = {edge.source for edge in edges if edge.label == "emit"}
     against = {edge for edge in edges if edge.label == "view" and edge.target in emitters}
     return {
@@ -65,7 +65,7 @@ def _layout(model: GraphModel, style: LayoutStyle, letters: int, against: set[Gr
         "routes": [
             {
                 "points": [(round(x), round(y)) for x, y in route.points],
-                # Two nodes that are joined both ways: the way back goes around them.
+                # Two nodes that are connected in both directions: the way back goes around them.
                 "beside": route.back and len(route.points) == 2,  # noqa: PLR2004 - no bends
             }
             for route in found.routes

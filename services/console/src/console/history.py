@@ -21,7 +21,7 @@ class StatusReport(NamedTuple):
     """A record of the status topic; without a status, the process has deleted its record.
 
     Attributes:
-        at: milliseconds since 1970.
+        at: The time in milliseconds since 1970.
     """
 
     key: str
@@ -34,10 +34,10 @@ class Event:
     """Something that happened.
 
     Attributes:
-        at: milliseconds since 1970.
-        kind: started, stopped, failed, silent, back, recovered, rebalance, dead letters or aborts.
-        who: the key of the process.
-        text: for people.
+        at: The time in milliseconds since 1970.
+        kind: One of started, stopped, failed, silent, back, recovered, rebalance, dead letters or aborts.
+        who: The key of the process.
+        text: The description for people.
     """
 
     at: int
@@ -52,7 +52,7 @@ class Event:
 def events_between(
     before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]], now_ms: int
 ) -> Iterator[Event]:
-    """What has happened from one look at the instances, by key, to the next."""
+    """Yield the events between two polls of the instances, which are by key."""
     for key in sorted(before.keys() - after.keys()):
         yield Event(now_ms, "stopped", key, "stopped in order, or has been silent for a day")
     for key in sorted(after.keys() - before.keys()):
@@ -94,14 +94,14 @@ def _numbers(partitions: set[int]) -> str:
 
 
 def _instance(key: str, status: ProcessStatus | None, now_ms: int) -> dict[str, Mapping[str, Any]]:
-    """Return a process as it is seen at that time, by its key; empty if there is no status, or it is too old."""
+    """Return a process, by its key, in its state at that time; empty if there is no status, or it is too old."""
     return {each["key"]: each for each in instances_of({} if status is None else {key: status}, now_ms)}
 
 
 def _left_of(
     key: str, status: ProcessStatus | None, until_ms: int, events: list[Event]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return a process that has not reported until then, as it is seen then, and add what happened to the events."""
+    """Return a process that has not reported until then, in its state at that time, and add its events."""
     if status is None:
         return {}
     left = _instance(key, status, until_ms)
@@ -120,7 +120,7 @@ class History:
         self.count = 0
 
     def recall(self, records: Iterable[StatusReport], now_ms: int) -> None:
-        """Find the events before the first look, from the reports of processes in their order."""
+        """Find the events before the first poll, from the reports of processes in order."""
         events: list[Event] = []
         last: dict[str, ProcessStatus] = {}
         entries_left = ENTRIES_MAX
@@ -141,7 +141,7 @@ class History:
         self._add(sorted(events, key=lambda event: event.at))
 
     def look(self, instances: list[dict[str, Any]], now_ms: int) -> None:
-        """Compare with the last look. At the very first, every process has started."""
+        """Compare with the last poll. At the first one, every process counts as started."""
         after = {each["key"]: each for each in instances}
         self._add(events_between(self._before, after, now_ms))
         self._before = after
@@ -152,7 +152,7 @@ class History:
             self.count += 1
 
     def measure(self, instances: list[dict[str, Any]], now_ms: int) -> None:
-        """Add a point to each series; those of partitions that no process owns any more are dropped."""
+        """Add a point to each series; the series of partitions that no process owns any more are dropped."""
         seen = set()
         for each in instances:
             if each["state"] in {"silent", "failed"}:
@@ -170,12 +170,12 @@ class History:
             del self._lags[name]
 
     def events(self) -> list[dict[str, Any]]:
-        """The latest first."""
+        """Return the events, the latest first."""
         ordered = sorted(self._events.copy(), key=lambda event: event.at)
         return [event.document() for event in reversed(ordered)]
 
     def lags(self) -> list[dict[str, Any]]:
-        """Points are pairs of milliseconds since 1970 and offsets."""
+        """Return the series; their points are pairs of milliseconds since 1970 and offsets."""
         return [
             {
                 "group": group,

@@ -19,9 +19,9 @@ Place = tuple[str, TopicPartition]
 
 
 class Lags:
-    """Counts the records of partitions that stand still a few offsets before their end. One thread.
+    """Counts the records of partitions whose position stands still a few offsets before the end. One thread.
 
-    A processor reports offsets: in a topic that is written in transactions at least one is always left, the marker.
+    A processor reports offsets: in a topic that is written in transactions at least one is always left, the transaction marker.
 
     Args:
         cluster: The cluster to count in.
@@ -29,12 +29,12 @@ class Lags:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # By place: the offsets it has still to read, and how many of them are records.
+        # By place: the offsets left to read, and the number of records among them.
         self._counted: dict[Place, tuple[int, int]] = {}
         self._reported: dict[Place, int] = {}
 
     def look(self, statuses: Mapping[str, ProcessStatus]) -> None:
-        """Count where the lag is what it was at the last look: while records come it changes, and is near enough."""
+        """Count where the lag is the same as at the last poll: while records arrive it changes, and offsets are precise enough."""
         reported = {
             (status["group"], TopicPartition(each["topic"], each["partition"])): each["lag"]
             for status in statuses.values()
@@ -49,13 +49,15 @@ class Lags:
         for group in {group for group, _ in due}:
             try:
                 self._count(group, [place for of, place in due if of == group])
-            except StreamtableError as error:  # no answer, or this user may not read the group or its topics
+            except (
+                StreamtableError
+            ) as error:  # no response, or this user may not read the group or its topics
                 log.info(
                     "the lag is shown in offsets, records were not counted", group=group, reason=str(error)
                 )
 
     def corrected(self, statuses: Mapping[str, ProcessStatus]) -> dict[str, ProcessStatus]:
-        """Return the statuses with records in place of offsets, where they were counted."""
+        """Return the statuses with the lag in records instead of offsets, where they were counted."""
         return {key: self._of(status) for key, status in statuses.items()}
 
     def _of(self, status: ProcessStatus) -> ProcessStatus:

@@ -13,13 +13,13 @@ from streamtable_admin.errors import NotFound, Refused
 
 LETTERS_MAX: Final = 500
 NEWEST: Final = 20_000
-"""Offsets of each partition that are read for a list."""
+"""The number of latest offsets of each partition that are read for a list."""
 RAW_BYTES_MAX: Final = 4096
 _TIMEOUTS: Final = ReplayTimeouts(open=4.0, commit=4.0)
 
 
 def letter_document(letter: LoggedDeadLetter, decoder: PageDecoder) -> dict[str, Any]:
-    """Return a dead letter as JSON can express it."""
+    """Return a dead letter as JSON."""
     record = letter.record
     return {
         "letter": letter.name,
@@ -65,7 +65,7 @@ class DeadLetters:
         Raises:
             NotFound: A letter, or the dead-letter or retry topic of the group, does not exist. Nothing was sent.
             Refused: A letter cannot be replayed. Nothing was sent.
-            RetryLater: Kafka failed; it may be repeated, as what was sent is marked.
+            RetryLater: Kafka failed; the replay can be retried, because sent letters are marked.
         """
         with self.clusters.connected() as cluster:
             log = DeadLetterLog(cluster, group, limits=LIMITS)
@@ -76,7 +76,7 @@ class DeadLetters:
             except (NotFound, Refused, RetryLater):
                 raise
             except StreamtableError as error:
-                # The next replay aborts what this one has left open, and finds in the markers what was sent.
+                # The next replay aborts the open transaction of this one, and finds the sent letters by their markers.
                 raise RetryLater(f"Kafka did not commit the replay: {error.message}") from error
         return _names(done.sent), _names(done.before)
 

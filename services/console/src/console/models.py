@@ -1,4 +1,4 @@
-"""What the console answers, as OpenAPI describes it. Times are in milliseconds since 1970, in UTC."""
+"""The response models of the console, for OpenAPI. Times are in milliseconds since 1970, in UTC."""
 
 from typing import Annotated, Any
 
@@ -8,10 +8,14 @@ from pydantic import BaseModel, Field
 class Shown(BaseModel):
     """A key, value or header as it was decoded."""
 
-    type: Annotated[str, Field(description="null, text, long, hex, or the name of a schema")]
-    value: Annotated[Any, Field(description="as JSON can express it")]
-    problem: Annotated[str | None, Field(description="why a schema did not fit")] = None
-    cut: Annotated[int | None, Field(description="bytes in all, where not everything is shown")] = None
+    type: Annotated[
+        str, Field(description="the type of the value: null, text, long, hex, or the name of a schema")
+    ]
+    value: Annotated[Any, Field(description="the value as JSON")]
+    problem: Annotated[
+        str | None, Field(description="the reason why it could not be decoded by its schema")
+    ] = None
+    cut: Annotated[int | None, Field(description="the total number of bytes, if the value is cut")] = None
 
 
 # ---- the fleet -------------------------------------------------------------------------------------------------------
@@ -23,7 +27,9 @@ class Partition(BaseModel):
     partition: int
     state: Annotated[str, Field(description="recovering or working")]
     remaining: Annotated[int, Field(description="changelog offsets still to read")]
-    total: Annotated[int, Field(description="the most that there were to read")]
+    total: Annotated[
+        int, Field(description="the largest number of changelog offsets left to read since recovery began")
+    ]
 
 
 class Input(BaseModel):
@@ -32,72 +38,72 @@ class Input(BaseModel):
     topic: str
     partition: int
     lag: Annotated[
-        int, Field(description="records to the end, where these are few; else offsets; -1: not known yet")
+        int, Field(description="the consumer lag: records if they are few, else offsets; -1: not known yet")
     ]
-    records: Annotated[int, Field(description="read since the start")]
+    records: Annotated[int, Field(description="records read since the start")]
 
 
 class Flow(BaseModel):
-    """All partitions of a topic together, in one direction."""
+    """The records of all partitions of a topic, read or written."""
 
     topic: str
     direction: Annotated[str, Field(description="in or out")]
-    records: Annotated[int, Field(description="since the start")]
-    rate: Annotated[float, Field(description="records a second, over the last ten seconds")]
+    records: Annotated[int, Field(description="records since the start")]
+    rate: Annotated[float, Field(description="records per second over the last ten seconds")]
 
 
 class Copy(BaseModel):
-    """A whole table that a process holds."""
+    """A complete copy of a table that a process holds."""
 
     table: str
     partitions: int
-    age_seconds: Annotated[float, Field(description="since its oldest partition was current")]
+    age_seconds: Annotated[float, Field(description="seconds since its oldest partition was up to date")]
 
 
 class EventTime(BaseModel):
-    """How far event time has come in a partition of a group."""
+    """The event time of a partition of a group."""
 
     partition: int
-    watermark: Annotated[int, Field(description="no earlier event is expected any more")]
-    due_behind_ms: Annotated[int, Field(description="how far windows and timers that are due are behind it")]
+    watermark: Annotated[int, Field(description="the watermark: no earlier event is expected any more")]
+    due_behind_ms: Annotated[int, Field(description="the delay of due windows and timers behind it")]
 
 
 class Due(BaseModel):
-    """A partition of a state table whose rows fall due."""
+    """A partition of a state table of windows or timers."""
 
     topic: str
     partition: int
-    rows: Annotated[int, Field(description="open windows or pending timers, as last counted")]
+    rows: Annotated[int, Field(description="the number of open windows or pending timers, as last counted")]
     late: Annotated[
-        int, Field(description="records that came when their windows were closed, since the start")
+        int, Field(description="late records, which arrived after their windows had closed, since the start")
     ]
 
 
 class Instance(BaseModel):
     """A process."""
 
-    key: Annotated[str, Field(description="names it: group or service, role and instance")]
+    key: Annotated[str, Field(description="the key of its record: group or service, role and instance")]
     service: str
     role: str
-    group: Annotated[str, Field(description="that it processes; empty if none")]
+    group: Annotated[str, Field(description="the group that it runs; empty if none")]
     instance: str
     host: str
     pid: int
     version: str
     started_at: int
-    at: Annotated[int, Field(description="when it reported this")]
+    at: Annotated[int, Field(description="the time of the report")]
     state: Annotated[str, Field(description="starting, recovering, ready, failed or silent")]
-    error: Annotated[str, Field(description="kind and place of the error that ended it")]
+    error: Annotated[str, Field(description="class and position of the error that ended it")]
     partitions: list[Partition]
     inputs: list[Input]
     flows: list[Flow]
     copies: list[Copy]
     event_times: list[EventTime]
     due: list[Due]
-    emits: Annotated[list[str], Field(description="topics that it emits to")]
+    emits: Annotated[list[str], Field(description="the topics that it emits to")]
     commits: int
-    committed_at: Annotated[int, Field(description="when the last commit was noticed; 0: never")]
-    commit_ms: Annotated[float, Field(description="mean duration of the latest commits")]
+    committed_at: Annotated[int, Field(description="the time at which the last commit was noticed; 0: never")]
+    commit_ms: Annotated[float, Field(description="mean duration of the commits of the last ten seconds")]
     dead_letters: int
     aborts: int
     rebalances: int
@@ -106,39 +112,39 @@ class Instance(BaseModel):
     request_rate: float
     memory_bytes: int
     store_bytes: int
-    omitted: Annotated[int, Field(description="entries of the lists that were too many to send")]
-    lag: Annotated[int, Field(description="of all its inputs, as far as it is known")]
+    omitted: Annotated[int, Field(description="number of entries left out of the lists")]
+    lag: Annotated[int, Field(description="the lag of all its inputs, as far as it is known")]
 
 
 class Node(BaseModel):
-    """A group, service, topic or table; what is not known, or means nothing for its kind, is left out."""
+    """A group, service, topic or table; members that are unknown or do not apply to its kind are left out."""
 
     id: str
     kind: Annotated[str, Field(description="group, service, stream, table, loop or visits")]
     label: str
     detail: str
     instances: int | None = None
-    states: Annotated[dict[str, int] | None, Field(description="how many processes are in which state")] = (
+    states: Annotated[dict[str, int] | None, Field(description="the number of processes in each state")] = (
         None
     )
     lag: int | None = None
     dead_letters: int | None = None
-    rate: Annotated[float | None, Field(description="offsets a second that a topic grows by")] = None
+    rate: Annotated[float | None, Field(description="growth of a topic in offsets per second")] = None
     partitions: int | None = None
     records: Annotated[int | None, Field(description="offsets between first and end")] = None
 
 
 class Arrow(BaseModel):
-    """Records go from one node to another."""
+    """An edge along which records flow from one node to another."""
 
     source: str
     target: str
     how: Annotated[str, Field(description="stream, join, lookup, table, emit, view and so on")]
-    rate: Annotated[float | None, Field(description="records a second; null: not known")]
+    rate: Annotated[float | None, Field(description="records per second; null: not known")]
 
 
 class Box(BaseModel):
-    """Where a node is drawn: its middle and its size."""
+    """The position of a node: its centre and its size."""
 
     x: int
     y: int
@@ -147,19 +153,21 @@ class Box(BaseModel):
 
 
 class Route(BaseModel):
-    """The way of an edge."""
+    """The path of an edge."""
 
     points: Annotated[list[tuple[int, int]], Field(description="pairs of x and y, which grows downwards")]
-    beside: Annotated[bool, Field(description="back around two nodes that are joined both ways")]
+    beside: Annotated[
+        bool, Field(description="whether it goes back around two nodes that are connected in both directions")
+    ]
 
 
 class GraphLayout(BaseModel):
-    """Where to draw the graph."""
+    """The layout of the graph."""
 
     width: int
     height: int
-    boxes: Annotated[list[Box], Field(description="of the nodes, in their order")]
-    routes: Annotated[list[Route], Field(description="of the edges, in their order")]
+    boxes: Annotated[list[Box], Field(description="the boxes of the nodes, in their order")]
+    routes: Annotated[list[Route], Field(description="the paths of the edges, in their order")]
 
 
 class Layouts(BaseModel):
@@ -170,7 +178,7 @@ class Layouts(BaseModel):
 
 
 class Graph(BaseModel):
-    """What all processes do, together."""
+    """The graph of all processes."""
 
     nodes: list[Node]
     edges: list[Arrow]
@@ -183,7 +191,7 @@ class Topic(BaseModel):
     topic: str
     partitions: int
     records: Annotated[int, Field(description="offsets between first and end, of all partitions")]
-    rate: Annotated[float | None, Field(description="offsets a second that it grows by; null: not known yet")]
+    rate: Annotated[float | None, Field(description="growth in offsets per second; null: not known yet")]
 
 
 class Fleet(BaseModel):
@@ -194,13 +202,13 @@ class Fleet(BaseModel):
     instances: list[Instance]
     graph: Graph
     topics: list[Topic]
-    events: Annotated[int, Field(description="grows when there is something new in the history")]
-    actions: Annotated[bool, Field(description="dead letters can be sent again from here")]
+    events: Annotated[int, Field(description="the number of events so far, which changes with each new one")]
+    actions: Annotated[bool, Field(description="whether dead letters can be replayed here")]
     runs_topic: Annotated[str, Field(description="the topic to which runs of jobs report")]
 
 
 class Event(BaseModel):
-    """Something that has happened."""
+    """An event in the history of the fleet."""
 
     at: int
     kind: Annotated[
@@ -209,12 +217,12 @@ class Event(BaseModel):
             description="started, stopped, failed, silent, back, recovered, rebalance, dead letters or aborts"
         ),
     ]
-    who: Annotated[str, Field(description="key of the process")]
+    who: Annotated[str, Field(description="the key of the process")]
     text: str
 
 
 class Events(BaseModel):
-    """The latest first."""
+    """Events, the latest first."""
 
     events: list[Event]
 
@@ -256,13 +264,13 @@ class Record(BaseModel):
 
 
 class Records(BaseModel):
-    """Committed records only."""
+    """Committed records of a topic."""
 
     records: list[Record]
 
 
 class Row(BaseModel):
-    """A row of a table; without value it was deleted."""
+    """A row of a table; null as value: it was deleted."""
 
     id: Annotated[str, Field(description="its key in hexadecimal digits")]
     key: Shown
@@ -273,13 +281,13 @@ class Rows(BaseModel):
     """A page of rows, in the order of their keys."""
 
     rows: list[Row]
-    next: Annotated[str | None, Field(description="the next page's `after`; null: there is none")]
-    age_seconds: Annotated[float, Field(description="since the copy was last current")]
-    offset: Annotated[int, Field(description="how far the copy is, over all partitions")]
+    next: Annotated[str | None, Field(description="`after` for the next page; null on the last")]
+    age_seconds: Annotated[float, Field(description="seconds since the copy was up to date")]
+    offset: Annotated[int, Field(description="the sum of the copy's offsets over all partitions")]
 
 
 class Origin(BaseModel):
-    """Where a dead letter comes from."""
+    """The position of the record that became a dead letter."""
 
     topic: str
     partition: int
@@ -296,11 +304,11 @@ class Raw(BaseModel):
 class Letter(BaseModel):
     """A record that a group could not process."""
 
-    letter: Annotated[str, Field(description="names it: PARTITION:OFFSET")]
+    letter: Annotated[str, Field(description="the position of the letter: PARTITION:OFFSET")]
     time: int
-    origin: Annotated[Origin | None, Field(description="null: its headers do not say")]
+    origin: Annotated[Origin | None, Field(description="null: its headers do not name it")]
     attempt: int | None
-    error: Annotated[str, Field(description="kind of the error")]
+    error: Annotated[str, Field(description="class of the error")]
     message: str
     key: Shown
     value: Shown
@@ -308,20 +316,20 @@ class Letter(BaseModel):
         int | None, Field(description="size of a value that was too large to be kept")
     ]
     raw: Raw
-    replayed: Annotated[int | None, Field(description="when it was last sent again; null: never")]
+    replayed: Annotated[int | None, Field(description="the time at which it was last replayed; null: never")]
 
 
 class Letters(BaseModel):
-    """The latest first."""
+    """Dead letters, the latest first."""
 
     letters: list[Letter]
 
 
 class Replayed(BaseModel):
-    """What has become of letters that were to be sent again."""
+    """The result of a replay of dead letters."""
 
     sent: list[str]
-    before: Annotated[list[str], Field(description="left out, as they had been sent before")]
+    before: Annotated[list[str], Field(description="letters left out because they had been replayed before")]
 
 
 # ---- runs of jobs ----------------------------------------------------------------------------------------------------
@@ -330,30 +338,32 @@ class Replayed(BaseModel):
 class Run(BaseModel):
     """A run of a batch job."""
 
-    run: Annotated[str, Field(description="names it")]
+    run: Annotated[str, Field(description="the id of the run")]
     job: str
-    group: Annotated[str, Field(description="whose table is computed or audited; empty if it is about none")]
-    as_group: Annotated[str, Field(description="whose table a rebuild writes; empty if none")]
+    group: Annotated[str, Field(description="the group whose table is computed or audited; empty if none")]
+    as_group: Annotated[str, Field(description="the group whose table a rebuild writes; empty if none")]
     lake: str
     host: str
     version: str
     started_at: int
-    at: Annotated[int, Field(description="when it reported this")]
-    finished_at: Annotated[int, Field(description="0: it has not ended")]
+    at: Annotated[int, Field(description="the time of the report")]
+    finished_at: Annotated[int, Field(description="0: the run has not ended")]
     state: Annotated[str, Field(description="running, done, different, failed, interrupted or killed")]
     error: str
     stage: str
     stages_done: int
     stages: int
-    records: Annotated[int, Field(description="read so far")]
-    counts: Annotated[dict[str, int], Field(description="what it has come to so far")]
-    differences: Annotated[int, Field(description="keys whose row is not as computed; -1: it is no audit")]
+    records: Annotated[int, Field(description="records read so far")]
+    counts: Annotated[dict[str, int], Field(description="counters by name")]
+    differences: Annotated[
+        int, Field(description="number of keys whose row differs; -1: the job is no audit")
+    ]
     summary: str
     report: str
 
 
 class Runs(BaseModel):
-    """The latest first."""
+    """Runs, the latest first."""
 
     runs: list[Run]
 
@@ -363,12 +373,12 @@ class RunInput(BaseModel):
 
     topic: str
     partition: int
-    start: Annotated[int, Field(description="the first offset that is read")]
-    end: Annotated[int, Field(description="the offset behind the last one")]
+    start: Annotated[int, Field(description="the first offset to read")]
+    end: Annotated[int, Field(description="the end offset, exclusive")]
 
 
 class Difference(BaseModel):
-    """A key whose row in the table is not as computed."""
+    """A key whose row in the table differs from the computed row."""
 
     partition: int
     key: str
@@ -378,8 +388,8 @@ class Difference(BaseModel):
 
 
 class WholeRun(Run):
-    """A run with its inputs and what it has found."""
+    """A run with its inputs and the differences that it has found."""
 
     inputs: list[RunInput]
-    keys: Annotated[list[Difference], Field(description="the first of the keys that differ")]
-    omitted: Annotated[int, Field(description="inputs and keys that were too many to send")]
+    keys: Annotated[list[Difference], Field(description="the first keys whose rows differ")]
+    omitted: Annotated[int, Field(description="number of entries left out of `inputs` and `keys`")]

@@ -1,4 +1,4 @@
-"""Runs of batch jobs: what each reports in a compacted topic, and what audits have found."""
+"""Runs of batch jobs: their reports in a compacted topic, and the differences that audits have found."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from streamtable_admin.errors import NoSuchTopic
 log = structlog.get_logger()
 RUNS_MAX: Final = 500
 KILLED_MS: Final = 60_000
-"""A run says at least every ten seconds that it goes on: one that has not for so long does no more."""
+"""A run reports at least every ten seconds: one without a report for this long was killed."""
 _CODEC: Final = Avro(JOB_RUN)
 _ONLY_IN_ONE: Final = {"inputs", "keys", "omitted"}
 
@@ -23,10 +23,10 @@ class NoSuchRun(Exception):
 
 
 class Runs:
-    """The runs of all jobs, out of a copy of their topic. Any thread.
+    """The runs of all jobs, from a copy of their topic. Any thread.
 
     Args:
-        tables: the copies.
+        tables: The copies of topics.
         topic: The topic to which runs report.
     """
 
@@ -36,7 +36,7 @@ class Runs:
         self._known: dict[bytes, tuple[int, dict[str, Any] | None]] = {}
 
     def latest(self, limit: int, now_ms: int) -> list[dict[str, Any]]:
-        """The latest runs without their inputs and keys, the latest first. Raises `NoSuchTopic`, `RetryLater`."""
+        """Return the latest runs without their inputs and keys, the latest first. Raises `NoSuchTopic`, `RetryLater`."""
         found = sorted(self._all(), key=lambda run: (run["started_at"], run["run"]), reverse=True)
         return [_judged(run, now_ms) for run in found[:limit]]
 
@@ -52,7 +52,7 @@ class Runs:
         return _judged({**run}, now_ms)
 
     def _all(self) -> list[dict[str, Any]]:
-        """Each run in short; what has not changed since the last look is not decoded again."""
+        """Return each run without its lists; unchanged runs are not decoded again."""
         known = {}
         for key, value in self._tables.whole(self._topic).iterate():
             digest, short = self._known.get(key, (None, None))
@@ -74,6 +74,6 @@ def _decoded(key: bytes, value: bytes) -> JobRun | None:
 
 
 def _judged(run: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """`state` is killed for a run that is not finished and has not reported for a minute."""
+    """Return the run with the state killed if it is not finished and has not reported for a minute."""
     killed = run["state"] == "running" and now_ms - run["at"] > KILLED_MS
     return {**run, "state": "killed" if killed else run["state"]}

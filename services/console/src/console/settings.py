@@ -30,13 +30,13 @@ def _url(value: object) -> object:
 
 
 class ConsoleSettings(ServiceSettings):
-    """Settings of the console; of those that all services share it uses `docs` only.
+    """Settings of the console; of the shared settings of services it uses `docs` only.
 
     Attributes:
-        actions: dead letters can be sent again, by callers with a credential that has the scope `replay`.
-        token: What callers authenticate with where there are neither keys nor signed tokens. None: a random one, which
-            is printed at the start.
-        url: The URL under which browsers reach the console, for what is printed; None: that of its address.
+        actions: Whether dead letters can be replayed, by callers with the scope `replay`.
+        token: The token of callers if there are neither API keys nor signed tokens. None: a random one, which is printed
+            at the start.
+        url: The URL under which browsers reach the console, for the printed link; None: that of its address.
     """
 
     model_config = SettingsConfigDict(env_prefix="CONSOLE_")

@@ -1,4 +1,4 @@
-"""The reports of processes that the console has memory for: any producer may write to the status topic."""
+"""The reports of processes within the console's memory limit: any producer may write to the status topic."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -10,30 +10,31 @@ from streamtable.errors import DeserializationError
 STATUS: Final = Avro(PROCESS_STATUS)
 PROCESSES_MAX: Final = 1000
 STATUS_BYTES_MAX: Final = 256 << 10
-"""Of a report; those of processes with a thousand partitions take half of it. Any producer may write larger ones."""
+"""The maximum size of a report; one with a thousand partitions takes half of it. Any producer may write larger ones."""
 STATUSES_BYTES_MAX: Final = 4 << 20
 ENTRIES_MAX: Final = 25_000
-"""Entries of the lists of all reports together. Decoded they take twenty times their bytes, and there are three generations
-of them: those before, those now, and the picture as JSON. It is enough for a thousand processes with 25 entries each.
+"""The maximum number of entries in the lists of all reports together. Decoded they take twenty times their bytes, and there are
+three generations of them: the previous reports, the present ones, and the snapshot as JSON. It is enough for a thousand
+processes with 25 entries each.
 """
 _LISTS: Final = ("partitions", "inputs", "flows", "copies", "event_times", "due", "emits")
 
 
 def entries_of(status: ProcessStatus | None) -> int:
-    """Return how many entries its lists have."""
+    """Return the number of entries in its lists."""
     return 0 if status is None else sum(len(status[name]) for name in _LISTS)
 
 
 def statuses_that_fit(
     rows: Iterable[tuple[bytes, bytes]], warn: Callable[[bytes, str, str], None]
 ) -> Iterator[tuple[str, ProcessStatus]]:
-    """Yield the statuses that can be decoded, as many as there is memory for.
+    """Yield the statuses that can be decoded, up to the memory limit.
 
     A bad record must not hide others, and neither must a large one.
 
     Args:
         rows: Keys and values of the topic.
-        warn: Called with the key, the text and the reason of what is left out.
+        warn: Called for each report that is left out, with its key, the text and the reason.
     """
     number, bytes_left, entries_left = 0, STATUSES_BYTES_MAX, ENTRIES_MAX
     for key, value in rows:

@@ -33,14 +33,14 @@ class NoTable(Exception):
 
 
 class Tables:
-    """Copies of tables, sixteen at most, in use and on disk: the one that was asked longest ago makes room. Any thread.
+    """Copies of tables, sixteen at most, in use and on disk: the least recently used one is removed. Any thread.
 
     Args:
-        kafka: the cluster.
-        state_dir: where the copies live.
-        clusters: opens the cluster, to look at topics.
-        decoder: shows keys and values.
-        metrics: where positions and ages go.
+        kafka: The cluster.
+        state_dir: The folder of the copies.
+        clusters: Opens the cluster, to describe topics.
+        decoder: Decodes keys and values.
+        metrics: The metrics of positions and ages.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Tables:
         self._app.close()
 
     def rows(self, name: str, prefix: bytes, after: bytes | None, limit: int) -> dict[str, Any]:
-        """A page of rows whose key begins with `prefix`, in the order of their keys, those after a key only.
+        """Return a page of rows whose key begins with `prefix`, in key order, only those after a key.
 
         Raises:
-            NoSuchTopic: there is no such topic.
-            NoTable: it is no table.
-            NotReady: the copy is being loaded.
+            NoSuchTopic: The topic does not exist.
+            NoTable: The topic is no table.
+            NotReady: The copy is being loaded.
         """
         view = self.whole(name)
         found = view.iterate(prefix or None, after)
-        # One at a time: what is shown of a row is bounded, and the row is not.
+        # One at a time: the shown part of a row is limited in size, the row is not.
         with self._clusters.look():
             rows = [self.row(key, value) for key, value in islice(found, limit)]
             more = next(found, None) is not None
@@ -85,13 +85,13 @@ class Tables:
         return {"id": key.hex(), "key": self._decoder.show(key), "value": shown}
 
     def whole(self, name: str) -> View[bytes, bytes]:
-        """The copy of a table, when it is loaded. Raises as `rows` does."""
+        """Return the copy of a table once it is loaded. Raises like `rows`."""
         view = self.view(name)
         view.wait_ready(_WHOLE_SECONDS)
         return view
 
     def view(self, name: str) -> View[bytes, bytes]:
-        """The copy of a table. Raises `NoSuchTopic`, `NoTable`, `RetryLater`."""
+        """Return the copy of a table. Raises `NoSuchTopic`, `NoTable`, `RetryLater`."""
         with self._lock:
             if name in self._views:
                 self._views.move_to_end(name)
@@ -112,7 +112,7 @@ class Tables:
             return self._views[name]
 
     def _remove_beyond(self, most: int) -> None:
-        """Remove copies from disk, also those of earlier runs, until so many are left: the oldest that are not open."""
+        """Remove copies from disk, also those of earlier runs, until this many are left: the oldest that are not open."""
         try:
             closed = sorted(
                 (each for each in self._copies.iterdir() if each.name not in self._views),
@@ -127,7 +127,7 @@ class Tables:
 
 
 class ChangedRows:
-    """The rows that changed within a while: how many, and the newest, of bounded size."""
+    """The rows that changed in a period: their number, and the newest ones up to a limit."""
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
@@ -138,7 +138,7 @@ class ChangedRows:
         return len(self._keys)
 
     def add(self, key: bytes, value: bytes | None) -> None:
-        """Add a change; older ones make room for it."""
+        """Add a change; beyond the limit the oldest ones are dropped."""
         self._keys.add(key)
         self._bytes += len(value or b"") - len(self._newest.pop(key, None) or b"")
         self._newest[key] = value
@@ -151,12 +151,12 @@ class ChangedRows:
 
 
 class RowChanges:
-    """A context whose source gives the rows that have changed, by twos a second, the newest of each key.
+    """A context whose source yields the changed rows twice a second, the newest of each key.
 
     Args:
-        tables: the copies.
-        name: of the table.
-        prefix: of the keys.
+        tables: The copies of tables.
+        name: The name of the table.
+        prefix: The prefix of the keys.
     """
 
     def __init__(self, tables: Tables, name: str, prefix: bytes) -> None:

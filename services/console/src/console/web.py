@@ -30,7 +30,7 @@ from streamtable_admin.records import first_records, last_records, starts_at
 VERSION: Final = "1.1.0"
 ROWS_MAX: Final = 500
 DESCRIPTION: Final = (
-    "All processes of a fleet: what they do, how far behind they are, their tables, dead letters and topics; and the runs "
+    "All processes of a fleet with their graph, lag, tables, dead letters and topics; and the runs "
     "of batch jobs. Read-only, unless actions are on."
 )
 PAGE: Final = {
@@ -42,7 +42,7 @@ PAGE: Final = {
     },
 }
 AUDITED: Final = ("/api/topics/", "/api/tables/", "/api/letters/")
-"""What the paths of requests begin with that show records."""
+"""The path prefixes of requests that show records."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -53,7 +53,7 @@ Limit = Annotated[int, Query(ge=1, le=ROWS_MAX), PLAIN_DIGITS]
 Prefix = Annotated[str, Query(max_length=200, pattern=r"^[^\u0000-\u001f\ufffd]*$")]
 _TIME_MS_MAX: Final = 2**53 - 1
 _KEY_DIGITS_MAX: Final = 8192
-# A question for rows names the key after which they begin, and a prefix.
+# A request for rows names the key after which they begin, and a prefix.
 _LIMITS: Final = RequestLimits(query_bytes=_KEY_DIGITS_MAX + 4096)
 
 
@@ -74,7 +74,7 @@ _CONFLICT: Final[Any] = {409: {"description": "They cannot be sent as asked; not
 
 
 class Replay(Strict):
-    """Which dead letters are sent again."""
+    """The dead letters to replay."""
 
     letters: Annotated[
         list[Annotated[str, Field(pattern=r"^[0-9]{1,9}:[0-9]{1,18}$", max_length=28)]],
@@ -85,7 +85,7 @@ class Replay(Strict):
 
 @dataclass(frozen=True)
 class Parts:
-    """What stands behind the console; `actions`: dead letters may be sent again."""
+    """The components of the console; `actions`: dead letters can be replayed."""
 
     collector: Collector
     clusters: Clusters
@@ -100,13 +100,13 @@ class Parts:
 def build_web(
     parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: HttpEdge | None = None
 ) -> FastAPI:
-    """Make the application.
+    """Build the application.
 
     Args:
-        parts: what stands behind it.
-        ready: whether the processes are known.
-        metrics: what `/metrics` answers.
-        edge: who may call, and what is measured; the page's own files should be public, as they hold no data.
+        parts: The components of the console.
+        ready: Returns whether the statuses of processes are loaded.
+        metrics: Returns what `/metrics` answers.
+        edge: Authentication, limits and instruments; the page's own files should be public, because they hold no data.
     """
     app = build_app(
         "console",
@@ -175,7 +175,7 @@ def _found() -> Iterator[None]:
 def _add_fleet(app: FastAPI, parts: Parts) -> None:
     @app.get("/api/fleet", dependencies=[only()], response_model=models.Fleet, tags=["fleet"])
     def get_fleet() -> Any:
-        """All processes, and the graph of what they do."""
+        """All processes, and their graph."""
         return _answer(parts.collector.document())
 
     every_second = _streamed("`fleet`: what `/api/fleet` answers, every second.")
@@ -187,7 +187,7 @@ def _add_fleet(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/api/history", dependencies=[only()], response_model=models.Events, tags=["fleet"])
     def get_history() -> Any:
-        """What has happened, the latest first: also before the console was started, as far as processes' records are left."""
+        """The events of the fleet, the latest first, including those before the console's start that the status topic still has."""
         return _answer({"events": parts.collector.history.events()})
 
     @app.get("/api/lags", dependencies=[only()], response_model=models.Lags, tags=["fleet"])
@@ -211,7 +211,7 @@ def _add_topics(app: FastAPI, parts: Parts) -> None:
         since: Annotated[int | None, Query(ge=0, le=_TIME_MS_MAX), PLAIN_DIGITS] = None,
         limit: Limit = 50,
     ) -> Any:
-        """The last records of a topic; or the first from an offset, or from a time in milliseconds, on."""
+        """The last records of a topic; or the first from an offset or a timestamp in milliseconds on."""
         if offset is not None and since is not None:
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "offset and since exclude each other")
         with _found(), parts.clusters.connected() as cluster:
@@ -242,7 +242,7 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
         ] = None,
         limit: Limit = 50,
     ) -> Any:
-        """Rows in the order of their keys. `after` is the `next` of the page before."""
+        """Rows in the order of their keys. `after` is the `next` of the previous page."""
         last = None if after is None else bytes.fromhex(after)
         with _found():
             return _answer(parts.tables.rows(table, prefix.encode(), last, limit))
@@ -255,7 +255,7 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/api/tables/{table}/events", dependencies=[only("prefix")], tags=["tables"], **changes)
     def watch_rows(table: Name, prefix: Prefix = "") -> Response:
-        """Rows that change, from now on."""
+        """The rows that change from now on."""
         with _found():
             parts.tables.view(table)
         return parts.events.response(RowChanges(parts.tables, table, prefix.encode()))
@@ -283,7 +283,7 @@ def _add_letters(app: FastAPI, parts: Parts) -> None:
         tags=["dead letters"],
     )
     def replay(group: Name, body: Replay) -> Any:
-        """Send dead letters to their group again, each once."""
+        """Replay dead letters to their group, each once."""
         if not parts.actions:
             raise Problem(
                 HTTPStatus.FORBIDDEN, "actions are off: start the console with CONSOLE_ACTIONS=true"
@@ -305,7 +305,7 @@ def _add_runs(app: FastAPI, runs: Runs) -> None:
         tags=["runs"],
     )
     def get_runs(limit: Annotated[int, Query(ge=1, le=RUNS_MAX), PLAIN_DIGITS] = 100) -> Any:
-        """The latest runs of batch jobs, without their inputs and the keys that they have found."""
+        """The latest runs of batch jobs, without their inputs and differences."""
         with _found():
             return _answer({"runs": runs.latest(limit, _now_ms())})
 
@@ -317,7 +317,7 @@ def _add_runs(app: FastAPI, runs: Runs) -> None:
         tags=["runs"],
     )
     def get_run(run: Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,249}$")]) -> Any:
-        """All that a run has reported."""
+        """The whole report of a run."""
         with _found():
             return _answer(runs.one(run, _now_ms()))
 

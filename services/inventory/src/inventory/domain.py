@@ -1,4 +1,4 @@
-"""What stock, re-orders and prices mean, without any input or output."""
+"""The domain logic of stock, reorders and prices, without any input or output."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ from contracts.records import (
 )
 
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
-"""What names of products, warehouses and categories are like."""
+"""The pattern of the names of products, warehouses and categories."""
 QUANTITY_MAX: Final = 1_000_000
 PRICE_MAX: Final = 1_000_000_000
 PERCENT_MIN, PERCENT_MAX = -100, 1000
@@ -27,12 +27,12 @@ def item_of(product: str, warehouse: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return whether this can be the name of a product, a warehouse or a category."""
+    """Return whether this is a valid name of a product, a warehouse or a category."""
     return _NAME.match(text) is not None
 
 
 def fault_of_movement(key: str, movement: StockMovement, stock: Stock | None) -> str | None:
-    """Return why a movement cannot be; None: it can.
+    """Return the reason why a movement is invalid; None if it is valid.
 
     Args:
         key: The key of its record.
@@ -50,7 +50,7 @@ def fault_of_movement(key: str, movement: StockMovement, stock: Stock | None) ->
 
 
 def fault_of_product(key: str, product: Product) -> str | None:
-    """Return why a product cannot be; None: it can."""
+    """Return the reason why a product is invalid; None if it is valid."""
     if product["product"] != key:
         return "the key must be the product"
     if not (is_name(key) and is_name(product["category"])):
@@ -61,7 +61,7 @@ def fault_of_product(key: str, product: Product) -> str | None:
 
 
 def fault_of_adjustment(key: str, adjustment: PriceAdjustment) -> str | None:
-    """Return why an adjustment cannot be; None: it can."""
+    """Return the reason why an adjustment is invalid; None if it is valid."""
     percent = adjustment["percent"]
     if percent is not None and not PERCENT_MIN <= percent <= PERCENT_MAX:
         return f"the percentage must be {PERCENT_MIN} to {PERCENT_MAX}"
@@ -100,7 +100,7 @@ def priced(adjustment: PriceAdjustment, product: Product) -> Price:
 
 
 def categorized(stock: Stock, product: Product) -> CategorizedStock:
-    """Return what the stock of a product counts for its category."""
+    """Return the contribution of a product's stock to the total of its category."""
     return CategorizedStock(category=product["category"], quantity=stock["quantity"])
 
 

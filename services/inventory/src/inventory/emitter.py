@@ -1,4 +1,4 @@
-"""The emitter service: takes products, listings, shipments, sales and price adjustments by REST."""
+"""The emitter service: accepts products, listings, shipments, sales and price adjustments over REST."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -49,9 +49,9 @@ def _post(path: str, what: str, event: type[Any], record: Callable[..., Any], st
 EMITTER: Final = EmitterApi(
     title="inventory emitter",
     version="1.0.0",
-    text="Takes what happens to the stock of warehouses. An answer of 200 or 201 means that Kafka has stored it on all "
-    "in-sync replicas. What cannot be known here, as a sale of a product that the warehouse does not list, is a dead letter "
-    "of the processor.",
+    text="Accepts events about the stock of warehouses. A response of 200 or 201 means that Kafka has stored them on all "
+    "in-sync replicas. Errors that only the processor can detect, such as a sale of a product that the warehouse does not "
+    "list, become dead letters.",
     what="events",
     routes=(
         _post("/listings", "listing", NewListing, lambda *new: _movement("listed", *new)),

@@ -1,4 +1,4 @@
-"""The streams, and the flow from movements to stock, re-orders, prices, totals by category, and sales by hour."""
+"""The streams, and the flow from movements to stock, reorders, prices, totals by category, and sales by hour."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,18 +32,18 @@ MOVEMENTS: Final[Stream[str, StockMovement]] = Stream("stock-movements", String(
 """Listings, shipments and sales in one stream, keyed by item, since their order matters: "lamp@berlin"."""
 
 PRODUCTS: Final[Stream[str, Product]] = Stream("products", String(), Avro(PRODUCT))
-"""What is known of products, keyed by product."""
+"""The category and list price of products, keyed by product."""
 
 ADJUSTMENTS: Final[Stream[str, PriceAdjustment]] = Stream(
     "price-adjustments", String(), Avro(PRICE_ADJUSTMENT)
 )
-"""How prices differ in a warehouse, keyed by item; partitioned as the movements."""
+"""Price adjustments of warehouses, keyed by item; co-partitioned with the movements."""
 
 REORDERS: Final[Stream[str, Reorder]] = Stream("reorders", String(), Avro(REORDER))
 """One record for each time that a stock has fallen below its threshold, keyed by item."""
 
 ONCE: Final[Once[StockMovement]] = Once(by="id", within=timedelta(hours=24))
-"""A movement that is sent again, as after an answer that got lost, counts once."""
+"""A movement that is sent again, for example after a lost response, counts once."""
 
 HOURS_TABLE: Final = "hours"
 HOUR_MS: Final = 3_600_000
@@ -71,7 +71,7 @@ class Inventory:
 
 
 def inventory(name: str = "inventory") -> Inventory:
-    """Return the flow of that name, from which its groups, topics and tables take theirs."""
+    """Return the flow of this name, which is the prefix of its groups, topics and tables."""
     flow = Flow(name, on_error=OnError.DEAD_LETTER)
     movements = flow.stream(MOVEMENTS, time=lambda movement: movement["at"], once=ONCE)
     products = checked(flow.stream(PRODUCTS, group="products"), domain.fault_of_product).to_table(
@@ -108,7 +108,7 @@ def inventory(name: str = "inventory") -> Inventory:
 
 
 def follow(ctx: Context[str, None], movement: StockMovement) -> Iterator[Stock]:
-    """Follow the stock of an item movement by movement, and order again each time that it falls below its threshold."""
+    """Update the stock of an item by a movement, and emit a reorder each time that it falls below its threshold."""
     levels = ctx.table(LEVELS)
     before = levels.get(ctx.key)
     if (fault := domain.fault_of_movement(ctx.key, movement, before)) is not None:
@@ -132,4 +132,4 @@ def checked(stream: KeyedStream[str, V], fault_of: Callable[[str, V], str | None
 
 
 FLOW: Final = inventory().flow
-"""The flow by its usual name, as Spark's jobs find it: `--graph inventory.flow:FLOW`."""
+"""The flow by its usual name, for Spark's jobs: `--graph inventory.flow:FLOW`."""

@@ -1,4 +1,4 @@
-"""Names and items as keys: what can be one, and how OpenAPI describes it."""
+"""Names and items as keys: their validation and their description in OpenAPI."""
 
 from typing import Annotated, Any, Final
 
@@ -19,21 +19,21 @@ _PREFIX_SCHEMA: Final[dict[str, Any]] = {"pattern": "^[a-z0-9@-]*$", "maxLength"
 
 
 def name(text: str) -> str:
-    """Return the text if it can be the name of a product, a warehouse or a category. Raises `ValueError` with the rule."""
+    """Return the text if it is a valid name of a product, a warehouse or a category. Raises `ValueError` with the rule."""
     if not is_name(text):
         raise ValueError(_NAME_RULE)
     return text
 
 
 def item(text: str) -> str:
-    """Return the text if it can be an item. Raises `ValueError` with the rule."""
+    """Return the text if it is a valid item. Raises `ValueError` with the rule."""
     if not all(map(is_name, text.split("@"))) or text.count("@") != 1:
         raise ValueError(_ITEM_RULE)
     return text
 
 
 def item_prefix(text: str) -> str:
-    """Return the text if an item can begin so; an empty text is one. Raises `ValueError` with the rule."""
+    """Return the text if an item can begin with it; an empty text is valid. Raises `ValueError` with the rule."""
     product, at, warehouse = text.partition("@")
     if (product and not is_name(product)) or (at and not product) or (warehouse and not is_name(warehouse)):
         raise ValueError("must be the beginning of a product and a warehouse, as in lamp@")
@@ -76,7 +76,7 @@ ITEM: Final = KeyParameter(
         str,
         AfterValidator(item_prefix),
         Query(
-            description="only items that begin with this, such as lamp or lamp@",
+            description="only items with this prefix, such as lamp or lamp@",
             json_schema_extra={**_PREFIX_SCHEMA},
         ),
     ],

@@ -1,4 +1,4 @@
-"""A small world whose answers are known, for the demo and for tests: what happens in two warehouses within an hour."""
+"""A small data set with known results, for the demo and for tests: the events of two warehouses within an hour."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -31,7 +31,7 @@ SETTING_UP: Final[Requests] = (
         ),
     ),
 )
-"""Paths of the emitter with what is sent to them, in this order."""
+"""Paths of the emitter with the requests to send to them, in this order."""
 
 TRADING: Final[Requests] = (
     (
@@ -47,7 +47,7 @@ TRADING: Final[Requests] = (
         "/sales",
         (
             {"product": "lamp", "warehouse": "berlin", "quantity": 4},  # 4 are left: the second order
-            {"product": "lamp", "warehouse": "berlin", "quantity": 1},  # still below the threshold: no other
+            {"product": "lamp", "warehouse": "berlin", "quantity": 1},  # still below the threshold: no order
             {"product": "lamp", "warehouse": "oslo", "quantity": 2},
             {"product": "desk", "warehouse": "oslo", "quantity": 3},  # one more than there are
             {"product": "sofa", "warehouse": "oslo", "quantity": 1},  # not listed: a dead letter
@@ -57,7 +57,7 @@ TRADING: Final[Requests] = (
     ("/sales", ({"product": "lamp", "warehouse": "berlin", "quantity": 9},)),  # 4 again: the third order
     ("/products", ({"product": "lamp", "category": "light", "price": 2400},)),
 )
-"""The same of what happens afterwards."""
+"""The further requests, to send afterwards."""
 
 ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "/stock/lamp@berlin": {"quantity": 4, "threshold": 5},
@@ -69,7 +69,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "/categories/light": {"items": 3, "quantity": 522},
     "/categories/wood": {"items": 1, "quantity": -1},
 }
-"""Paths of the query service with members of their answers, in the end."""
+"""Paths of the query service with members of their responses after all requests."""
 
 HOURS: Final[Mapping[str, int]] = {"lamp": 16, "desk": 3}
 """Pieces sold by product, in the hour."""
@@ -79,4 +79,4 @@ REORDERED: Final[Mapping[str, Sequence[int]]] = {
     "candle@oslo": (0,),
     "desk@oslo": (-1,),
 }
-"""Items that are ordered again, with what was left each time: a new listing begins with an empty stock."""
+"""The reordered items, with the stock left each time: a new listing begins with an empty stock."""

@@ -1,4 +1,4 @@
-"""The load generator: products, listings, shipments and sales, always the same for a seed."""
+"""The load generator: products, listings, shipments and sales, the same for the same seed."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -14,9 +14,9 @@ THRESHOLD: Final = 20
 
 
 def events(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, StockMovement | Product]]:
-    """The events of a load with their keys, without end. Everything but their times follows from the seed.
+    """Yield the events of a load with their keys, without end. Everything but their times follows from the seed.
 
-    Each product is made known, and listed in a warehouse, before anything else happens to it there. Five of six movements
+    Each product is sent, and listed in a warehouse, before its other events there. Five of six movements
     are sales of 1 to 5 pieces, the others shipments of 15.
     """
     random = Random(load.seed)  # noqa: S311 a load is to be repeatable, not unpredictable

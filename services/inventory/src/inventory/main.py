@@ -15,12 +15,12 @@ from streamtable import Table
 
 
 def made(settings: InventorySettings) -> flow.Inventory:
-    """Return the flow that the settings name, with its tables."""
+    """Return the flow of the settings, with its tables."""
     return flow.inventory(settings.group)
 
 
 def tables_of(settings: InventorySettings) -> Mapping[str, Table[str, Any]]:
-    """Return the tables that are queried, by the topics that they are made from: of these clients write movements alone."""
+    """Return the queried tables, by the topics that they are computed from: of these, clients write only movements."""
     inventory = made(settings)
     return {
         flow.MOVEMENTS.name: inventory.stock,

@@ -1,4 +1,4 @@
-"""What the REST services take and give, as OpenAPI describes it."""
+"""The request and response models of the REST services, for OpenAPI."""
 
 from typing import Annotated, Final
 from uuid import UUID
@@ -14,20 +14,24 @@ from servicekit.http.models import answer_model, page_model, windows_model
 
 
 class NewEvent(Strict):
-    """What all events have."""
+    """The common members of all events."""
 
     id: Annotated[
         UUID | None,
         CANONICAL_UUID,
-        Field(description="names the event, so that a repeated request changes nothing. Default: a new one"),
+        Field(
+            description="the id of the event, by which a repeated request is recognised. Default: a new one"
+        ),
     ] = None
     at: Annotated[
-        int | None, TIME_MS, Field(description="when, in milliseconds since 1970; default: now")
+        int | None,
+        TIME_MS,
+        Field(description="the time of the event, in milliseconds since 1970; default: now"),
     ] = None
 
 
 class NewProduct(NewEvent):
-    """What is known of a product; the last one that is sent counts."""
+    """The category and list price of a product; the last event sent applies."""
 
     product: Name
     category: Name
@@ -45,7 +49,7 @@ class NewListing(NewEvent):
 
 
 class NewMovement(NewEvent):
-    """Pieces of a product come to a warehouse, or are sold from it."""
+    """Pieces of a product are shipped to a warehouse, or sold from it."""
 
     product: Name
     warehouse: Name
@@ -62,7 +66,7 @@ class NewAdjustment(NewEvent):
         Field(
             ge=PERCENT_MIN,
             le=PERCENT_MAX,
-            description="what is added to the list price, in percent; null: nothing any longer",
+            description="the percentage added to the list price; null: the adjustment ends",
         ),
     ]
 
@@ -71,12 +75,12 @@ AcceptedEvents: Final = accepted_model("AcceptedEvents", "The events of a list, 
 
 
 class ItemStock(BaseModel):
-    """How many pieces of a product a warehouse has."""
+    """The stock of a product in a warehouse."""
 
     item: str
     product: str
     warehouse: str
-    quantity: Annotated[int, Field(description="pieces in stock; below zero: more were sold than came")]
+    quantity: Annotated[int, Field(description="pieces in stock; below zero, more were sold than received")]
     threshold: Annotated[int, Field(description="the product is ordered again below this quantity")]
 
 
@@ -95,8 +99,10 @@ class CategoryTotal(BaseModel):
     """The stock of all products of a category in all warehouses."""
 
     category: str
-    items: Annotated[int, Field(description="products that are stocked; one in two warehouses counts twice")]
-    quantity: Annotated[int, Field(description="pieces in stock, of all of them")]
+    items: Annotated[
+        int, Field(description="the number of products in stock; a product in two warehouses counts twice")
+    ]
+    quantity: Annotated[int, Field(description="the pieces in stock of all these products together")]
 
 
 class HourSales(BaseModel):
@@ -105,11 +111,11 @@ class HourSales(BaseModel):
     quantity: int
 
 
-StockAnswer: Final = answer_model("StockAnswer", "A stock, and where in the table it stands.", ItemStock)
+StockAnswer: Final = answer_model("StockAnswer", "A stock, with its position in the table.", ItemStock)
 StockPage: Final = page_model("StockPage", "Items in the order of their UTF-8 bytes.", ItemStock)
-PriceAnswer: Final = answer_model("PriceAnswer", "A price, and where in the table it stands.", ItemPrice)
+PriceAnswer: Final = answer_model("PriceAnswer", "A price, with its position in the table.", ItemPrice)
 CategoryAnswer: Final = answer_model(
-    "CategoryAnswer", "A total, and where in the table it stands.", CategoryTotal
+    "CategoryAnswer", "A total, with its position in the table.", CategoryTotal
 )
 ProductHours: Final = windows_model(
     "ProductHours", "The sales of a product by hours, the earliest first; hours without sales are left out.",

@@ -27,14 +27,14 @@ from servicekit.tables.protocol import UserTable, WindowTable
 
 _EVENTS: Final = (
     'Server-sent events `stock`, with data like `{"item": "lamp@berlin", "product": "lamp", "warehouse": "berlin", '
-    '"quantity": 7, "threshold": 5, "partition": 9, "offset": 41}`. `unreadable`, with the `item`, comes instead of a stock '
-    "that cannot be decoded. `missed` comes last when changes were left out: connect again."
+    '"quantity": 7, "threshold": 5, "partition": 9, "offset": 41}`. `unreadable`, with the `item`, is sent instead of a '
+    "stock that cannot be decoded. `missed` is sent last if changes were missed: reconnect."
 )
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What is asked."""
+    """The queried tables."""
 
     stock: UserTable[Stock]
     prices: UserTable[Price]
@@ -51,12 +51,12 @@ def build_query(
     metrics: Callable[[], bytes],
     edge: HttpEdge | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Build the application.
 
     Args:
         tables: The tables.
         windows: Sales by product and hour, under `HOURS_TABLE`.
-        cursors: Sign the cursors of pages.
+        cursors: Signs the cursors of pages.
         events: Server-sent events.
         writes: Waits for the writes that requests name.
         metrics: Returns what `/metrics` answers.
@@ -65,8 +65,8 @@ def build_query(
     api: TableApi[Stock] = TableApi(
         title="inventory query",
         version="1.0.0",
-        text="What warehouses have in stock, from this replica's own copies of the tables. Every answer says how old it may "
-        "be; until the copies are complete the service answers 503.",
+        text="The stock of warehouses, from this replica's local copies of the tables. Every response has the age of the "
+        "copy; until the copies are complete the service responds with 503.",
         members=_members,
         event="stock",
         events_text=_EVENTS,
@@ -83,7 +83,7 @@ def _routes(tables: Tables) -> tuple[TableRoute, ...]:
         GetRow(
             "/stock/{item}",
             "get_stock",
-            "The stock of a product in a warehouse. `If-None-Match` saves sending what has not changed.",
+            "The stock of a product in a warehouse. With `If-None-Match` an unchanged row is not sent again.",
             "stock",
             models.StockAnswer,
             missing="the warehouse does not list this product",
@@ -91,8 +91,8 @@ def _routes(tables: Tables) -> tuple[TableRoute, ...]:
         ListRows(
             "/stock",
             "list_stock",
-            "All items, a page at a time; `prefix=lamp@` are those of a product. Movements go on meanwhile: each page is as "
-            "of its own moment.",
+            "All items, a page at a time; `prefix=lamp@` selects those of a product. This is no snapshot: each page has the "
+            "state of the table at the time of its request.",
             "stock",
             models.StockPage,
             models.ItemStock,
@@ -132,5 +132,5 @@ def _routes(tables: Tables) -> tuple[TableRoute, ...]:
 
 
 def _members(row: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return what answers and events say of a row of any of the tables."""
+    """Return the members of responses and events for a row of any of the tables."""
     return {**row} if row is not None else {"quantity": None}

@@ -9,7 +9,7 @@ class InventorySettings(ServiceSettings):
     """Settings of the inventory.
 
     Attributes:
-        group: INVENTORY_GROUP: the name of the flow, with which the names of its groups and topics begin.
+        group: INVENTORY_GROUP: the name of the flow, the prefix of its groups and topics.
     """
 
     model_config = SettingsConfigDict(env_prefix="INVENTORY_")

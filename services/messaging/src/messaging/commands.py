@@ -1,4 +1,4 @@
-"""The commands as processes: what they open, and in which order they close it."""
+"""The commands as processes, with the resources that they open and the order in which they close them."""
 
 from contextlib import ExitStack
 from typing import Any, Final, TypeAlias
@@ -32,14 +32,14 @@ ROLES: Final = (
 
 
 def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) -> int:
-    """Run the group or the flow of a role until stopped, or until the process `parent` has gone."""
+    """Run the group or the flow of a role until stopped, or until the process `parent` has ended."""
     if role == groups.DETECTOR.name:
         return serving.serve_flow(runtime, groups.DETECTOR, parent)
     return serving.serve_group(runtime, _group(runtime, role), parent)
 
 
 def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
-    """Take messages and serve feeds until stopped; what was accepted is sent."""
+    """Accept messages and send them to Kafka, and serve feeds, until stopped."""
     serving.require_http_callers(runtime)
     with StopSignals() as signals, ExitStack() as opened:
         if parent is not None:
@@ -80,7 +80,7 @@ def send_load(runtime: MessagingRuntime, load: LoadOptions, spammers: int) -> in
 
 
 def unblock(runtime: MessagingRuntime, user: str) -> int:
-    """Take back that a user is blocked for everybody; blocks by single users stay."""
+    """Unblock a user who is blocked for all recipients; blocks by single users stay."""
     with (
         StopSignals() as signals,
         serving.emitting(runtime, groups.BLOCKS, signals) as (emitter, _),

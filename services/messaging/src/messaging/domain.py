@@ -1,4 +1,4 @@
-"""What the roles decide, without any input or output: feeds, blocks, replaced words, who is a spammer."""
+"""The domain logic of the roles, without any input or output: feeds, blocks, word replacement, spam detection."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _OFFERS: Final = ("buy one, get two!", "you have won a prize", "free coins for y
 
 
 def with_message(feed: Feed | None, message: Message) -> Feed | None:
-    """The feed with one message more, without the oldest if there are too many. None: it has that message already."""
+    """Return the feed with one more message, without the oldest if there are too many. None: it has that message already."""
     messages = feed["messages"] if feed else []
     if any(each["id"] == message["id"] for each in messages):
         return None
@@ -33,14 +33,14 @@ def with_message(feed: Feed | None, message: Message) -> Feed | None:
 
 
 def is_blocked(message: Message, blocked: Blocked | None) -> bool:
-    """Whether a message is to be dropped; `blocked` is the row of its sender."""
+    """Return whether a message must be dropped; `blocked` is the row of its sender."""
     return blocked is not None and (blocked["everybody"] or message["recipient"] in blocked["by"])
 
 
 def after_block(blocked: Blocked | None, block: Block) -> Blocked | None:
     """Return the sender's row after a block or its end. None: no user blocks them any more.
 
-    A row must stay small: a sender whom more than `BLOCKERS_MAX` users have blocked is blocked for everybody.
+    To limit the size of a row, a sender whom more than `BLOCKERS_MAX` users have blocked is blocked for all.
     """
     everybody, by = (blocked["everybody"], set(blocked["by"])) if blocked else (False, set())
     who = block["by"]
@@ -56,10 +56,10 @@ def after_block(blocked: Blocked | None, block: Block) -> Blocked | None:
 
 
 def folded(word: str) -> str:
-    """A word as the key of its replacement: 'Straße' and 'STRASSE' are one.
+    """Return the case-folded word, the key of its replacement: 'Straße' and 'STRASSE' are the same.
 
     Raises:
-        ValueError: it is not one word of letters, digits and underscores; the message does not quote it.
+        ValueError: It is not one word of letters, digits and underscores; the message does not quote it.
     """
     if len(word) > WORD_CHARACTERS_MAX or not _WORDS.fullmatch(word):
         raise ValueError(f"must be one word of 1 to {WORD_CHARACTERS_MAX} letters, digits and underscores")
@@ -67,11 +67,11 @@ def folded(word: str) -> str:
 
 
 def translated(text: str, replacement: Callable[[str], str | None]) -> str:
-    """The text with words replaced, cut to what a text may be; what replaces a word is not looked at again.
+    """Return the text with words replaced, cut to the maximum length; replacements are not replaced again.
 
     Args:
-        text: of a message.
-        replacement: of a folded word; None: it stays.
+        text: The text of a message.
+        replacement: Returns the replacement of a folded word; None: the word stays.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -83,37 +83,37 @@ def translated(text: str, replacement: Callable[[str], str | None]) -> str:
 
 
 def both_sides(message: Message) -> Iterator[tuple[str, Traffic]]:
-    """What a message adds to the counts of its sender and its recipient; nothing if they are the same user."""
+    """Yield the additions to the counts of the sender and the recipient; none if they are the same user."""
     sender, recipient = message["sender"], message["recipient"]
-    if sender != recipient:  # or a spammer would only have to write to themselves
+    if sender != recipient:  # else a spammer could avoid detection by writing to themselves
         yield sender, Traffic(sent=1, received=0)
         yield recipient, Traffic(sent=0, received=1)
 
 
 def no_messages() -> MessageCounts:
-    """The counts of a user at the beginning of a session."""
+    """Return the counts of a user at the beginning of a session."""
     return MessageCounts(sent=0, received=0, spammer=False)
 
 
 def counted(counts: MessageCounts, traffic: Traffic) -> MessageCounts:
-    """The counts of a user with what is to be added, and what they say of the user: the same in whatever order."""
+    """Return the counts of a user after an addition, and whether they are a spammer's; the order of additions has no effect."""
     sent, received = counts["sent"] + traffic["sent"], counts["received"] + traffic["received"]
     return MessageCounts(sent=sent, received=received, spammer=is_spammer(sent, received))
 
 
 def is_spammer(sent: int, received: int) -> bool:
-    """Return whether a user writes to others who do not write back: 20 messages or more, over 5 for each one received."""
+    """Return whether a user writes to others who do not write back: at least 20 messages, and more than 5 for each one received."""
     return sent >= SPAM_SENT_MIN and sent > SPAM_RATIO * received
 
 
 def verdicts(user: str, end_ms: int, counts: MessageCounts, *, closed: bool) -> Iterator[tuple[str, Verdict]]:
-    """The verdict on the user of a session; none if the user has sent too few messages to have been a spammer in it.
+    """Yield the verdict on the user of a session; none if the user has sent too few messages to be a spammer in it.
 
     Args:
-        user: whose session it is.
-        end_ms: the time of its last message.
-        counts: of the session, in which `sent` never falls.
-        closed: the session has closed, so the user is not blocked for it any more.
+        user: The user of the session.
+        end_ms: The time of its last message.
+        counts: The counts of the session, in which `sent` never decreases.
+        closed: Whether the session has closed, which ends a block that it caused.
     """
     if counts["sent"] >= SPAM_SENT_MIN:
         yield user, Verdict(session_end=end_ms, spammer=counts["spammer"] and not closed, closed=closed)
@@ -122,7 +122,7 @@ def verdicts(user: str, end_ms: int, counts: MessageCounts, *, closed: bool) -> 
 def after_verdict(last: Verdict | None, verdict: Verdict) -> Verdict | None:
     """Return the verdict on a user's latest session after one more. None: that session has closed.
 
-    The verdict on an earlier session, which has closed late or got a late message, changes nothing.
+    The verdict on an earlier session, which has closed late or received a late message, changes nothing.
     """
     if last is not None and verdict["session_end"] < last["session_end"]:
         return last
@@ -130,20 +130,20 @@ def after_verdict(last: Verdict | None, verdict: Verdict) -> Verdict | None:
 
 
 def is_blocking(verdict: Verdict | None) -> bool:
-    """Whether a user is blocked after this verdict; None: there is none."""
+    """Return whether a user is blocked after this verdict; None: there is none."""
     return verdict is not None and verdict["spammer"]
 
 
 def conversations(
     user_of: Callable[[], str], spammers: int, spam_share: float, seed: int
 ) -> Iterator[tuple[str, str, str]]:
-    """Sender, recipient and text of made-up messages without end, the same ones for the same arguments.
+    """Yield sender, recipient and text of generated messages without end, the same ones for the same arguments.
 
     Args:
-        user_of: chooses a user.
-        spammers: how many write besides the users, to any of them, and are never written to: `spammer-1`, ...
-        spam_share: of all messages, from 0 to 1.
-        seed: of the random choices.
+        user_of: Chooses a user.
+        spammers: The number of further senders `spammer-1`, ..., who write to any user and receive no messages.
+        spam_share: The share of their messages in all messages, 0 to 1.
+        seed: The seed of the random choices.
     """
     random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
     while True:

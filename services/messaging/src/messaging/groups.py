@@ -1,8 +1,8 @@
 """The streams, the four groups that work on them, and the flow that finds spammers.
 
-`messages` and `blocks` are keyed by the sender. So the row that says who has blocked a sender is in the partition of
-the sender's messages, and the filter joins it without asking anybody. What the filter lets through is keyed by the
-recipient, because that is whose feed it goes to: the partition changes once, on the way through the filter.
+`messages` and `blocks` are keyed by the sender. So the row with the blocks of a sender is in the partition of the
+sender's messages, and the filter joins it locally. The output of the filter is keyed by the recipient, who is the key of
+the feeds: messages are repartitioned once, by the filter.
 """
 
 from collections.abc import Iterator
@@ -45,22 +45,22 @@ from streamtable import (
 from streamtable.flow import Flow, Session, Windowed
 
 MESSAGES: Final[Stream[str, Message]] = Stream("messages", key=String(), value=Avro(MESSAGE))
-"""What users write, keyed by the sender."""
+"""The messages of users, keyed by the sender."""
 
 MESSAGES_FILTERED: Final[Stream[str, Message]] = Stream(
     "messages-filtered", key=String(), value=Avro(MESSAGE)
 )
-"""What goes into feeds, keyed by the recipient."""
+"""The filtered messages for the feeds, keyed by the recipient."""
 
 BLOCKS: Final[Stream[str, Block]] = Stream("blocks", key=String(), value=Avro(BLOCK))
-"""Blocks, and those that are taken back, keyed by the sender whom they are about."""
+"""Blocks and their removals, keyed by the blocked sender."""
 
 TRANSLATIONS: Final[Stream[str, Translation]] = Stream("translations", key=String(), value=Avro(TRANSLATION))
-"""What replaces words, keyed by the folded word."""
+"""The replacements of words, keyed by the case-folded word."""
 
 
 def keep_block(ctx: Context[str, Blocked], block: Block) -> None:
-    """Keep who blocks the sender."""
+    """Update the row with the blocks of the sender."""
     row = domain.after_block(ctx.value, block)
     if row is None:
         ctx.delete()
@@ -74,7 +74,7 @@ BLOCKER: Final = Group(
 
 
 def keep_translation(ctx: Context[str, str], translation: Translation) -> None:
-    """Keep what replaces the word."""
+    """Update the replacement of the word."""
     if translation["replacement"] is None:
         ctx.delete()
     else:
@@ -87,7 +87,7 @@ TRANSLATOR: Final = Group(
 
 
 def let_through(ctx: Context[str, None], message: Message) -> None:
-    """Drop what the recipient does not want, replace words in the rest, and send it to the recipient's key."""
+    """Drop blocked messages, replace words in the others, and send them keyed by the recipient."""
     if domain.is_blocked(message, ctx.join(BLOCKER.table)):
         return
     text = domain.translated(message["text"], lambda word: ctx.lookup(TRANSLATOR.table, word))
@@ -105,14 +105,14 @@ FILTER: Final = Group(
 
 
 def collect(ctx: Context[str, Feed], message: Message) -> None:
-    """Put the message into the recipient's feed."""
+    """Add the message to the recipient's feed."""
     feed = domain.with_message(ctx.value, message)
     if feed is not None:
         ctx.set(feed)
 
 
 def collector(name: str) -> Group[str, Feed]:
-    """The group of that name; a second version of it, beside the first, has a table of its own."""
+    """Return the group of this name; a second version of it has a table of its own."""
     return Group(name, Input(MESSAGES_FILTERED, collect, on_error=OnError.DEAD_LETTER), Persist(Avro(FEED)))
 
 
@@ -120,13 +120,13 @@ COLLECTOR: Final = collector("collector")
 
 
 SESSIONS: Final = Session(timedelta(minutes=5), grace=timedelta(minutes=1))
-"""In the time of the messages: after five minutes without a message from or to a user, counting begins again."""
+"""Sessions by event time: a session of a user ends after five minutes without a message from or to the user."""
 LAST_VERDICT: Final[State[str, Verdict]] = State("last", key=String(), value=Avro(VERDICT))
-"""The last verdict on a user's latest session, until that has closed."""
+"""The last verdict on a user's latest session, until it closes."""
 
 
 def give_verdict(ctx: Context[str, None], verdict: Verdict) -> None:
-    """Emit a block when a user becomes a spammer, and its end when the user is not one any more."""
+    """Emit a block when a user becomes a spammer, and its removal when the user no longer is one."""
     table = ctx.table(LAST_VERDICT)
     old = table.get(ctx.key)
     new = domain.after_verdict(old, verdict)
@@ -140,10 +140,10 @@ def give_verdict(ctx: Context[str, None], verdict: Verdict) -> None:
 
 
 def detector(name: str) -> Flow:
-    """Return the flow of that name: it counts what users send and receive in a session, and has spammers blocked.
+    """Return the flow of that name: it counts the messages that users send and receive in a session, and blocks spammers.
 
-    A message counts for its sender through a topic too, though it is read at the sender's key: else, in a backlog, what users
-    send would be counted long before what they receive, and more of them would look like spammers for a while.
+    A message counts for its sender through a topic too, although it is keyed by the sender already: otherwise, in a backlog,
+    sent messages would be counted long before received ones, and more users would look like spammers for a while.
     """
     flow = Flow(name, on_error=OnError.DEAD_LETTER)
     once: Once[Message] = Once(by="id", within=timedelta(hours=24))  # feeds know their messages' ids
@@ -155,7 +155,7 @@ def detector(name: str) -> Flow:
         .window(SESSIONS)
         .aggregate("sessions", domain.no_messages, domain.counted, domain.counted, value=Avro(MESSAGE_COUNTS))
     )
-    # Merged before they are written: the end of a session must not overtake what led to it.
+    # Merged before they are written: the end of a session must not overtake its earlier verdicts.
     verdicts = (
         sessions.changes().flat_map(_verdict_on_open).merge(sessions.final().flat_map(_verdict_on_closed))
     )
@@ -166,7 +166,7 @@ def detector(name: str) -> Flow:
 
 
 def _verdict_on_open(session: Windowed[str], counts: MessageCounts | None) -> Iterator[tuple[str, Verdict]]:
-    if counts is not None:  # None: it has become part of a longer one
+    if counts is not None:  # None: it was merged into a longer session
         yield from domain.verdicts(session.key, session.end_ms, counts, closed=False)
 
 

@@ -1,4 +1,4 @@
-"""What the REST service takes and gives, as OpenAPI describes it."""
+"""The request and response models of the REST service, for OpenAPI."""
 
 from typing import Annotated
 from uuid import UUID
@@ -14,7 +14,7 @@ _REPLACEMENT_CHARACTERS_MAX = 100
 
 
 class NewMessage(Strict):
-    """What one user writes to another."""
+    """A message from one user to another."""
 
     sender: UserId
     recipient: UserId
@@ -29,21 +29,21 @@ class NewMessage(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="names the message, so that a repeated request does not show it twice. Default: a new one"
+            description="the id of the message, by which a repeated request is recognised. Default: a new one"
         ),
     ] = None
 
 
 class NewBlock(Strict):
-    """Whether a recipient wants messages of a sender."""
+    """A recipient blocks a sender, or removes the block."""
 
     sender: UserId
     recipient: UserId
-    blocked: Annotated[bool, Field(description="false takes the block back")] = True
+    blocked: Annotated[bool, Field(description="false removes the block")] = True
 
 
 class NewTranslation(Strict):
-    """What replaces a word in the messages of everybody."""
+    """The replacement of a word in all messages."""
 
     word: Annotated[
         str,
@@ -57,7 +57,7 @@ class NewTranslation(Strict):
     replacement: Annotated[
         Annotated[str, Field(max_length=_REPLACEMENT_CHARACTERS_MAX, json_schema_extra=LINE_SCHEMA), LINE]
         | None,
-        Field(description="null: the word stays as it is"),
+        Field(description="null: the word is no longer replaced"),
     ]
 
 
@@ -67,21 +67,21 @@ class FeedMessage(BaseModel):
     id: str
     sender: str
     text: str
-    at: Annotated[int, Field(description="when it was taken, in milliseconds since 1970")]
+    at: Annotated[int, Field(description="the time at which it was accepted, in milliseconds since 1970")]
 
 
 class FeedAnswer(BaseModel):
-    """The latest messages of a user, and where in the table they stand."""
+    """The latest messages of a user, with their position in the table."""
 
     user_id: str
     messages: Annotated[list[FeedMessage], Field(description="the oldest first")]
     partition: int
     offset: Annotated[
-        int, Field(description="of the table's partition, up to which the answer holds everything")
+        int, Field(description="the offset in the table's partition up to which the answer is current")
     ]
     age_seconds: Annotated[
-        float, Field(description="seconds since this replica last held all that the broker had")
+        float, Field(description="seconds since this replica was last up to date with the broker")
     ]
     stale: Annotated[
-        bool, Field(description="true when the broker does not answer: newer messages may be missing")
+        bool, Field(description="true if the broker does not respond: newer messages may be missing")
     ]

@@ -1,4 +1,4 @@
-"""The web service: takes messages, blocks and translations, serves feeds, and serves a page for both.
+"""The web service: accepts messages, blocks and translations, serves feeds, and serves a page for both.
 
 There are no accounts: every caller with the scope `write` may write as any sender. See `SERVICEKIT_API_KEYS`.
 """
@@ -32,8 +32,8 @@ from servicekit.tables.protocol import UserTable
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
-    "Users write to each other. What is taken is stored on all in-sync replicas of Kafka; it shows in the recipient's "
-    "feed a moment later, unless the recipient has blocked the sender, or the sender was found to be a spammer."
+    "Messages between users. An accepted message is stored on all in-sync replicas of Kafka; it appears in the "
+    "recipient's feed shortly after, unless the recipient has blocked the sender, or the sender is a spammer."
 )
 _PAGE: Final = {
     "/": ("page.html", "text/html"),
@@ -47,7 +47,7 @@ _PAGE_POLICY: Final = (
 _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": 'Server-sent events `feed`, with data like `{"user_id": "alice", "messages": [...], "partition": 3, '
-        '"offset": 41}`, messages as in the feed. `missed` comes last when changes were left out: connect again.',
+        '"offset": 41}`, messages as in the feed. `missed` is sent last if changes were missed: reconnect.',
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
@@ -55,7 +55,7 @@ _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Emitters:
-    """What is sent to Kafka."""
+    """The emitters of the three streams."""
 
     messages: RecordEmitter[Message]
     blocks: RecordEmitter[Block]
@@ -74,18 +74,18 @@ def build_web(
     timeouts: SendTimeouts | None = None,
     edge: HttpEdge | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Build the application.
 
     Args:
-        emitters: send what is taken.
-        feeds: the collector's table.
-        events: for server-sent events.
-        ready: whether Kafka can be reached and the feeds are there.
-        metrics: what `/metrics` answers.
-        new_id: makes the id of a message that comes without one.
-        now_ms: the time of a message, in milliseconds since 1970.
-        timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
-        edge: who may call, and what is measured.
+        emitters: Send the accepted records.
+        feeds: The collector's table.
+        events: Server-sent events.
+        ready: Returns whether Kafka can be reached and the feeds are loaded.
+        metrics: Returns what `/metrics` answers.
+        new_id: Makes the id of a message that has none.
+        now_ms: The clock, in milliseconds since 1970.
+        timeouts: The timeouts of sending to Kafka; default `SendTimeouts()`.
+        edge: Authentication, limits and instruments.
     """
     timeouts = timeouts or SendTimeouts()
     app = build_app(
@@ -108,7 +108,7 @@ def build_web(
         responses={**not_all_responses("messages"), 503: {**not_all_responses("messages")[503], **unknown}},
     )
     async def send_message(request: Request, body: models.NewMessage) -> Any:
-        """Write to a user."""
+        """Send a message to a user."""
         message = Message(
             id=str(body.id or new_id()),
             sender=body.sender,
@@ -121,7 +121,7 @@ def build_web(
 
     @app.post("/blocks", dependencies=[only()], status_code=204, responses={503: unknown})
     async def block(request: Request, body: models.NewBlock) -> Response:
-        """Get no more messages of a sender, or get them again. Those that are on their way may still come."""
+        """Block a sender, or remove the block. Messages in flight may still be delivered."""
         record = Block(by=body.recipient, blocked=body.blocked)
         outgoing = OutgoingRecord(body.sender, body.sender, record)
         await send_all(request, emitters.blocks, [outgoing], timeouts)
@@ -129,7 +129,7 @@ def build_web(
 
     @app.post("/translations", dependencies=[only()], status_code=204, responses={503: unknown})
     async def translate(request: Request, body: models.NewTranslation) -> Response:
-        """Have a word replaced in all messages from now on, or leave it as it is again."""
+        """Replace a word in all messages from now on, or end its replacement."""
         record = Translation(replacement=body.replacement)
         outgoing = OutgoingRecord(body.word, body.word, record)
         await send_all(request, emitters.translations, [outgoing], timeouts)
@@ -144,7 +144,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
 
     @app.get("/users/{user}/feed", dependencies=[only()], response_model=models.FeedAnswer)
     def get_feed(user: UserPath) -> Any:
-        """The latest messages that a user was sent; none for a user who was not written to."""
+        """The latest messages to a user; empty for a user without messages."""
         user = user_of_path(user)
         answer = feeds.answer(user)
         body = models.FeedAnswer(
@@ -159,7 +159,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
 
     @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
     def watch_feed(user: UserPath) -> Response:
-        """The feed now, and again whenever a message has come."""
+        """The feed now, and again after each new message."""
         return events.response(ChangeSource(TableEvents(feeds, "feed", members), key=user_of_path(user)))
 
 

@@ -1,4 +1,4 @@
-"""The commands as processes: what they open, and in which order they close it."""
+"""The commands as processes, with the resources that they open and the order in which they close them."""
 
 from contextlib import ExitStack
 from enum import StrEnum
@@ -23,16 +23,16 @@ _READ_THREADS: Final = 8
 
 
 class Stage(StrEnum):
-    """Which of the two stages a process works on."""
+    """The stage that a process runs."""
 
     AUTHORS = "authors"
     URLS = "urls"
 
 
 def serve_stages(runtime: ReachRuntime, stage: Stage | None, workers: int, parent: int | None) -> int:
-    """Process until stopped: one stage in this process, or as many processes of each stage as there are to be."""
+    """Process until stopped: one stage in this process, or both, each in the given number of processes."""
     stages = [stage] if stage is not None else list(Stage)
-    service_store(runtime.settings.store)  # refused here, not by each of the processes
+    service_store(runtime.settings.store)  # rejected here, not in each of the processes
     if stage is None or workers > 1:
         commands = [[MODULE, "processor", "--stage", each] for each in stages for _ in range(workers)]
         return serving.serve_commands(runtime.settings, commands)
@@ -56,7 +56,7 @@ def _serve_stage(runtime: ReachRuntime, stage: Stage, parent: int | None) -> int
 
 
 def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
-    """A stage as the settings say."""
+    """Return the stage with its settings."""
     from tweet_reach.stages import authors_stage, urls_stage  # noqa: PLC0415 - 23 MB of sketches, for processors
 
     if stage is Stage.AUTHORS:
@@ -67,7 +67,7 @@ def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
 
 
 def query_of(query: QueryContext[ReachSettings]) -> FastAPI:
-    """Build the query service; it searches tweets if the central store can."""
+    """Build the query service; it can search tweets if the central store supports it."""
     (reaches,) = query.views
     assert query.top is not None
     search = _search(query.runtime, query.opened)
@@ -77,11 +77,11 @@ def query_of(query: QueryContext[ReachSettings]) -> FastAPI:
 
 
 def _search(runtime: ReachRuntime, opened: ExitStack) -> Search | None:
-    """Searches the rows of the first stage, if they are where that can be done."""
+    """Return a search over the rows of the first stage, if their store supports it."""
     store = service_store(runtime.settings.store)
     if store.kind != "elasticsearch":
         return None
-    from microbatch.searching import Searcher  # noqa: PLC0415 - its client doubles the time that a start takes
+    from microbatch.searching import Searcher  # noqa: PLC0415 - its client doubles the start time
     from tweet_reach.stages import TWEETED_ROWS  # noqa: PLC0415 - as in `stage_of`
 
     group = stage_of(Stage.AUTHORS, runtime.service)

@@ -1,4 +1,4 @@
-"""The emitter service: takes tweets, deletions and followers by REST and answers when Kafka has acknowledged them."""
+"""The emitter service: accepts tweets, deletions and followers over REST and responds once Kafka has acknowledged them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -23,11 +23,13 @@ class _DeleteTweet:
             responses={200: stored("The deletion was stored"), **not_all_responses(what)},
         )
         async def delete_tweet(
-            request: Request, user: UserPath, tweet_id: Annotated[UUID, Path(description="of the tweet")]
+            request: Request,
+            user: UserPath,
+            tweet_id: Annotated[UUID, Path(description="the id of the tweet")],
         ) -> Any:
-            """Delete a tweet of an author, for good: its id counts no more, though it may be sent again.
+            """Delete a tweet of an author permanently: its id is ignored if it is sent again.
 
-            There need not be such a tweet: what is known is decided when the event is processed.
+            The tweet need not exist: the processor decides when it processes the event.
             """
             author = user_of_path(user)
             record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=senders[0].times.now_ms())
@@ -45,33 +47,33 @@ def _follow(given: NewFollow, identity: str, at: int) -> Follow:
 EMITTER: Final = EmitterApi(
     title="tweet-reach emitter",
     version="1.1.0",
-    text="Takes tweets, their deletions, and who follows whom. An answer of 200 or 201 means that Kafka has stored them on "
+    text="Accepts tweets, their deletions, and follow events. A response of 200 or 201 means that Kafka has stored them on "
     "all in-sync replicas.",
     what="events",
     routes=(
         PostEvents(
             "/tweets",
             "send_tweets",
-            "One tweet (answered with 201) or a list of them (200).\n\n503 when Kafka does not acknowledge in time: "
-            "`accepted` and `unknown` say what became of each. An unknown one may\nbe stored or not: send it again with "
+            "One tweet (answered with 201) or a list of them (200).\n\n503 if Kafka does not acknowledge in time: "
+            "`accepted` and `unknown` list the outcome of each. An unknown one may\nbe stored or not: retry it with "
             "the same `id`.",
             NewTweet,
             AcceptedEvents,
             _tweet,
             key=lambda tweet: tweet.author,
-            one="One was stored",
+            one="The event was stored",
         ),
         _DeleteTweet(),
         PostEvents(
             "/follows",
             "send_follows",
-            "One follower of an author, who comes or goes (answered with 201), or a list of them (200). 503: as for "
-            "tweets.",
+            "One follow event of an author, added or removed (answered with 201), or a list of them (200). 503: as "
+            "for tweets.",
             NewFollow,
             AcceptedEvents,
             _follow,
             key=lambda follow: follow.author,
-            one="One was stored",
+            one="The event was stored",
             stream=1,
         ),
     ),

@@ -1,4 +1,4 @@
-"""A small world whose answers are known: who tweets what and who follows whom, for the demo and for tests.
+"""A small data set with known results, tweets and followers, for the demo and for tests.
 
 The names and numbers are those of the example ReachTopology of Apache Storm (storm-starter, Apache-2.0).
 """
@@ -22,7 +22,7 @@ FOLLOWED_BY: Final[Mapping[str, Sequence[str]]] = {
     "sally": ("bob", "tim", "alice", "adam", "jim", "chris", "jai"),
     "tim": ("alex",),
 }
-"""Authors with their followers; who is not here has none."""
+"""Authors with their followers; all others have none."""
 
 REACHES: Final[Mapping[str, int]] = {
     "foo.com/blog/1": 16,
@@ -30,4 +30,4 @@ REACHES: Final[Mapping[str, int]] = {
     "tech.backtype.com/blog/123": 7,
     "notaurl.com": 0,
 }
-"""The answers; the last URL is not tweeted."""
+"""The results; the last URL is not tweeted."""

@@ -1,4 +1,4 @@
-"""The load generator: made-up tweets and followers, always the same for a seed."""
+"""The load generator: generated tweets and followers, the same for the same seed."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ _REMEMBERED: Final = 1000
 
 
 def events(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, Tweet | Follow]]:
-    """The events of a load with their authors, without end. Everything but their times follows from the seed.
+    """Yield the events of a load with their authors, without end. Everything but their times follows from the seed.
 
-    Nine of ten are about followers. The authors who are followed are chosen by Zipf's law with the load's exponent, so
-    a few have very many followers; who follows, and who tweets, is chosen evenly. Of 1,000 URLs some are tweeted
-    much more than others. One tweet in twenty is deleted again, one follower in twenty leaves.
+    Nine of ten are follow events. The authors who are followed are chosen by Zipf's law with the load's exponent, so
+    a few have very many followers; followers and tweeting authors are chosen uniformly. Some of the 1,000 URLs are tweeted
+    much more than others. One tweet in twenty is deleted again, one follower in twenty is removed.
     """
     random = Random(load.seed)  # noqa: S311 a load is to be repeatable, not unpredictable
     followed_of = key_choice(load.keys, load.skew, load.seed)

@@ -1,4 +1,4 @@
-"""What the REST services take and give, as OpenAPI describes it."""
+"""The request and response models of the REST services, for OpenAPI."""
 
 from typing import Annotated, Final
 from uuid import UUID
@@ -28,11 +28,13 @@ class NewTweet(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="names the tweet: it is deleted by it, and a repeated request counts once. Default: a new one"
+            description="the id of the tweet, by which it is deleted and a repeated request is recognised. Default: a new one"
         ),
     ] = None
     at: Annotated[
-        int | None, TIME_MS, Field(description="when, in milliseconds since 1970; default: now")
+        int | None,
+        TIME_MS,
+        Field(description="the time of the tweet, in milliseconds since 1970; default: now"),
     ] = None
 
 
@@ -41,10 +43,10 @@ class NewFollow(Strict):
 
     author: UserId
     follower: UserId
-    follows: Annotated[bool, Field(description="false: no longer")] = True
-    id: Annotated[UUID | None, CANONICAL_UUID, Field(description="names the event; default: a new one")] = (
-        None
-    )
+    follows: Annotated[bool, Field(description="false: the user stops following")] = True
+    id: Annotated[
+        UUID | None, CANONICAL_UUID, Field(description="the id of the event; default: a new one")
+    ] = None
     at: Annotated[
         int | None,
         TIME_MS,
@@ -59,7 +61,7 @@ AcceptedEvents: Final = accepted_model("AcceptedEvents", "The events of a list, 
 
 
 class Author(BaseModel):
-    """How many followers an author brings."""
+    """The number of followers that an author adds."""
 
     author: str
     followers: int
@@ -68,11 +70,15 @@ class Author(BaseModel):
 class Numbers(BaseModel):
     """The reach of a URL; zeros for one that is in no tweet."""
 
-    reach: Annotated[int, Field(description="distinct users who follow an author who tweeted it")]
-    estimate: Annotated[float, Field(description="the same as a sketch of 4 KB has it")]
+    reach: Annotated[
+        int, Field(description="the number of distinct users who follow an author who tweeted the URL")
+    ]
+    estimate: Annotated[
+        float, Field(description="the number of distinct users as estimated by a sketch of 4 KB")
+    ]
     tweets: int
-    authors: Annotated[int, Field(description="who tweeted it")]
-    top: Annotated[list[Author], Field(description="those who bring most followers, at most 10")]
+    authors: Annotated[int, Field(description="the number of authors who tweeted the URL")]
+    top: Annotated[list[Author], Field(description="the authors with the most followers, at most 10")]
 
 
 class _UrlNumbers(Numbers):
@@ -80,7 +86,7 @@ class _UrlNumbers(Numbers):
 
 
 ReachAnswer: Final = answer_model(
-    "ReachAnswer", "The reach of a URL, and where in the table it stands.", _UrlNumbers
+    "ReachAnswer", "The reach of a URL, with its position in the table.", _UrlNumbers
 )
 
 
@@ -91,11 +97,11 @@ class FoundTweet(BaseModel):
     author: str
     url: str
     text: str
-    at: Annotated[int, Field(description="when, in milliseconds since 1970")]
+    at: Annotated[int, Field(description="the time of the tweet, in milliseconds since 1970")]
 
 
 class FoundTweets(BaseModel):
-    """Tweets that have all the words, those that fit best first."""
+    """Tweets with all the words, the best matches first."""
 
     items: list[FoundTweet]
 

@@ -17,13 +17,13 @@ from tweet_reach.search import Search, SearchTweets
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
-    "How many distinct users a URL reaches by those who tweet it, from this replica's own copy of the table. Every "
-    "answer says how old it may be; until the copy is complete the service answers 503."
+    "The number of distinct users that a URL reaches through the followers of its authors, from this replica's local "
+    "copy of the table. Every response has the age of the copy; until it is complete the service responds with 503."
 )
 _EVENTS: Final = (
     'Server-sent events `reach`, with data like `{"url": "foo.com/blog/1", "reach": 16, "estimate": 16.0, "tweets": 5, '
     '"authors": 5, "top": [{"author": "nathan", "followers": 8}], "partition": 9, "offset": 41}`. `unreadable`, with the '
-    "`url`, comes instead of a reach that cannot be decoded. `missed` comes last when changes were left out: connect again."
+    "`url`, is sent instead of a reach that cannot be decoded. `missed` is sent last if changes were missed: reconnect."
 )
 
 
@@ -36,7 +36,7 @@ def build_query(
     edge: HttpEdge | None = None,
     search: Search | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Build the application.
 
     Args:
         reaches: The table.
@@ -58,7 +58,7 @@ def build_query(
             GetRow(
                 "/reach",
                 "get_reach",
-                "The reach of a URL; zeros if it is in no tweet. `If-None-Match` saves sending what has not changed.",
+                "The reach of a URL; zeros if it is in no tweet. With `If-None-Match` an unchanged row is not sent again.",
                 "reach",
                 ReachAnswer,
                 waits=False,
@@ -80,7 +80,7 @@ def build_query(
 
 
 def members_of(row: Reach | None) -> Mapping[str, Any]:
-    """Return what answers and events say of a row; None: the URL is not tweeted."""
+    """Return the members of responses and events for a row; None: the URL is not tweeted."""
     if row is None:
         return Numbers(reach=0, estimate=0.0, tweets=0, authors=0, top=[]).model_dump()
     top = [Author(author=one["author"], followers=one["followers"]) for one in row["top"]]

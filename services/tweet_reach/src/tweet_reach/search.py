@@ -1,4 +1,4 @@
-"""Searching tweets by their words, where the central store can search."""
+"""Full-text search of tweets, if the central store supports it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from tweet_reach.models import FoundTweet, FoundTweets
 WORDS_CHARACTERS_MAX: Final = 280
 LIMIT_MAX: Final = 100
 Search = Callable[[str, int], list[Tweeted]]
-"""Finds at most so many tweets that have all of these words. It may raise `RetryLater`."""
+"""Finds at most this many tweets with all of these words. It may raise `RetryLater`."""
 
 
 @dataclass(frozen=True)
 class SearchTweets:
-    """The route; `search` None: the store cannot search, and the route answers so."""
+    """The route; `search` None: the store does not support search, and the route responds with 501."""
 
     search: Search | None
 
@@ -41,7 +41,7 @@ class SearchTweets:
                 Query(
                     min_length=1,
                     max_length=WORDS_CHARACTERS_MAX,
-                    description="all of them stand in the tweet or its URL",
+                    description="words that must all occur in the tweet or its URL",
                     json_schema_extra=LINE_SCHEMA,
                     examples=["read this"],
                 ),
@@ -49,7 +49,7 @@ class SearchTweets:
             ],
             limit: Annotated[int, Query(ge=1, le=LIMIT_MAX), PLAIN_DIGITS] = 20,
         ) -> Any:
-            """Tweets with these words, deleted ones left out; what was tweeted in the last seconds may be missing."""
+            """Tweets with these words, without deleted ones; tweets of the last seconds may be missing."""
             if self.search is None:
                 raise Problem(
                     HTTPStatus.NOT_IMPLEMENTED, "the central store of this service cannot search tweets"

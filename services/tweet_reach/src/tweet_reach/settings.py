@@ -12,8 +12,8 @@ class ReachSettings(ServiceSettings):
     """Settings of tweet reach.
 
     Attributes:
-        group: TWEET_REACH_GROUP: what the names of its groups and topics begin with.
-        batch_seconds: TWEET_REACH_BATCH_SECONDS: after so long a batch is complete, however small; 0 to 8.
+        group: TWEET_REACH_GROUP: the prefix of its groups and topics.
+        batch_seconds: TWEET_REACH_BATCH_SECONDS: the seconds after which a batch is complete, however small; 0 to 8.
     """
 
     model_config = SettingsConfigDict(env_prefix="TWEET_REACH_")

@@ -1,4 +1,4 @@
-"""The two stages as micro-batches: between the log, the central store and the domain."""
+"""The two stages as micro-batches, which connect Kafka, the central store and the domain logic."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -29,7 +29,7 @@ STATES: Final[Rows[ReachState]] = Rows("urls", value=Avro(REACH_STATE))
 
 COST_MAX: Final = 400_000
 FACT_BYTES_MAX: Final = 2 << 20
-"""A batch of facts has at most about 150,000 followers, each of which may be in another row."""
+"""It limits a batch of facts to about 150,000 followers, each of which may be in another row."""
 
 
 def authors_stage(
@@ -41,10 +41,11 @@ def authors_stage(
     """The first stage: `<group>-authors`, from tweets and followers to facts.
 
     Args:
-        group: what the names of groups and topics begin with.
-        max_wait: seconds from a batch's first record, which complete it.
-        cost_max: how much a batch may report; see `fold_authors`.
-        max_ahead_seconds: how far an event's time may be ahead of its record's timestamp; others are dead letters.
+        group: The prefix of the names of groups and topics.
+        max_wait: The seconds after a batch's first record when the batch is complete.
+        cost_max: The maximum cost of a batch; see `fold_authors`.
+        max_ahead_seconds: The maximum by which an event's time may be ahead of its record's timestamp; others become dead
+            letters.
     """
     facts, work = topics.facts(group), topics.work(group)
 
@@ -84,8 +85,8 @@ def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
     """The second stage: `<group>-urls`, from facts to the table.
 
     Args:
-        group: what the names of groups and topics begin with.
-        max_wait: seconds from a batch's first record, which complete it.
+        group: The prefix of the names of groups and topics.
+        max_wait: The seconds after a batch's first record when the batch is complete.
     """
     facts, rebuilds, changes = topics.facts(group), topics.rebuilds(group), topics.changes(group)
 
@@ -119,7 +120,7 @@ def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
 def _sound(
     batch: Batch, records: Iterable[Record[str, V]], fault_of: Callable[[Record[str, V]], str | None]
 ) -> list[Record[str, V]]:
-    """Those without a fault; the others go to the dead letters."""
+    """Return the valid records; the others go to the dead letters."""
     kept = []
     for record in records:
         fault = fault_of(record)

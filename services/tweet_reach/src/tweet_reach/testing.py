@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 class MemoryRows(Generic[R]):
-    """Rows of a central store, in a dictionary. What was read may be changed: that changes nothing here until it is put."""
+    """Rows of a central store, in a dictionary. Changes to a row that was read have no effect until it is put."""
 
     def __init__(self) -> None:
         self.rows: dict[str, R] = {}
@@ -29,7 +29,7 @@ class MemoryRows(Generic[R]):
 
 
 def counted(tweets: Iterable[Tweet], follows: Iterable[Follow]) -> dict[str, dict[str, set[str]]]:
-    """Of each URL that is tweeted the authors, and whom each of them brings."""
+    """Return the authors of each tweeted URL, each with the followers that they add."""
     latest: dict[tuple[str, str], tuple[int, bool]] = {}
     for follow in follows:
         pair, word = (follow["author"], follow["follower"]), (follow["at"], follow["follows"])

@@ -1,4 +1,4 @@
-"""What a user's status means, without any input or output: which of two updates counts, and what counts as a change."""
+"""The domain logic of user statuses, without any input or output: the order of updates, and the detection of changes."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -18,11 +18,10 @@ _MADE_UP: Final = (
 
 
 def is_later(update: UserStatusUpdate, row: UserStatus | None) -> bool:
-    """Whether an update counts more than the one that the row comes from.
+    """Return whether an update is later than the one that set the row.
 
-    The later one by its own time does; of two of the same time that with the greater id, by code points; and should
-    an id be used twice, that with the greater text. So all orders of the same updates come to the same status,
-    and a repeated update is never later than itself.
+    Updates are ordered by their event time, then by id, by code points, then by text, in case an id is used twice. So
+    all orders of the same updates lead to the same status, and a repeated update is never later than itself.
     """
     if row is None:
         return True
@@ -30,12 +29,12 @@ def is_later(update: UserStatusUpdate, row: UserStatus | None) -> bool:
 
 
 def row_of(update: UserStatusUpdate, clicks: int | None) -> UserStatus:
-    """The row that a kept update makes; `clicks` None: none were counted yet."""
+    """Return the row that an update sets; `clicks` None: none were counted yet."""
     return UserStatus(status=update["status"], at=update["at"], id=update["id"], clicks=clicks or 0)
 
 
 def change_of(old: UserStatus | None, new: UserStatus) -> UserStatusChange | None:
-    """Return the change that a new row makes. None: the user said the same again, later, which is no change."""
+    """Return the change that a new row makes. None: the status is the same, only later, which is no change."""
     before = None if old is None else old["status"]
     if before == new["status"]:
         return None
@@ -43,7 +42,7 @@ def change_of(old: UserStatus | None, new: UserStatus) -> UserStatusChange | Non
 
 
 def made_up_statuses(seed: int) -> Callable[[], str]:
-    """Make a function that invents statuses for a load, the same ones for the same seed."""
+    """Return a function that generates statuses for a load, the same ones for the same seed."""
     random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
     return lambda: random.choice(_MADE_UP)
 
@@ -51,7 +50,7 @@ def made_up_statuses(seed: int) -> Callable[[], str]:
 def joined(
     statuses: Iterator[tuple[str, UserStatus]], clicks: Iterator[tuple[str, int]]
 ) -> Iterator[tuple[str, UserStatus | None, int | None]]:
-    """Users of either table with what both know of them, in the order of their ids' UTF-8 bytes, in which they come."""
+    """Yield the users of either table with their rows in both; input and output are in the order of the ids' UTF-8 bytes."""
     status, count = next(statuses, None), next(clicks, None)
     while status is not None or count is not None:
         if count is None or (status is not None and status[0].encode() < count[0].encode()):

@@ -1,4 +1,4 @@
-"""The emitter service: takes statuses by REST and answers when Kafka has acknowledged them."""
+"""The emitter service: accepts statuses over REST and responds once Kafka has acknowledged them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,9 +22,9 @@ class _SetStatus:
             responses={200: stored("It was stored"), **not_all_responses(what)},
         )
         async def set_status(request: Request, user: UserPath, body: NewStatus) -> Any:
-            """What a user says now, or said at the time `at`.
+            """Set the status of a user, at the time `at` if given.
 
-            503 when Kafka does not acknowledge in time: it may be stored or not; send it again with the `id` in `unknown`.
+            503 if Kafka does not acknowledge in time: it may be stored or not; retry it with the `id` in `unknown`.
             """
             user = user_of_path(user)
             outgoing = senders[0].outgoing(body, lambda *update: _record(user, *update), user)
@@ -38,15 +38,15 @@ def _record(user: str, update: NewStatus, identity: str, at: int) -> UserStatusU
 EMITTER: Final = EmitterApi(
     title="user-status emitter",
     version="1.1.0",
-    text="Takes what users say they are doing. An answer of 200 means that Kafka has stored it on all in-sync replicas.",
+    text="Accepts the statuses of users. A response of 200 means that Kafka has stored them on all in-sync replicas.",
     what="updates",
     routes=(
         _SetStatus(),
         PostEvents(
             "/statuses",
             "set_statuses",
-            "What several users say.\n\n503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what "
-            "became of each update. An unknown\none may be stored or not: send it again with the same `id`.",
+            "Set the statuses of several users.\n\n503 if Kafka does not acknowledge in time: `accepted` and `unknown` list the "
+            "outcome of each update. An unknown\none may be stored or not: retry it with the same `id`.",
             StatusUpdate,
             AcceptedUpdates,
             lambda update, identity, at: _record(update.user_id, update, identity, at),

@@ -1,4 +1,4 @@
-"""The load generator: what made-up users say, always the same for a seed."""
+"""The load generator: statuses of generated users, the same for the same seed."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,7 +8,7 @@ from user_status.domain import made_up_statuses
 
 
 def updates(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserStatusUpdate]]:
-    """The updates of a load with their users, without end. Everything but their times follows from the seed."""
+    """Yield the updates of a load with their users, without end. Everything but their times follows from the seed."""
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     status_of = made_up_statuses(load.seed)
     while True:

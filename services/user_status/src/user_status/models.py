@@ -1,4 +1,4 @@
-"""What the REST services take and give, as OpenAPI describes it."""
+"""The request and response models of the REST services, for OpenAPI."""
 
 from typing import Annotated, Final
 from uuid import UUID
@@ -13,7 +13,7 @@ from user_status.domain import STATUS_CHARACTERS_MAX
 
 
 class NewStatus(Strict):
-    """What a user says."""
+    """A new status of a user."""
 
     status: Annotated[
         str,
@@ -29,22 +29,22 @@ class NewStatus(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="names the update, so that a repeated request changes nothing; send `at` with it. Default: a "
-            "new one"
+            description="the id of the update, by which a repeated request is recognised; send `at` with it. Default: "
+            "a new one"
         ),
     ] = None
     at: Annotated[
         int | None,
         TIME_MS,
         Field(
-            description="when the user said it, in milliseconds since 1970; the latest counts, in whatever order they "
-            "come, and of two of one time the greater `id`. Default: now"
+            description="the time of the update, in milliseconds since 1970; the latest update applies, in whatever "
+            "order they arrive, and of two with the same time the greater `id`. Default: now"
         ),
     ] = None
 
 
 class StatusUpdate(NewStatus):
-    """What a user says, with who it is."""
+    """A new status with its user."""
 
     user_id: UserId
 
@@ -53,57 +53,59 @@ AcceptedUpdates: Final = accepted_model("AcceptedUpdates", "The updates of a lis
 
 
 class Status(BaseModel):
-    """What a user said last, by the time of saying it."""
+    """The latest status of a user, by event time."""
 
     text: str
-    at: Annotated[int, Field(description="when, in milliseconds since 1970")]
-    id: Annotated[str, Field(description="of the update")]
-    clicks: Annotated[int, Field(description="of the user, counted when the update was processed")]
+    at: Annotated[int, Field(description="the time of the update, in milliseconds since 1970")]
+    id: Annotated[str, Field(description="the id of the update")]
+    clicks: Annotated[int, Field(description="the click count of the user when the update was processed")]
 
 
 class UserRow(BaseModel):
-    """A user, as far as the tables know them: at least one of status and clicks is not null."""
+    """A user with the rows of both tables: at least one of status and clicks is not null."""
 
     user_id: str
-    status: Annotated[Status | None, Field(description="null: no status of the user is known")]
-    clicks: Annotated[int | None, Field(description="counted by now; null: none are known")]
+    status: Annotated[Status | None, Field(description="null: the user has no status")]
+    clicks: Annotated[int | None, Field(description="the present click count; null: the user has no clicks")]
 
 
 class Place(BaseModel):
-    """How current the copy of one table is."""
+    """The position and the age of the copy of one table."""
 
     partition: int
-    offset: Annotated[int, Field(description="of the table's partition, up to which the answer holds all")]
+    offset: Annotated[
+        int, Field(description="the offset in the table's partition up to which the answer is current")
+    ]
     age_seconds: Annotated[
-        float, Field(description="seconds since this replica last held all that the broker had")
+        float, Field(description="seconds since this replica was last up to date with the broker")
     ]
     stale: Annotated[
-        bool, Field(description="true when the broker does not answer: newer rows may be missing")
+        bool, Field(description="true if the broker does not respond: newer rows may be missing")
     ]
 
 
 class Places(BaseModel):
-    """The same of both tables."""
+    """The position and the age of the copies of both tables."""
 
     status: Place
     clicks: Place
 
 
 class UserAnswer(UserRow):
-    """A user, and where in the tables they stand."""
+    """A user, with the positions of the rows in the tables."""
 
     tables: Places
 
 
 class Age(BaseModel):
-    """How current the copy of a table is: its oldest partition."""
+    """The age of the copy of a table: that of its oldest partition."""
 
     age_seconds: float
     stale: bool
 
 
 class Ages(BaseModel):
-    """The same of both tables."""
+    """The ages of the copies of both tables."""
 
     status: Age
     clicks: Age
@@ -117,5 +119,7 @@ class UserPage(BaseModel):
     tables: Ages
     unreadable: Annotated[
         int,
-        Field(description="users who were left out because their row in one of the tables cannot be decoded"),
+        Field(
+            description="the number of users left out because their row in one of the tables cannot be decoded"
+        ),
     ] = 0

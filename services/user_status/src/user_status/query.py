@@ -26,14 +26,14 @@ from user_status.domain import joined
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
-    "What users said last, with the clicks that are counted by now, from this replica's own copies of both tables. "
-    "Every answer says how old it may be; until the copies are complete the service answers 503."
+    "The latest status of each user, with the present click count, from this replica's local copies of both tables. "
+    "Every response has the age of the copies; until they are complete the service responds with 503."
 )
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What is joined."""
+    """The joined tables."""
 
     statuses: UserTable[UserStatus]
     clicks: UserTable[int]
@@ -52,15 +52,15 @@ def build_query(
     metrics: Callable[[], bytes],
     edge: HttpEdge | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Build the application.
 
     Args:
-        tables: what is asked.
-        cursors: for pages.
-        events: for server-sent events.
-        writes: for questions that name a write.
-        metrics: what `/metrics` answers.
-        edge: who may call, and what is measured.
+        tables: The tables.
+        cursors: Signs the cursors of pages.
+        events: Server-sent events.
+        writes: Waits for the writes that requests name.
+        metrics: Returns what `/metrics` answers.
+        edge: Authentication, limits and instruments.
     """
     app = build_app(
         "user-status query",
@@ -90,9 +90,9 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: ReadYourW
         tags=["users"],
     )
     def get_user(user: UserPath, if_none_match: IfNoneMatch = None) -> Any:
-        """What a user said last, and the clicks by now; 404 if neither is known.
+        """The latest status and the present click count of a user; 404 if the user has neither.
 
-        `If-None-Match` saves sending what has not changed.
+        With `If-None-Match` an unchanged row is not sent again.
         """
         user = user_of_path(user)
         status, clicks = tables.statuses.answer(user), tables.clicks.answer(user)
@@ -122,7 +122,7 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: ReadYourW
         cursor: Cursor = None,
         limit: PageLimit = 100,
     ) -> Any:
-        """All users of either table, a page at a time. They change meanwhile: each page is as of its own moment."""
+        """All users of either table, a page at a time. This is no snapshot: each page has the state at the time of its request."""
         after = page_after(cursors, prefix, cursor)
         items, more, unreadable = _page(tables, prefix, after, limit)
         body = models.UserPage(
@@ -137,9 +137,9 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: ReadYourW
 def _page(
     tables: Tables, prefix: str, after: str | None, limit: int
 ) -> tuple[list[models.UserRow], bool, int]:
-    """The users of a page, whether there are more, and how many were left out.
+    """Return the users of a page, whether there are more, and the number of users left out.
 
-    A user is left out if either row cannot be decoded: to show the other one alone would say that there is no such row.
+    A user is left out if either row cannot be decoded: returning the other one alone would mean that there is no such row.
     """
     left_out = LeftOut()
     statuses = tables.statuses.iterate(prefix, after, on_unreadable=left_out.found)
@@ -160,9 +160,9 @@ def _page(
 _EVENTS: Final = (
     'Server-sent events `status`, with data like `{"user_id": "alice", "status": {"text": "at lunch", '
     '"at": 1700000000000, "id": "...", "clicks": 3}, "partition": 9, "offset": 41}`, and `clicks`, with data like '
-    '`{"user_id": "alice", "clicks": 4, "partition": 9, "offset": 52}`; null stands for what is not known. '
-    "`unreadable` comes instead of a row that cannot be decoded, with `of`: `status` or `clicks`. `missed` comes last "
-    "when changes were left out: connect again."
+    '`{"user_id": "alice", "clicks": 4, "partition": 9, "offset": 52}`; null means that there is no row. '
+    "`unreadable` is sent instead of a row that cannot be decoded, with `of`: `status` or `clicks`. `missed` is sent "
+    "last if changes were missed: reconnect."
 )
 
 

@@ -9,7 +9,7 @@ class StatusSettings(ServiceSettings):
     """Settings of user statuses.
 
     Attributes:
-        clicks_group: USER_STATUS_CLICKS_GROUP: name of the group of click counting whose table is joined.
+        clicks_group: USER_STATUS_CLICKS_GROUP: The name of the click counting group whose table is joined.
     """
 
     model_config = SettingsConfigDict(env_prefix="USER_STATUS_")

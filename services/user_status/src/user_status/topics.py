@@ -17,33 +17,33 @@ from user_status.domain import change_of, is_later, row_of
 UPDATES: Final[Stream[str, UserStatusUpdate]] = Stream(
     "user-status-updates", key=String(), value=Avro(USER_STATUS_UPDATE)
 )
-"""One record a status, keyed by the user's id."""
+"""One record for each status, keyed by the user's id."""
 
 CHANGES: Final[Stream[str, UserStatusChange]] = Stream(
     "user-status-changes", key=String(), value=Avro(USER_STATUS_CHANGE)
 )
-"""One record a change, keyed by the user's id, in the order in which they were noticed."""
+"""One record for each change, keyed by the user's id, in processing order."""
 
 
 USER_CLICKS: Final = "user-clicks"
-"""The topic whose events the table of clicks is made from."""
+"""The topic from whose events the table of clicks is computed."""
 
 
 def click_counts(group: str) -> Table[str, int]:
-    """The clicks by user that a group of click counting keeps: a contract between the two scenarios."""
+    """Return the table of clicks by user that a click counting group writes: a contract between the two scenarios."""
     return Table(f"{group}-table", key=String(), value=Avro("long"), group=group)
 
 
 def statuses(
     name: str, clicks_group: str = "click-count", max_ahead_seconds: float = MAX_AHEAD_SECONDS
 ) -> Group[str, UserStatus]:
-    """The group; its table is `<name>-table`.
+    """Return the group; its table is `<name>-table`.
 
     Args:
-        name: of the group.
-        clicks_group: of click counting, whose table each status is joined with.
-        max_ahead_seconds: how far an update's time may be ahead of its record's timestamp; others are dead letters,
-            because the latest status counts, and one from the far future would be the latest for ever.
+        name: The name of the group.
+        clicks_group: The click counting group with whose table each status is joined.
+        max_ahead_seconds: The maximum by which an update's time may be ahead of its record's timestamp; others become
+            dead letters, because the latest status applies, and one from the far future would be the latest for ever.
     """
     clicks = click_counts(clicks_group)
 

@@ -1,9 +1,9 @@
-"""The first stage, keyed by author: who follows them and what they tweet; passed on as facts keyed by URL.
+"""The first stage, keyed by author: followers and tweets of authors, sent as facts keyed by URL to the second stage.
 
-A fact says how things are, not how they have changed, and it is read from the rows when it is made. So each change has
-only to see to it that what it may have changed is reported some time after it, and repeating that, in whatever
-order, does no harm. What is to be reported is a **task**: one URL with all followers of an author, or some followers with
-all URLs. A task that is larger than what one batch may report goes on in a later batch, from a cursor.
+A fact states present values, not changes, and is read from the rows when it is sent. So each change only has to ensure
+that the affected values are sent some time after it, and sending them again, in whatever order, is harmless. A **task** is
+a set of facts to send: one URL with all followers of an author, or some followers with all URLs. A task that is larger
+than the limit of one batch continues in a later batch, from a cursor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from tweet_reach.domain.pieces import Map, Maps, Piece, Rows, name_of
 from tweet_reach.domain.rules import CHUNK_NAMES_MAX
 
 FACT_COST: Final = 8
-"""What a fact costs beside the names in it, as many names."""
+"""The cost of a fact without its names, in the unit of one name."""
 
 Task: TypeAlias = tuple[str, ReachWork]
 Fact: TypeAlias = tuple[str, ReachFact]
@@ -25,8 +25,8 @@ Fact: TypeAlias = tuple[str, ReachFact]
 class AuthorRows:
     """The rows of the stage: tweets by author and id, and maps.
 
-    The map `f...` of an author has the followers, with the time of their last event, doubled, and 1 more while they
-    follow; the map `u...` has the URLs, with the number of tweets.
+    The map `f...` of an author has the followers, each with twice the time of its last event, plus 1 if it follows; the
+    map `u...` has the URLs, each with its number of tweets.
     """
 
     tweeted: Rows[Tweeted]
@@ -35,7 +35,7 @@ class AuthorRows:
 
 @dataclass
 class StageOutput:
-    """What is to be sent: facts by URL, and tasks that are left over, by author."""
+    """The records to send: facts by URL, and remaining tasks by author."""
 
     facts: list[Fact] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -49,14 +49,15 @@ def fold_authors(
     *,
     cost_max: int = 400_000,
 ) -> StageOutput:
-    """Take in one batch. Its records have passed `rules`.
+    """Process one batch. Its records have passed `rules`.
 
     Args:
-        tweets: in the order of each author's.
-        follows: in any order.
-        tasks: that earlier batches have left over.
-        rows: of this partition's authors.
-        cost_max: of what is reported: names of followers, and `FACT_COST` for each fact. One task may exceed it by a row.
+        tweets: The tweets, in order for each author.
+        follows: The follow events, in any order.
+        tasks: The remaining tasks of earlier batches.
+        rows: The rows of this partition's authors.
+        cost_max: The maximum cost of the facts: 1 for each follower, and `FACT_COST` for each fact. One task may exceed it by
+            a row.
     """
     authors, output = _Authors(rows.pieces), StageOutput()
     keys = [name_of(tweet["author"], tweet["id"]) for tweet in tweets]
@@ -75,7 +76,7 @@ def fold_authors(
             output.facts.append((url, ReachFact(author=author, tweets=now, added=[], removed=[])))
     for author, names in changed_followers.items():
         if authors.urls(author).empty:
-            continue  # there is no follower to report
+            continue  # there are no followers to send
         parts = [names[n : n + CHUNK_NAMES_MAX] for n in range(0, len(names), CHUNK_NAMES_MAX)]
         due += [(author, ReachWork(url=None, followers=part, cursor="")) for part in parts]
     _report([*due, *tasks], authors, output, cost_max)
@@ -102,7 +103,7 @@ class _Authors:
         tasks: Iterable[Task],
         names_max: int,
     ) -> None:
-        """Read together what the batch is going to look at, as far as it can be known."""
+        """Read the rows that the batch will need together, as far as they are known in advance."""
         requested: list[tuple[Map, Iterable[str]]] = []
         for tweet in tweets:
             if tweet["url"] is not None:
@@ -113,7 +114,7 @@ class _Authors:
             requested += ((followers, numbers), (urls, ()))
         for author, task in tasks:
             requested.append((self.urls(author), () if task["url"] is None else (task["url"],)))
-            # Of tasks beyond what may be reported in this batch the names are not come to, or are read by themselves.
+            # Tasks beyond the limit of this batch are not reached, or read their rows themselves.
             requested.append((self.followers(author), task["followers"] if names_max > 0 else ()))
             names_max -= len(task["followers"])
         self.maps.load(requested)
@@ -129,7 +130,7 @@ class _Authors:
 def _take_tweets(
     tweets: Iterable[tuple[str, Tweet]], known: dict[str, Tweeted], rows: Rows[Tweeted], authors: _Authors
 ) -> dict[tuple[str, str], int]:
-    """Note the tweets. Returns the authors' URLs concerned, with how many tweets each had before."""
+    """Apply the tweets. Returns the affected URLs of the authors, with the number of tweets that each had before."""
     changed: dict[tuple[str, str], int] = {}
 
     def count(author: str, url: str, by: int) -> None:
@@ -141,7 +142,7 @@ def _take_tweets(
     for key, tweet in tweets:
         old, url = known.get(key), tweet["url"]
         if old is not None and (url is not None or old["url"] is None):
-            continue  # the same again, or deleted before
+            continue  # a repeated tweet, or one deleted before
         known[key] = row = Tweeted(**tweet)
         rows.put(key, row)
         if url is not None:
@@ -152,7 +153,7 @@ def _take_tweets(
 
 
 def _latest(follows: Iterable[Follow]) -> dict[str, dict[str, int]]:
-    """Of each author and follower the last event's number, as the map of followers has it."""
+    """Return for each author and follower the number of the last event, as stored in the map of followers."""
     found: dict[str, dict[str, int]] = {}
     for follow in follows:
         numbers = found.setdefault(follow["author"], {})
@@ -163,13 +164,13 @@ def _latest(follows: Iterable[Follow]) -> dict[str, dict[str, int]]:
 
 
 def _take_follows(latest: Mapping[str, Mapping[str, int]], authors: _Authors) -> dict[str, list[str]]:
-    """Note who follows whom. Returns those who begin or cease to, by author."""
+    """Apply the follow events. Returns the followers that were added or removed, by author."""
     changed: dict[str, list[str]] = {}
     for author, numbers in latest.items():
         followers = authors.followers(author)
         for name, number in numbers.items():
             old = followers.get(name) or 0
-            if number > old:  # else it came late
+            if number > old:  # else it arrived out of order
                 followers.put(name, number)
                 if (old ^ number) & 1:
                     changed.setdefault(author, []).append(name)
@@ -177,7 +178,7 @@ def _take_follows(latest: Mapping[str, Mapping[str, int]], authors: _Authors) ->
 
 
 def _report(tasks: Sequence[Task], authors: _Authors, output: StageOutput, cost_max: int) -> None:
-    """Do what there is to be done, as far as it may cost; small tasks are not kept waiting by large ones."""
+    """Process the tasks up to the cost limit; small tasks do not wait for large ones."""
     left = cost_max
     for done, (author, task) in enumerate(tasks):
         if left <= 0:
@@ -199,7 +200,7 @@ def _report(tasks: Sequence[Task], authors: _Authors, output: StageOutput, cost_
 def _report_url(
     author: str, task: ReachWork, authors: _Authors, output: StageOutput, share: int
 ) -> str | None:
-    """Report followers of one URL; those who ceased to follow too, whom an earlier task may not have come to."""
+    """Send the followers for one URL, including removed ones that an earlier task may not have reached."""
     url = task["url"]
     assert url is not None
     tweets = authors.urls(author).get(url) or 0
@@ -215,7 +216,7 @@ def _report_url(
 def _report_followers(
     author: str, task: ReachWork, authors: _Authors, output: StageOutput, share: int
 ) -> str | None:
-    """Report URLs of some followers. URLs that are not tweeted any more are left to the tasks of their own."""
+    """Send some followers for all URLs. URLs that are no longer tweeted have tasks of their own."""
     names = task["followers"]
     urls = max(1, share // (FACT_COST + len(names)))
     entries, cursor = authors.urls(author).scan(task["cursor"], urls)

@@ -1,8 +1,8 @@
 """Maps from names to numbers, each of any size, in rows of bounded size: tries over the names' hashes.
 
-A small map is one row. A row that has become too large is split into sixteen, by the next hexadecimal digit of the hash
+A small map is one row. A row that becomes too large is split into sixteen, by the next hexadecimal digit of the hash
 of each name; so the rows of a map, in the order of their keys, are in the order of the hashes, and two maps over the
-same names are cut alike. Rows are never joined again.
+same names are split at the same prefixes. Rows are never merged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,20 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 R = TypeVar("R")
 Piece: TypeAlias = dict[str, int]
-"""Numbers by name; empty: it is split, and the entries are in the sixteen rows with one digit more."""
+"""Numbers by name; empty: the row is split, and its entries are in the sixteen rows with one more digit."""
 
 ENTRIES_MAX: Final = 256
 CHARACTERS_MAX: Final = 16_384
 _DIGITS: Final = "0123456789abcdef"
 _HASH_DIGITS: Final = 16
-_LOOK: Final = 256  # rows that a scan asks for at a time
+_LOOK: Final = 256  # the number of rows that a scan reads at a time
 
 
 class Rows(Protocol[R]):
     """Rows of a central store, as a batch sees them."""
 
     def get_many(self, keys: Iterable[str], /) -> Mapping[str, R]:
-        """Those that are there, with what this batch has written."""
+        """Return the existing rows, including the writes of this batch."""
         ...
 
     def put(self, key: str, value: R, /) -> None: ...
@@ -33,29 +33,29 @@ class Rows(Protocol[R]):
 
 
 def name_of(*parts: str) -> str:
-    """A short name for what may be long, the same everywhere: 128 bits of a hash, in hexadecimal digits."""
+    """Return a short, deterministic name for long text: 128 bits of a hash, in hexadecimal digits."""
     encoded = [part.encode() for part in parts]
     whole = b"".join([len(data).to_bytes(4) + data for data in encoded])
     return blake2b(whole, digest_size=16).hexdigest()
 
 
 class Map:
-    """One of `Maps`, as far as a batch knows it."""
+    """One of `Maps`, with the rows that a batch has read."""
 
     def __init__(self, name: str, maps: "Maps") -> None:
         self._name = name
         self._maps = maps
-        # By the digits that their names' hashes begin with, "" for the first row; None: it is split.
+        # By the prefix of their names' hashes, "" for the first row; None: the row is split.
         self._leaves: dict[str, Piece | None] = {}
         self._changed: set[str] = set()
 
     def get(self, name: str) -> int | None:
-        """The number of a name; None: it is not in the map."""
+        """Return the number of a name; None: it is not in the map."""
         first = self._leaves.get("")
         return (first if first is not None else self._leaf(name)[1]).get(name)
 
     def put(self, name: str, number: int | None) -> None:
-        """Set it; None takes the name out of the map."""
+        """Set the number of a name; None removes the name from the map."""
         prefix, leaf = self._leaf(name)
         if number is None:
             if leaf.pop(name, None) is None:
@@ -66,19 +66,19 @@ class Map:
 
     @property
     def empty(self) -> bool:
-        """Whether it never had entries, or has lost them before it was split."""
+        """Whether it never had entries, or lost all before it was split."""
         return self._known("") == {}
 
     def scan(self, begin: str, names: int) -> tuple[list[tuple[str, int]], str | None]:
-        """Entries in the order of their rows.
+        """Return entries in the order of their rows.
 
         Args:
-            begin: "" at the first time, later the cursor that the call before has returned. What was put is to be
-                saved before.
-            names: end after the row with which there are so many, at most one row more.
+            begin: "" for the first call, then the cursor that the previous call returned. Changes must be saved
+                before.
+            names: The number of entries after which to stop, at the end of a row.
 
         Returns:
-            The entries; where to go on, None: there are no more.
+            The entries, and the cursor for the next call; None: there are no more.
         """
         entries: list[tuple[str, int]] = []
         todo = [""]
@@ -94,7 +94,7 @@ class Map:
                     parts = [prefix + digit for digit in _DIGITS]
                     later += [part for part in parts if part.ljust(_HASH_DIGITS, "f") >= begin]
                 elif later:
-                    later.append(prefix)  # what comes before it is not read yet
+                    later.append(prefix)  # its parent rows are not read yet
                 else:
                     entries += leaf.items()
                     if len(entries) >= names:
@@ -108,15 +108,15 @@ class Map:
         return prefix in self._leaves
 
     def key(self, prefix: str) -> str:
-        """Of the row."""
+        """Return the key of the row with this prefix."""
         return f"{self._name}/{prefix}"
 
     def take(self, prefix: str, piece: Piece | None) -> None:
-        """A row as it is in the store; None: it is not there."""
+        """Add a row as read from the store; None: it does not exist."""
         self._leaves[prefix] = {} if piece is None else piece or None
 
     def below(self, prefix: str, names: Iterable[str]) -> dict[str, list[str]]:
-        """Which of these names, all with this prefix, are further down, by the prefix of the next row."""
+        """Return those of these names, all with this prefix, that are in deeper rows, by the prefix of the next row."""
         found: dict[str, list[str]] = {}
         if self._leaves[prefix] is None:
             digits, place = len(prefix) + 1, self._maps.place
@@ -125,7 +125,7 @@ class Map:
         return found
 
     def changed(self) -> tuple[dict[str, Piece], list[str]]:
-        """Rows to be written, split where they are too large, and those to be deleted; only once."""
+        """Return the rows to write, split if too large, and the keys to delete; call it once."""
         rows: dict[str, Piece] = {}
         gone: list[str] = []
         for prefix in sorted(self._changed):
@@ -176,10 +176,10 @@ class Map:
 
 
 class Maps:
-    """The maps that one batch works on. What it has changed is written by `save`.
+    """The maps that one batch uses. `save` writes the changes.
 
     Args:
-        rows: where the maps are; the name of a map has no slash.
+        rows: The rows of the maps; the name of a map has no slash.
     """
 
     def __init__(self, rows: Rows[Piece]) -> None:
@@ -218,7 +218,7 @@ class Maps:
     # ---- for `Map` --------------------------------------------------------------------------------------------------
 
     def fetch(self, requested: Iterable[tuple[Map, str]]) -> None:
-        """Read rows that are not known yet, in one round trip."""
+        """Read rows that were not read yet, in one round trip."""
         missing = {each.key(prefix): (each, prefix) for each, prefix in requested if not each.knows(prefix)}
         if missing:
             found = self._rows.get_many(missing)
@@ -226,7 +226,7 @@ class Maps:
                 each.take(prefix, found.get(key))
 
     def place(self, name: str) -> str:
-        """The name's hash, in hexadecimal digits."""
+        """Return the name's hash, in hexadecimal digits."""
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = blake2b(name.encode(), digest_size=_HASH_DIGITS // 2).hexdigest()
@@ -234,6 +234,6 @@ class Maps:
 
 
 def _after(prefix: str) -> str | None:
-    """Where the rows begin that come after the one of this prefix."""
+    """Return the prefix of the next row after the one with this prefix; None: it is the last."""
     behind = int(prefix or "0", 16) + 1
     return None if behind == 16 ** len(prefix) else f"{behind:0{len(prefix)}x}"

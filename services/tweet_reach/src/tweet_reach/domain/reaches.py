@@ -1,4 +1,4 @@
-"""The second stage, keyed by URL: which authors bring which followers, and so how many distinct ones there are."""
+"""The second stage, keyed by URL: the followers that each author adds, and the number of distinct ones."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from tweet_reach.domain.sketch import Sketch
 LISTED_MAX: Final = 100
 TOP_MAX: Final = 10
 FORGOTTEN_SHARE: Final = 100
-"""A sketch is rebuilt when one in so many of its users is not reached any more: its own error is as large."""
+"""A sketch is rebuilt when one in this many of its users is no longer reached: its own error is as large."""
 
 Rebuild: TypeAlias = tuple[str, ReachRebuild]
 
 
 @dataclass(frozen=True)
 class ReachRows:
-    """The rows of the stage: what is known of each URL, and maps.
+    """The rows of the stage: the state of each URL, and maps.
 
-    The map `t...` of a URL has the authors with the number of their tweets, `b...` the authors with how many followers
-    they bring, `c...` the followers with how many authors bring them; `p...` of a URL and an author has the
-    followers whom this one brings.
+    The map `t...` of a URL has the authors with their number of tweets, `b...` the authors with the number of followers
+    that they add, `c...` the followers with the number of authors that add them; `p...` of a URL and an author has the
+    followers that this author adds.
     """
 
     states: Rows[ReachState]
@@ -31,7 +31,7 @@ class ReachRows:
 
 @dataclass
 class Reached:
-    """What is to be sent: new rows of the table, None for a URL that is not tweeted any more; sketches to go on with."""
+    """The records to send: new rows of the table, None for a URL that is no longer tweeted; and sketch rebuilds to continue."""
 
     rows: dict[str, Reach | None] = field(default_factory=dict)
     rebuilds: list[Rebuild] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Reached:
 
 @dataclass
 class _Said:
-    """What a batch says of one author and one URL: of each follower the last word."""
+    """The latest facts of a batch about one author and one URL, by follower."""
 
     tweets: int = 0
     brings: dict[str, bool] = field(default_factory=dict)
@@ -52,13 +52,13 @@ def fold_reaches(
     *,
     names_max: int = 100_000,
 ) -> Reached:
-    """Take in one batch. Its records have passed `rules`.
+    """Process one batch. Its records have passed `rules`.
 
     Args:
-        facts: by URL, in the order of each URL's.
-        rebuilds: of sketches, that earlier batches have left over.
-        rows: of this partition's URLs.
-        names_max: how many users are added to sketches that are rebuilt; one may exceed it by a row.
+        facts: The facts by URL, in order for each URL.
+        rebuilds: The remaining sketch rebuilds of earlier batches.
+        rows: The rows of this partition's URLs.
+        names_max: The maximum number of users added to rebuilt sketches; one rebuild may exceed it by a row.
     """
     said: dict[str, dict[str, _Said]] = {}
     for url, fact in facts:
@@ -117,7 +117,7 @@ class _Url:
         self._next = None if state["next_sketch"] is None else Sketch(state["next_sketch"])
 
     def requested(self, authors: Mapping[str, _Said]) -> Iterator[tuple[Map, Iterable[str]]]:
-        """What `take` looks at."""
+        """Yield the maps with the names that `take` reads."""
         yield self._tweets, authors
         yield self._brought, authors
         for author, one in authors.items():
@@ -138,7 +138,7 @@ class _Url:
             self._rank(brought)
 
     def _pairs(self, author: str) -> Map:
-        """Whom the author brings."""
+        """Return the map of the followers that the author adds."""
         return self._maps.of(f"p{name_of(self.state['url'], author)}")
 
     def _count_tweets(self, author: str, now: int) -> None:
@@ -149,7 +149,7 @@ class _Url:
             self.state["authors"] += (now > 0) - (before > 0)
 
     def _count_followers(self, pairs: Map, brings: Mapping[str, bool]) -> int:
-        """Note whom an author brings. Returns by how many that are more than before."""
+        """Apply the followers of an author. Returns the change of their number."""
         changed = 0
         for follower, yes in brings.items():
             if (pairs.get(follower) is not None) == yes:
@@ -161,7 +161,7 @@ class _Url:
         return changed
 
     def _count(self, follower: str, by: int) -> None:
-        """One author more or less brings the follower."""
+        """Count one author more or less for the follower."""
         before = self._counts.get(follower) or 0
         now = before + by
         self._counts.put(follower, now or None)
@@ -186,17 +186,17 @@ class _Url:
             self.state["floor"] = 0
 
     def begin_rebuild(self) -> bool:
-        """Whether the sketch is to be rebuilt now."""
+        """Begin to rebuild the sketch if its error has become too large; return whether it has begun."""
         if self._next is not None or self.state["forgotten"] * FORGOTTEN_SHARE <= self.state["reach"]:
             return False
         self._next, self.state["next_cursor"] = Sketch(), ""
-        self.state["forgotten"] = 0  # those that go from now on may be in the new sketch already
+        self.state["forgotten"] = 0  # users that are removed from now on may be in the new sketch already
         return True
 
     def rebuild(self, cursor: str, names: int) -> tuple[str | None, int]:
-        """Add users to the new sketch. Returns where to go on, None: nowhere; and how many were added."""
+        """Add users to the new sketch. Returns the cursor to continue from, None at the end, and the number of users added."""
         if self._next is None or cursor != self.state["next_cursor"]:
-            return None, 0  # of a rebuild that is over: a record that came twice
+            return None, 0  # a repeated record of a finished rebuild
         entries, rest = self._counts.scan(cursor, names)
         for follower, _ in entries:
             self._next.add(follower)
@@ -204,7 +204,7 @@ class _Url:
             self.state["next_cursor"] = rest
         else:
             self._sketch, self._next = self._next, None
-            rest = "" if self.begin_rebuild() else None  # many may have gone meanwhile
+            rest = "" if self.begin_rebuild() else None  # many may have been removed meanwhile
         return rest, len(entries) + 1
 
     @property
@@ -224,7 +224,7 @@ class _Url:
             rows.put(self._name, self.state)
 
     def row(self) -> Reach | None:
-        """Of the table."""
+        """Return the row of the table; None: the URL is no longer tweeted."""
         if not (self.state["tweets"] or self.state["reach"]):
             return None
         certain = [one for one in self.state["listed"] if one["followers"] >= self.state["floor"]]

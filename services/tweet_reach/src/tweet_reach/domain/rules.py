@@ -1,4 +1,4 @@
-"""What can be an author, a URL, a tweet: records that break these rules are not counted. The emitter refuses them."""
+"""The validation of authors, URLs and tweets: invalid records are not counted. The emitter rejects them."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ CHUNK_NAMES_MAX: Final = 1000
 def fault_of_tweet(
     key: str, tweet: Tweet, recorded_ms: int, max_ahead_seconds: float = MAX_AHEAD_SECONDS
 ) -> str | None:
-    """Why it cannot be counted; None: it can. `recorded_ms` is the timestamp of its record."""
+    """Return the reason why it is invalid; None if it is valid. `recorded_ms` is the timestamp of its record."""
     if key != tweet["author"]:
         return "the key is not the author"
     if not 1 <= len(tweet["id"]) <= NAME_CHARACTERS_MAX:
@@ -29,7 +29,7 @@ def fault_of_tweet(
 def fault_of_follow(
     key: str, follow: Follow, recorded_ms: int, max_ahead_seconds: float = MAX_AHEAD_SECONDS
 ) -> str | None:
-    """Why it cannot be counted; None: it can. `recorded_ms` is the timestamp of its record."""
+    """Return the reason why it is invalid; None if it is valid. `recorded_ms` is the timestamp of its record."""
     if key != follow["author"]:
         return "the key is not the author"
     fault = _fault_of_name(key) or _fault_of_name(follow["follower"])
@@ -37,7 +37,7 @@ def fault_of_follow(
 
 
 def fault_of_fact(key: str, fact: ReachFact) -> str | None:
-    """Why it cannot be counted; None: it can."""
+    """Return the reason why it is invalid; None if it is valid."""
     if not 1 <= len(key) <= URL_CHARACTERS_MAX:
         return f"the URL must have 1 to {URL_CHARACTERS_MAX} characters"
     if len(fact["added"]) + len(fact["removed"]) > CHUNK_NAMES_MAX:

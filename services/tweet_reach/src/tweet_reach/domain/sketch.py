@@ -1,21 +1,21 @@
-"""The sketch of a set of users: about how many they are, in at most 4 KB, and sketches can be merged.
+"""The sketch of a set of users: an estimate of their number in at most 4 KB; sketches can be merged.
 
-It is an HLL sketch of Apache DataSketches, in the bytes that its other languages and Spark read. Names are hashed as their
-UTF-8 bytes. Of sets up to a few hundred it is exact, for larger ones mostly within 2 %.
+It is an HLL sketch of Apache DataSketches, in the format that its other languages and Spark read. Names are hashed as their
+UTF-8 bytes. For sets of up to a few hundred it is exact, for larger ones mostly within 2 %.
 """
 
 from typing import Final
 
 from datasketches import hll_sketch, tgt_hll_type
 
-LOG2_REGISTERS: Final = 12  # 4,096; as Spark's `hll_sketch_agg` has it by default
+LOG2_REGISTERS: Final = 12  # 4,096 registers; the default of Spark's `hll_sketch_agg`
 
 
 class Sketch:
     """A sketch that names are added to.
 
     Args:
-        data: of another sketch, to go on from; empty: of no names.
+        data: The bytes of another sketch to continue from; empty: a new sketch.
     """
 
     def __init__(self, data: bytes = b"") -> None:
@@ -34,7 +34,7 @@ class Sketch:
         return float(self._sketch.get_estimate())
 
     def to_bytes(self) -> bytes:
-        """The same as it was made of, if nothing was added: of one set there are several."""
+        """Return the bytes of the sketch, unchanged if nothing was added: one set has several encodings."""
         if not self._data:
             self._data = bytes(self._sketch.serialize_compact())
         return self._data
