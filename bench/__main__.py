@@ -30,7 +30,7 @@ say = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Parse the arguments and do it; the exit code is 1 if a row failed or became too slow."""
+    """Run the command line; the exit code is 1 if a row failed or became too slow."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="measure all rows")
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         "quick", help="measure some rows with less, and compare them with earlier ratios"
     )
     quick.add_argument(
-        "--warn", action="store_true", help="only warn of what is slower; failed rows still fail"
+        "--warn", action="store_true", help="only warn about slower rows; failed rows still fail"
     )
     profile = verbs.add_parser("profile", help="measure one row with the profiler")
     profile.add_argument("row")
@@ -60,13 +60,16 @@ def main(arguments: Sequence[str]) -> int:
         "--quick", action="store_true", help="with less than half of the events; publish nothing"
     )
     verbs.add_parser("publish", help="write the last runs to figures.json and into the pages")
-    baseline = verbs.add_parser("baseline", help="hold quick runs to the median of the last ones from now on")
-    baseline.add_argument("--runs", type=int, default=3, help="so many; default 3")
+    baseline = verbs.add_parser(
+        "baseline", help="compare quick runs with the median of the last ones from now on"
+    )
+    baseline.add_argument("--runs", type=int, default=3, help="the number of runs; default 3")
     verbs.add_parser(
-        "all", help="measure everything, then publish it and hold quick runs to it: a quarter of an hour"
+        "all",
+        help="measure everything, publish it, and use it as the baseline of quick runs: a quarter of an hour",
     )
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: end all that was started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: end all started programs
     try:
         return _do(given)
     except KeyboardInterrupt:
@@ -144,7 +147,7 @@ def _quick(*, warn: bool) -> int:
 
 
 def tell(held: compare.Held, *, warn: bool) -> int:
-    """Say what was gained and lost. The exit code: 1 for a loss, or 0 where that is only to be warned of."""
+    """Print gains and losses. Returns the exit code: 1 for a loss, 0 if losses are only warnings."""
     if held.gained:
         rows = ", ".join(held.gained)
         say.print(f"{rows}: much better than before. Hold later runs to it: python -m bench baseline")
@@ -167,7 +170,7 @@ def _quick_ratios() -> compare.Ratios:
 
 
 def _profile(row: str) -> int:
-    """Only the row itself: what it is compared with is not asked for."""
+    """Profile only this row, without its baseline."""
     step = next(step for step in plan.chosen(plan.steps(), quick=False, rows=[row]) if row in step.rows)
     BUILD.mkdir(exist_ok=True)
     began = time.time()
@@ -235,7 +238,7 @@ def _recorder(kind: str) -> results.Recorder:
 
 @contextmanager
 def _site(sizes: Sizes, profiles: Path | None = None) -> Iterator[Site]:
-    """A broker and a folder of its own, on the disk of the checkout: /tmp may be memory."""
+    """Yield a site with its own broker and a folder on the disk of the checkout: /tmp may be memory."""
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as folder:
         broker = Broker(Path(folder) / "kafka", heap="1g")

@@ -21,20 +21,20 @@ _ID = "0d5c9c0e-3e0a-4d1f-9f63-6b1f3a6c2f10"
 ONE = Avro("long").encode(1)
 STATUS = Avro(USER_STATUS).encode(UserStatus(status="at lunch", at=1_700_000_000_000, id=_ID, clicks=1))
 UPDATE = UserStatusUpdate(id=_ID, user_id="?", status="at lunch", at=1_700_000_000_000)
-"""What a user says. Updates differ in their key only."""
+"""The status update of a user. Updates differ only in their key."""
 
 
 @dataclass(frozen=True)
 class Clicks:
-    """What a topic holds.
+    """The contents of a topic of clicks.
 
     Attributes:
-        records: number of clicks.
-        keys: number of users.
-        skew: exponent of Zipf's law; 0: all users alike.
+        records: The number of clicks.
+        keys: The number of users.
+        skew: The exponent of Zipf's law; 0: uniform.
         partitions: The number of partitions of the topic.
-        once: each user clicks once, in order; `records` equals `keys`.
-        ids: each click has an id of its own, for who looks for repeated ones.
+        once: Each user clicks once, in order; `records` equals `keys`.
+        ids: Each click has an id of its own, for deduplication.
     """
 
     records: int
@@ -52,7 +52,7 @@ class Clicks:
 
 
 def click(user: str, id: str = _ID) -> UserClick:  # noqa: A002 - as the field
-    """A click of 86 bytes or so. They differ only in their user, and if need be in their id."""
+    """Return a click of about 86 bytes. Clicks differ only in their user, and in their id if it is given."""
     return {
         "id": id,
         "user_id": user,
@@ -70,12 +70,12 @@ class Encoder:
         _, self._tail = rest.split(b"\x02?")
 
     def encode(self, user: bytes, id: bytes = _ID.encode()) -> bytes:  # noqa: A002 - as the field
-        """What the codec makes of `click(user, id)`, for users of 1 to 63 bytes and ids of 36."""
+        """Return the codec's encoding of `click(user, id)`, for users of 1 to 63 bytes and ids of 36."""
         return self._head + id + bytes((2 * len(user),)) + user + self._tail
 
 
 def users(clicks: Clicks) -> Iterator[list[int]]:
-    """The users' numbers in the order of their clicks, in chunks; always the same."""
+    """Yield the users' numbers in the order of their clicks, in chunks; always the same."""
     random = Random(1)
     numbers = range(clicks.keys)
     weights = list(accumulate(1 / n**clicks.skew for n in range(1, clicks.keys + 1))) if clicks.skew else None
@@ -95,7 +95,7 @@ def fill(broker: str, clicks: Clicks, topic: str = "") -> None:
 
 
 def fill_unseen(broker: str, clicks: Clicks, topic: str) -> Producer:
-    """The same in a transaction: who reads committed records sees all of them at once, when it is committed."""
+    """Fill the topic in one transaction: consumers of committed records see all of them at once when it commits."""
     producer = filler(broker, {"transactional.id": f"fill-{topic}"})
     producer.init_transactions()
     producer.begin_transaction()
@@ -113,7 +113,7 @@ def _produce(producer: Producer, clicks: Clicks, topic: str) -> None:
 
 
 def ids() -> Iterator[bytes]:
-    """Ids for clicks: 36 characters each, no two alike, always the same."""
+    """Yield unique ids of 36 characters for clicks; always the same."""
     random = Random(2)
     while True:
         yield b"%036x" % random.getrandbits(144)
@@ -128,7 +128,7 @@ def fill_table(broker: str, topic: str, keys: int, row: bytes) -> None:
 
 
 def filler(broker: str, more: Mapping[str, str] | None = None) -> Producer:
-    """A producer tuned for throughput; its callers check the topic's end offsets afterwards."""
+    """Return a producer tuned for throughput; its callers check the topic's end offsets afterwards."""
     return Producer(
         {
             "enable.idempotence": True,

@@ -1,4 +1,4 @@
-"""Holding quick runs to earlier ratios: figures alone would compare machines, ratios of one run compare programs."""
+"""Compares quick runs with earlier ratios: figures alone would compare machines, ratios of one run compare programs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
@@ -13,7 +13,7 @@ Ratios = Mapping[str, float]
 
 
 def ratios(figures: Iterable[Figure]) -> dict[str, float]:
-    """The ratio of each row that has one."""
+    """Return the ratio of each row that has one."""
     return {each.name: each.ratio for each in figures if each.ratio is not None}
 
 
@@ -24,7 +24,7 @@ def medians(tries: Sequence[Ratios]) -> dict[str, float]:
 
 
 def worse(now: Ratios, before: Ratios, tolerance: float = TOLERANCE) -> list[str]:
-    """Rows that have lost more than `tolerance` of their ratio, or were not measured, each as a sentence."""
+    """Return the rows that have lost more than `tolerance` of their ratio, or were not measured, each as a sentence."""
     sentences = []
     for row, old in before.items():
         new = now.get(row)
@@ -36,12 +36,12 @@ def worse(now: Ratios, before: Ratios, tolerance: float = TOLERANCE) -> list[str
 
 
 def better(now: Ratios, before: Ratios, tolerance: float = TOLERANCE) -> list[str]:
-    """Rows that have gained so much that the ratios they are held to should be renewed."""
+    """Return the rows that have gained so much that their baseline ratios should be renewed."""
     return [row for row, old in before.items() if now.get(row, old) > old * (1 + tolerance)]
 
 
 class Held(NamedTuple):
-    """How runs compare with earlier ratios: what was lost (see `worse`), what was gained, and in how many tries."""
+    """The comparison of runs with earlier ratios: losses (see `worse`), gains, and the number of tries."""
 
     lost: list[str]
     gained: list[str]
@@ -51,14 +51,14 @@ class Held(NamedTuple):
 def hold(
     measure: Callable[[], Ratios], before: Ratios, clock: Callable[[], float], tries_max: int = TRIES
 ) -> Held:
-    """Measure until nothing is lost, at most so many times and four minutes.
+    """Measure until there are no losses, at most `tries_max` times and four minutes.
 
-    A loss that is only noise goes away in the median of the tries; a real one stays.
+    A loss that is only noise disappears in the median of the tries; a real one stays.
 
     Args:
-        measure: makes a run.
-        before: the ratios that it is held to.
-        clock: seconds, monotonic.
+        measure: Measures one run.
+        before: The baseline ratios.
+        clock: A monotonic clock, in seconds.
         tries_max: The number of runs at most.
     """
     began, tries = clock(), list[Ratios]()

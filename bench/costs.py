@@ -1,8 +1,8 @@
-"""What a record costs, from the rows about counting: the measured side of `streamtable capacity`.
+"""The cost of a record, from the rows about counting: the measurements behind `streamtable capacity`.
 
 Three costs are fitted to all of these rows: of a record by itself, of a row that a commit writes, of a row that is
-loaded because it is not in memory. How often each occurs follows from how a processor works off a full topic: the
-client hands over runs of one partition, and a commit every 200 ms covers some of them. Then the rates are computed from
+loaded because it is not in memory. Their frequencies follow from the way in which a processor reads a full topic: the
+client returns runs of one partition, and a commit every 200 ms covers some of them. Then the rates are computed from
 the costs again, and compared with those that were measured.
 """
 
@@ -25,7 +25,7 @@ ROW_BYTES = 22
 KEPT = 7 / 8
 """The average share of the rows with room in memory that are cached: a quarter is evicted at once when it is full."""
 ERROR_MAX = 0.5
-"""Why processes are planned for half of what they can do."""
+"""The maximum relative error of the model: the reason why processes are planned for half of their capacity."""
 HEAD = ("row", "measured: records/s", "the model: records/s", "off by")
 _ROUNDS = 60
 _MOMENTS = 200
@@ -36,10 +36,10 @@ class Point:
     """A row about counting from a full topic.
 
     Attributes:
-        row: its name.
-        keys: all alike.
+        row: The name of the row.
+        keys: The number of keys, uniformly distributed.
         partitions: The number of partitions of the topic.
-        commit_s: seconds between commits.
+        commit_s: The seconds between commits.
         processes: The number of processes that share the partitions.
     """
 
@@ -73,7 +73,7 @@ class Shares(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A measured rate and the model's, in records a second."""
+    """A measured rate and the model's, in records per second."""
 
     row: str
     measured: float
@@ -81,12 +81,12 @@ class Checked(NamedTuple):
 
     @property
     def error(self) -> float:
-        """0.1: the model is a tenth too high."""
+        """The relative error of the model; 0.1: it is a tenth too high."""
         return self.model / self.measured - 1
 
 
 def shares(point: Point, rate: float, records: int = FULL.stream) -> Shares:
-    """What happens at this rate, of all processes together, over so many records from an empty table."""
+    """Return the shares at this rate of all processes together, over this many records from an empty table."""
     partitions, keys = point.partitions / point.processes, point.keys / point.partitions
     of_commit = rate / point.processes * point.commit_s
     visited = min(partitions, max(1.0, of_commit * CLICK_BYTES / RUN_BYTES))
@@ -99,10 +99,10 @@ def shares(point: Point, rate: float, records: int = FULL.stream) -> Shares:
 
 
 def measured(figures: Mapping[str, Figure], where: str) -> Measured:
-    """The costs, from the rows of a full run.
+    """Return the costs, from the rows of a full run.
 
     Raises:
-        ValueError: a row that is needed was not measured, or no costs fit.
+        ValueError: A required row was not measured, or no costs fit.
     """
     points = [each for each in POINTS if each.processes == 1 and _has(figures, each.row)]
     rows, costs, busy = [], [], []
@@ -142,16 +142,16 @@ def measured(figures: Mapping[str, Figure], where: str) -> Measured:
 
 
 def checked(figures: Mapping[str, Figure], costs: Measured, cores: int) -> Iterator[Checked]:
-    """Each row that was measured beside what the model makes of it, on a machine with so many processors."""
+    """Return each measured row with the model's rate, for a machine with this many processors."""
     for point in POINTS:
         if _has(figures, point.row):
             yield Checked(point.row, _rate(figures, point.row), rate(point, costs, cores))
 
 
 def rate(point: Point, costs: Measured, cores: int) -> float:
-    """Records a second: what the processes can do, or what the machine can that Kafka is on too.
+    """Return the records per second: the limit of the processes, or of the machine that also runs Kafka.
 
-    Shares follow from the rate and the rate from the shares: it is the one that both agree on.
+    Shares follow from the rate and the rate from the shares: it is the fixed point of both.
     """
     found = 100_000.0
     for _ in range(_ROUNDS):

@@ -1,6 +1,6 @@
-"""Rows about an owner that dies: until another process handles the first record of a partition that was the dead one's.
+"""Rows about failover: the time until another process handles the first record of a partition of a killed process.
 
-The group notices a death when the session is over; that is counted apart.
+The group detects a failure when the session times out; that time is counted separately.
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ def _emit(site: Site, job: Job) -> None:
 
 
 def _noticed(site: Site, job: Job, heir: Program) -> float:
-    """When the group has one member left: seconds since 1970."""
+    """Return the time at which the group has one member left, in seconds since 1970."""
     admin = AdminClient({"bootstrap.servers": site.broker, "log_level": 0})
 
     def alone() -> bool:
@@ -75,7 +75,7 @@ def _noticed(site: Site, job: Job, heir: Program) -> float:
 
 
 def _inherited(heir: Program, noticed: float) -> float | None:
-    """When the first record was handled after that moment; those of its own partitions were long before."""
+    """Return the time of the first record handled after that moment; those of its own partitions were long before."""
     later = [
         mark.time for name, mark in heir.marks.items() if name.startswith("handled_") and mark.time > noticed
     ]

@@ -1,4 +1,4 @@
-"""A process together with all that it has started: Spark's driver is Python, and its work is done by Java."""
+"""A process together with its descendants: Spark's driver is Python, and its work is done by Java."""
 
 import os
 import time
@@ -16,13 +16,13 @@ _PARENT, _TIMES, _BYTES, _PAGES = 1, slice(11, 15), 20, 21
 
 
 class Share(NamedTuple):
-    """What one process has, or several together.
+    """The CPU and memory of one process, or of several together.
 
     Attributes:
-        parent: The id of the process that has started it.
-        cpu: seconds, its own and those of its children that have ended.
-        rss_mb: resident memory now; pages that are shared count for each that has them.
-        virtual: bytes of its address space.
+        parent: The id of the parent process.
+        cpu: The CPU seconds, its own and those of its ended children.
+        rss_mb: The present resident memory; shared pages count for each process.
+        virtual: The bytes of its address space.
     """
 
     parent: int
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 
 class FamilyProgram(Program):
-    """A program whose CPU and peak of memory are those of all its processes, looked at every 100 ms."""
+    """A program whose CPU and peak of memory are those of all its processes, sampled every 100 ms."""
 
     _next_look = 0.0
 
@@ -59,13 +59,13 @@ def together(pid: int, known: Mapping[int, Share]) -> Share:
 
 
 def _has_own(share: Share, known: Mapping[int, Share]) -> bool:
-    """Whether a process has memory of its own: between fork and exec it has all that is its parent's, Java's heap too."""
+    """Return whether a process has memory of its own: between fork and exec it has its parent's, including Java's heap."""
     parent = known.get(share.parent)
     return parent is None or not share.virtual or share.virtual != parent.virtual
 
 
 def processes(folders: Iterable[Path] | None = None) -> dict[int, Share]:
-    """All that there are now, by their ids."""
+    """Return all present processes, by their ids."""
     found = {}
     for folder in Path("/proc").iterdir() if folders is None else folders:
         if folder.name.isdigit():

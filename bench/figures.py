@@ -1,4 +1,4 @@
-"""Figures: what a row of the benchmark is, and its arithmetic."""
+"""Figures: the measured rows of the benchmark, and their arithmetic."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,19 +8,19 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Figure:
-    """One row.
+    """The result of one row.
 
     Attributes:
         name: The name of the row.
         value: The measured value; None if the measurement failed.
         unit: The unit of the value.
-        baseline: name of the row that it is compared with.
-        ratio: value over the baseline's.
+        baseline: The name of the row that it is compared with.
+        ratio: The value divided by the baseline's.
         cpu_seconds: The CPU time of all threads of the measured process in the interval of the value.
-        rss_mb: the process's peak of resident memory.
+        rss_mb: The peak resident memory of the process.
         records: The number of records of the value and the CPU seconds; of requests where there are no records.
-        p99_us: of the requests.
-        error: why there is no value.
+        p99_us: The 99th percentile of the requests' latency, in microseconds.
+        error: The reason why there is no value.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Figure:
 
     @property
     def cpu_us(self) -> float | None:
-        """Microseconds of CPU a record."""
+        """CPU microseconds per record."""
         if not self.records or self.cpu_seconds is None:
             return None
         return self.cpu_seconds / self.records * 1e6
 
     def compared(self, name: str | None, others: Mapping[str, "Figure"]) -> "Figure":
-        """This figure with its baseline and the ratio, if the baseline was measured."""
+        """Return this figure with its baseline and the ratio, if the baseline was measured."""
         other = others.get(name) if name is not None else None
         ratio = None
         if self.value is not None and other is not None and other.value:
@@ -55,12 +55,12 @@ class Figure:
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Self:
-        """The figure in a line that may say more than that."""
+        """Return the figure in a line that may have further members."""
         return cls(**{name: line[name] for name in cls.__dataclass_fields__ if name in line})
 
 
 def rounded(value: Any) -> Any:
-    """A number as its first four digits, those before the point all kept; anything else as it is."""
+    """Return a number with four significant digits, keeping all digits before the point; anything else unchanged."""
     if not isinstance(value, float) or not value:
         return value
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
@@ -68,7 +68,7 @@ def rounded(value: Any) -> Any:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """The smallest value that at least so many percent of all do not exceed."""
+    """Return the smallest value that at least this percentage of all values does not exceed."""
     ordered = sorted(values)
     if not ordered:
         raise ValueError("no values have no percentiles")
@@ -83,5 +83,5 @@ def middle(figures: Sequence[Figure]) -> Figure:
 
 
 def by_name(figures: Iterable[Figure]) -> dict[str, Figure]:
-    """The last one of each name."""
+    """Return the last figure of each name."""
     return {figure.name: figure for figure in figures}

@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("goals.toml")
 
 
 class Verdict(Enum):
-    """How a figure stands to its goal."""
+    """The verdict on a figure: whether it reaches its goal."""
 
     AIM = "aim reached"
     ENOUGH = "enough"
@@ -28,8 +28,8 @@ class Goal:
     Attributes:
         title: What the goal is about, in words.
         row: The row whose figure is compared.
-        of: the row it is divided by; None: it is taken as it is.
-        figure: the row's value or its CPU a record.
+        of: The row by which it is divided; None: it is not divided.
+        figure: The row's value or its CPU per record.
         at_least: The smallest sufficient value, where more is better.
         at_most: The largest sufficient value, where less is better.
         aim: The value aimed for.
@@ -49,11 +49,11 @@ class Goal:
 
     @property
     def limit(self) -> str:
-        """What is enough, in words."""
+        """The limit as text."""
         return f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
 
     def reached(self, figures: Mapping[str, Figure]) -> float | None:
-        """The number that the goal is about, None if it was not measured."""
+        """Return the number to compare with the goal; None if it was not measured."""
         mine = self._number(figures.get(self.row))
         if self.of is None or mine is None:
             return mine
@@ -79,7 +79,7 @@ def _enough(enough: bool) -> Verdict:  # noqa: FBT001 - the one thing it is abou
 
 
 def read_goals(file: Path = FILE) -> list[Goal]:
-    """The goals in a file, in its order."""
+    """Return the goals in a file, in its order."""
     return [Goal(**each) for each in tomllib.loads(file.read_text())["goal"]]
 
 

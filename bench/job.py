@@ -9,38 +9,38 @@ PREFIX = "BENCH_"
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work; each program takes what concerns it.
+    """The job of a measured program; each program uses the attributes that concern it.
 
     Attributes:
-        broker: address of Kafka.
+        broker: The address of Kafka.
         topic: The topic to read.
-        group: names the consumer group; its topics' names begin with it.
+        group: The consumer group, the prefix of its topics.
         records: The number of records to process or to send.
         state_dir: The folder of local state.
         partitions: The number of partitions of the topic.
         guarantee: `exactly_once` or `at_least_once`.
-        commit_ms: time between commits.
+        commit_ms: The milliseconds between commits.
         handler: The handler of a processor: `count` (the built-in aggregate), or a function that is called
             for each: `record`, `join` (with a row of `table`, and an output), `lookup` (with a row of `table`),
             `window`, `session` and `final` (flows that count by user and window), `steps` (one that filters, with an
             output), `key_by` and `key_by_count` (the two groups of one that counts by another key), `failing_1` (1 % of the records fail and become dead letters), `amplify` (each makes an output of 4 KB).
-        second: another topic that is worked off with it, by the same keys.
+        second: A second input topic with the same keys.
         table: The table that is joined, looked up or queried beside `topic`; the output of a micro-batch.
-        store: URL of a central store.
+        store: The URL of a central store.
         until: a processor stops after: `last` (record), `ready`, `handled` (one record), or `signal`; for `killed` it
             tells of the first record of each partition, and does not stop. For that and for `shared` it
             tells when each of `clients` processes has its share of the partitions.
-        instance: names a processor among its group's.
+        instance: The instance id of a processor in its group.
         standby: 1: a processor keeps standby replicas of the partitions of other processes.
-        rate: records a second.
+        rate: The records per second.
         warm_up: The number of records before the measured ones.
-        keys: number of different keys.
-        grpc: address of a server.
-        rest: address of another.
-        seconds: How long callers send each kind of call.
+        keys: The number of different keys.
+        grpc: The address of the gRPC server.
+        rest: The address of the REST server.
+        seconds: The seconds for which callers send each kind of call.
         clients: The number of concurrent callers, tasks, or processes of the group.
         calls: The kinds of calls, separated by commas.
-        schema: path of the records' Avro schema.
+        schema: The path of the records' Avro schema.
     """
 
     broker: str
@@ -74,7 +74,7 @@ class Job:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """The job that `environment` made the variables of."""
+        """Return the job from the variables made by `environment`."""
         kinds = {"str": str, "int": int, "float": float, str: str, int: int, float: float}
         return cls(
             **{each.name: kinds[each.type](environment[PREFIX + each.name.upper()]) for each in fields(cls)}

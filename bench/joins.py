@@ -15,12 +15,12 @@ from bench.streams import rate
 from streamtable import App, Kafka
 
 ROWS = tuple(JOINS)
-_GROUPS = 1_000  # users that clicks name as their foreign key: those with three digits at most
+_GROUPS = 1_000  # the users that are foreign keys of clicks: those with at most three digits
 
 
 @dataclass(frozen=True)
 class Sides:
-    """What is joined.
+    """The two sides of a join.
 
     Attributes:
         left: The clicks of the left topic.
@@ -36,7 +36,7 @@ class Sides:
 
 
 def sides(site: Site, row: str) -> Sides:
-    """The clicks of a row: as many on both sides, but for the few users that a foreign key names."""
+    """Return the clicks of a row: as many on both sides, except for the few users of a foreign key."""
     half = site.sizes.handler // 2
     left = Clicks(half, half)
     if row == "foreign_key_join":
@@ -45,7 +45,7 @@ def sides(site: Site, row: str) -> Sides:
 
 
 def job_of(site: Site, name: str, row: str) -> Job:
-    """The work of a group of its own over the topics of a row, which are filled."""
+    """Return the job of a new group over the filled topics of a row."""
     both = sides(site, row)
     group = site.name(name)
     return Job(
@@ -62,7 +62,7 @@ def job_of(site: Site, name: str, row: str) -> Job:
 
 
 def joined(site: Site, row: str) -> list[Figure]:
-    """From the first batch at hand until all is committed, also what the groups of a flow send each other."""
+    """Measure from the first batch until all is committed, including the internal topics of the flow."""
     return [middle([_joined(site, row) for _ in range(site.sizes.tries)])]
 
 
@@ -81,12 +81,12 @@ def _joined(site: Site, row: str) -> Figure:
 
 
 def worked_off(site: Site, program: Program, job: Job, reads: Mapping[str, Sequence[str]]) -> Mark:
-    """Wait until all groups have committed all that they read: the clicks first, then what came of them.
+    """Wait until all groups have committed their inputs: first the clicks, then the internal topics.
 
     Args:
         site: Where the program runs.
         program: The program.
-        job: What it does.
+        job: The job of the program.
         reads: The topics that each group reads.
     """
     clicks = {job.topic, job.second}
@@ -109,7 +109,7 @@ def worked_off(site: Site, program: Program, job: Job, reads: Mapping[str, Seque
 
 
 def check(site: Site, job: Job) -> None:
-    """Raise `RowFailed` unless the output is what a join must make of the clicks."""
+    """Raise `RowFailed` unless the output is the join of the clicks."""
     both, output = sides(site, job.handler), f"{job.group}-out"
     if job.handler == "stream_join":
         site.check_written(output, job, _pairs(both))
@@ -131,7 +131,7 @@ def _pairs(both: Sides) -> int:
 
 
 def _last_ids(clicks: Clicks) -> dict[int, bytes]:
-    """The id of each user's last click."""
+    """Return the id of each user's last click."""
     own = ids()
     return {user: next(own) for chunk in users(clicks) for user in chunk}
 

@@ -1,4 +1,4 @@
-"""When a lake got what: files say it. Spark writes a batch down before it reads it, and each commit of Delta is a file."""
+"""The times of a lake's batches, from its files: Spark writes a plan before it reads a batch, and each Delta commit is a file."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from bench.measure import RowFailed
 
 
 class Batch(NamedTuple):
-    """What a batch had, and the seconds from its plan to its commit in bronze, and from there to that in silver."""
+    """The records of a batch, and the seconds from its plan to its commit in bronze, and from there to its commit in silver."""
 
     records: int
     bronze: float
@@ -16,7 +16,7 @@ class Batch(NamedTuple):
 
 
 def batches(lake: Path, name: str, topic: str) -> list[Batch]:
-    """The batches of a topic that no one else writes to, in their order.
+    """Return the batches of a topic with no other writers, in order.
 
     Args:
         lake: The lake, which was filled from this topic alone.
@@ -24,7 +24,7 @@ def batches(lake: Path, name: str, topic: str) -> list[Batch]:
         topic: The name of the topic in Kafka.
 
     Raises:
-        RowFailed: a batch is missing somewhere.
+        RowFailed: A batch is missing in a table.
     """
     bronze, silver = committed(lake / "bronze"), committed(lake / "silver" / name)
     plans = {
@@ -44,7 +44,7 @@ def batches(lake: Path, name: str, topic: str) -> list[Batch]:
 
 
 def committed(table: Path) -> dict[int, float]:
-    """When a Delta table got each batch: seconds since 1970, by the batch's number."""
+    """Return the commit time of each batch in a Delta table, in seconds since 1970, by the batch's number."""
     found = {}
     for file in (table / "_delta_log").glob("*.json"):
         for line in objects(file):

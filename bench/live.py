@@ -1,4 +1,4 @@
-"""Rows about a steady load: memory, and how long a click takes to be seen."""
+"""Rows about a steady load: memory, and the latency until a click is visible."""
 
 from dataclasses import replace
 
@@ -46,12 +46,12 @@ def latency(site: Site) -> list[Figure]:
 
 
 def own_write(site: Site) -> list[Figure]:
-    """Milliseconds from a click's emission until a view shows it to its writer, 500 of whom a second wait for that."""
+    """Milliseconds from a click's emission until a view shows it to its writer, with 500 such writers per second."""
     return _seen(site, "own_write", WRITE_RATE)
 
 
 def _seen(site: Site, name: str, rate: int) -> list[Figure]:
-    """What the program of that name finds out, beside a processor."""
+    """Return the result of the program of this name, run beside a processor."""
     job = _job(site, name, rate)
     view = replace(job, state_dir=str(site.state(f"{job.group}-view")))
     with site.start("processor", job, f"{name}-processor") as processor:

@@ -1,4 +1,4 @@
-"""What every line of results says about where it was measured."""
+"""The facts about the machine in every line of results."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def facts() -> dict[str, Any]:
-    """Commit, Python and machine; `load` is the load average before the run: much above 0, and others worked too."""
+    """Commit, Python and machine; `load` is the load average before the run: much above 0 means that other programs were running."""
     return {
         "commit": commit(),
         "python": platform.python_version(),
@@ -25,7 +25,7 @@ def facts() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit in short, with a + if the working tree differs from it."""
+    """Return the short commit hash, with a + if the working tree differs from it."""
     short = _git("rev-parse", "--short", "HEAD")
     return short + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 

@@ -20,7 +20,7 @@ _LOG_CHARACTERS = 3_000
 
 
 class RowFailed(Exception):
-    """A row could not be measured, or what was measured is wrong."""
+    """A row could not be measured, or its result is wrong."""
 
 
 class Mark(NamedTuple):
@@ -34,13 +34,13 @@ class Program:
     """A running program. A context manager that stops it, and kills it if necessary.
 
     Marks are lines of its output, `<name> <time> [<cpu>]`; where the CPU seconds are missing they are read when the
-    line is. It is looked at every 5 ms.
+    line is. It is polled every 5 ms.
 
     Args:
         command: The command to run.
-        environment: added to ours.
-        log: file for its output.
-        limit_seconds: it is an error if something waited for has not happened by then.
+        environment: The variables in addition to those of this process.
+        log: The file for its output.
+        limit_seconds: The timeout of each wait.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Program:
         return self.marks[name]
 
     def result(self) -> dict[str, Any]:
-        """Wait for what it found out."""
+        """Wait for its result."""
         self.wait(lambda: self.results, "has no result")
         return self.results[-1]
 
@@ -80,7 +80,7 @@ class Program:
         self._check_end(self._child.returncode)  # it may have ended between two looks of `wait`
 
     def ask_to_stop(self, codes: Collection[int] = (0,)) -> None:
-        """Send SIGTERM and return at once; `codes` are those that it may end with."""
+        """Send SIGTERM and return at once; `codes` are the allowed exit codes."""
         self._codes = codes
         self._measure()
         if self._child.returncode is None:
@@ -97,19 +97,19 @@ class Program:
         self._child.kill()
 
     def now(self) -> Mark:
-        """This moment; after its end with all its CPU seconds."""
+        """Return the present moment; after its end, with all its CPU seconds."""
         self._measure()
         return Mark(time.time(), self._cpu)
 
     def wait(self, done: Callable[[], object], lacking: str) -> None:
-        """Look at it until something has happened.
+        """Poll it until a condition is met.
 
         Args:
-            done: whether it has.
+            done: Returns whether the condition is met.
             lacking: What to report if the condition is not met.
 
         Raises:
-            RowFailed: it has ended with an error, or without that having happened, or it takes too long.
+            RowFailed: It has ended with an error, or before the condition was met, or the timeout has passed.
         """
         while True:
             self._measure()
@@ -165,7 +165,7 @@ class Program:
 
 
 def python(module: str, profile: Path | None = None) -> list[str]:
-    """The command that runs a module of ours; with a file, under the profiler, which writes to it."""
+    """Return the command that runs a module; with a file, under the profiler, which writes to it."""
     profiler = ["-m", "cProfile", "-o", str(profile)] if profile else []
     return [sys.executable, *profiler, "-m", module]
 

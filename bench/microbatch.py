@@ -1,4 +1,4 @@
-"""Rows about micro-batches over a Redis, beside a loop by hand that asks it for each record."""
+"""Rows about micro-batches over Redis, beside a hand-written loop that queries it for each record."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -36,13 +36,13 @@ def redis_loop(site: Site) -> list[Figure]:
 
 
 def join(site: Site) -> list[Figure]:
-    """The same join by a micro-batch, of ten times as many records, three of four of them clicks."""
+    """Measure the same join by a micro-batch, of ten times as many records, three quarters of them clicks."""
     with _redis(site, "microbatch_join") as server:
         return [_joined(site, "micro_batch", server, site.sizes.stream // 15, _read_cells)]
 
 
 def steady(site: Site) -> list[Figure]:
-    """At 10,000 records a second: milliseconds from an event's emission to its output, and the peak of resident memory."""
+    """Measure at 10,000 records per second: milliseconds from an event's emission to its output, and peak resident memory."""
     with _redis(site, "microbatch_steady") as server:
         group = site.group("microbatch_latency")
         names = f"{group}-clicks", f"{group}-updates", f"{group}-out"
@@ -182,7 +182,7 @@ def _read_json(job: Job, keys: list[str]) -> list[UserStatus]:
 
 
 def _read_cells(job: Job, keys: list[str]) -> list[UserStatus]:
-    """The version that was written last, of each: after an orderly stop it is committed."""
+    """Return the last version of each row: after a clean shutdown it is committed."""
     driver, decode = RedisDriver(job.store, tenant=job.group), Avro(USER_STATUS).decode
     found: list[UserStatus] = []
     try:
@@ -198,7 +198,7 @@ def _read_cells(job: Job, keys: list[str]) -> list[UserStatus]:
 
 
 def _fill_store(job: Job, keys: int) -> None:
-    """A row of each of so many users, as if it had been there before all batches."""
+    """Write a row for each user, as if it had been there before all batches."""
     driver = RedisDriver(job.store, tenant=job.group)
     try:
         for rows in _rows(job, keys):

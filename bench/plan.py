@@ -1,4 +1,4 @@
-"""The rows: in which order they are measured, and with which other row each is compared."""
+"""The rows: their order, and the baseline of each."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ PROCESSES = (2, 4)
 
 @dataclass(frozen=True)
 class Step:
-    """What is measured at a time.
+    """A step of a run: the rows that are measured together.
 
     Attributes:
         rows: The rows that the step measures.
         measure: The function that measures them.
-        quick: also in the quick form.
+        quick: Whether it is part of the quick form.
     """
 
     rows: tuple[str, ...]
@@ -81,7 +81,7 @@ BASELINES = {
 
 
 def steps() -> Sequence[Step]:
-    """All, each after those that it is compared with."""
+    """Return all steps, each after its baselines."""
     return (
         Step(("ceiling",), lambda site: streams.ceiling(site, "ceiling", streams.uniform(site)), quick=True),
         *_streams("", streams.uniform, quick=True),
@@ -174,7 +174,7 @@ def chosen(
         baselines: The row that each row is compared with.
 
     Raises:
-        ValueError: there is no such row; the message names all.
+        ValueError: There is no such row; the message lists all rows.
     """
     known = {row for step in all_steps for row in step.rows}
     if unknown := sorted(set(rows) - known):

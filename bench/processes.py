@@ -17,19 +17,19 @@ PARTITIONS = 12
 
 
 def one(site: Site) -> list[Figure]:
-    """One process; and the broker's CPU for each record that it hands over, with what comes back of changed rows."""
+    """Measure one process; and the broker's CPU per record that it delivers, including the changelog writes."""
     figure, broker_cpu = _counted(site, 1)
     of_record = broker_cpu / site.sizes.stream * 1e6
     return [figure, Figure("kafka_cpu", of_record, "us", records=site.sizes.stream)]
 
 
 def several(site: Site, *, number: int) -> list[Figure]:
-    """So many processes: records/s, CPU and memory of all together."""
+    """Measure several processes: records/s, CPU and memory of all together."""
     return [_counted(site, number)[0]]
 
 
 def _counted(site: Site, number: int) -> tuple[Figure, float]:
-    """From the moment at which all clicks are made visible until all are committed; each process has its share before.
+    """Measure from the moment at which all clicks become visible until all are committed; partitions are assigned before.
 
     Returns:
         The figure, and the CPU seconds of the broker meanwhile.

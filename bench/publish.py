@@ -70,7 +70,7 @@ WAYS_ROWS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("a successor at work, its rows not at hand: s", "value", ("failover_cold", "", "microbatch_restart")),
     ("the same with a warm copy: s", "value", ("failover_warm", "", "")),
 )
-"""What is said of the three ways, the attribute of a figure, and the rows."""
+"""The columns of the table of the three ways: title, attribute of a figure, and rows."""
 Published = Mapping[str, Sequence[Line]]
 
 
@@ -87,7 +87,7 @@ def publish(kinds: Sequence[str] = KINDS) -> None:
 
 
 def pages(published: Published) -> dict[Path, dict[str, str]]:
-    """What stands in each page, by the name of its section."""
+    """Return the contents of each page, by the name of its section."""
     return {
         README: {"summary": summary(published)},
         PAGE: {
@@ -108,10 +108,10 @@ def pages(published: Published) -> dict[Path, dict[str, str]]:
 
 
 def with_sections(text: str, sections: Mapping[str, str]) -> str:
-    """The text with what stands between `<!-- bench: name -->` and `<!-- end -->` replaced.
+    """Return the text with the contents between `<!-- bench: name -->` and `<!-- end -->` replaced.
 
     Raises:
-        ValueError: the text has no such section.
+        ValueError: The text has no such section.
     """
     for name, content in sections.items():
         pattern = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -152,7 +152,7 @@ def ways(published: Published) -> str:
 
 
 def measured(published: Published) -> str:
-    """What `streamtable capacity` computes with."""
+    """Return the measurements that `streamtable capacity` uses."""
     return json.dumps(asdict(_measured(published)), indent=1) + "\n"
 
 

@@ -22,22 +22,22 @@ TWEETS_RATE = 1_100
 LOAD_RATE = TWEETS_RATE * (1 + FOLLOWERS_A_TWEET)
 BATCH_MS = 1000
 ALLOWED_SECONDS = 3.0
-"""How far behind the load the table may be: a second for a batch of each stage, and another to handle them."""
+"""The allowed delay of the table behind the load: a second for a batch of each stage, and another to process them."""
 
 
 def reach(site: Site) -> list[Figure]:
-    """With embedded rows, the service's default; see `_kept_up`."""
+    """Measure with embedded rows, the service's default; see `_kept_up`."""
     return [_kept_up(site, "reach", "")]
 
 
 def reach_redis(site: Site) -> list[Figure]:
-    """The same with rows in Redis."""
+    """Measure with rows in Redis."""
     with RedisServer(site.state(site.name("reach-redis"))) as server:
         return [_kept_up(site, "reach_redis", server.url)]
 
 
 def reach_memory(site: Site) -> list[Figure]:
-    """The same with rows that are gone with their process: what the stages cost by themselves."""
+    """Measure with rows in memory only: the cost of the stages by themselves."""
     return [_kept_up(site, "reach_memory", "memory:")]
 
 

@@ -1,4 +1,4 @@
-"""What more cores would give a Spark job: Amdahl's law, from the same work on one core and on two."""
+"""The speed-up of a Spark job by more cores: Amdahl's law, from the same work on one core and on two."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Where it is measured: a broker, topics full of clicks, a folder, and the programs that are started there."""
+"""The site of a measurement: a broker, topics full of clicks, a folder, and the measured programs."""
 
 import shutil
 import time
@@ -25,17 +25,17 @@ GROUP_TOPICS = ("table", "dead-letters", "retry")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured.
+    """The sizes of the measurements.
 
     Attributes:
-        stream: records that a program works off.
-        handler: the same, where a function is called for each.
+        stream: The records of a full topic that a program reads.
+        handler: The same for a function called for each record.
         keys: The number of keys of the table that is restored.
-        gets: questions to a view.
-        seconds: How long callers run.
-        live_seconds: How long a steady load runs.
+        gets: The number of reads of a view.
+        seconds: The seconds for which callers run.
+        live_seconds: The seconds of a steady load.
         tries: The number of repetitions of short measurements.
-        batch: records that a job on Spark is about.
+        batch: The records of a Spark job.
     """
 
     stream: int = 1_500_000
@@ -53,13 +53,13 @@ QUICK = Sizes(stream=600_000, handler=300_000, keys=200_000, batch=250_000)
 
 
 class Site:
-    """A broker with nothing on it but what is measured.
+    """A broker that is used for measurements only.
 
     Args:
-        broker: its address.
+        broker: The address of the broker.
         folder: An existing folder for state and logs.
         sizes: The sizes of the measurements.
-        profiles: folder for what the profiler finds in each program; None: nothing is profiled.
+        profiles: The folder for the profiles of programs; None: nothing is profiled.
         broker_pid: The broker's process id; None if it runs elsewhere.
     """
 
@@ -83,7 +83,7 @@ class Site:
     # ---- topics --------------------------------------------------------------------------------------------------------
 
     def clicks(self, clicks: Clicks) -> str:
-        """The topic that holds them; it is filled when first asked for."""
+        """Return the topic with these clicks, which is filled on first use."""
         if clicks.topic not in self._filled:
             self.create([clicks.topic], clicks.partitions)
             fill(self.broker, clicks)
@@ -105,7 +105,7 @@ class Site:
         create_topics(self._admin, new_topics)
 
     def delete(self, *beginnings: str) -> None:
-        """Delete the topics whose names begin so."""
+        """Delete the topics with these prefixes."""
         known = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
         names = [name for name in known if name.startswith(beginnings)]
         for deleted in (self._admin.delete_topics(names) if names else {}).values():
@@ -160,10 +160,10 @@ class Site:
         return Program(command, job.environment(), self.log(name))
 
     def log(self, name: str) -> Path:
-        """Where a program's output goes."""
+        """Return the file of a program's output."""
         return self._folder / f"{name}.log"
 
-    # ---- what has become of it -----------------------------------------------------------------------------------------
+    # ---- results -----------------------------------------------------------------------------------------------------
 
     def wait_committed(self, program: Program, job: Job) -> Mark:
         """Wait until the group has committed all records of the job. They are asked for every few milliseconds."""
@@ -186,7 +186,7 @@ class Site:
             client.close()
 
     def behind(self, group: str, topics: Iterable[str], markers: int = 0, partitions: int = 4) -> int:
-        """How many records of these topics the group has not committed.
+        """Return the number of records of these topics that the group has not committed.
 
         Args:
             group: The consumer group.
@@ -204,7 +204,7 @@ class Site:
         return sum(max(0, end - max(each.offset, 0) - markers) for each, end in zip(found, ends, strict=True))
 
     def committed(self, job: Job) -> int:
-        """How many records the job's group has committed."""
+        """Return the number of records that the job's group has committed."""
         client = self._consumer(job.group, {"isolation.level": "read_uncommitted"})
         try:
             found = _committed(client, _places(job))
@@ -225,7 +225,7 @@ class Site:
             raise RowFailed(f"wrong: {topic} holds {written} records, not {records}")
 
     def check_counted_or_set_aside(self, job: Job, decode: Callable[[bytes], int]) -> None:
-        """The same of a handler some of whose records are in the dead letters."""
+        """Raise `RowFailed` unless counts and dead letters add up to the job's records."""
         counted = sum(map(decode, self.last_values(f"{job.group}-table", job.partitions).values()))
         letters = self._readable(f"{job.group}-dead-letters", job.partitions)
         if counted + letters != job.records:
@@ -246,11 +246,11 @@ class Site:
         return [bytes(value) for value in found if value is not None]
 
     def held(self, topic: str, partitions: int) -> int:
-        """How many records a topic holds, with the markers of transactions."""
+        """Return the number of records in a topic, including transaction markers."""
         return sum(self._ends(topic, partitions).values())
 
     def _readable(self, topic: str, partitions: int) -> int:
-        """How many committed records a topic holds."""
+        """Return the number of committed records in a topic."""
         return sum(1 for _ in self._committed_records(topic, partitions))
 
     def _committed_records(self, topic: str, partitions: int) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""A row about a link to the broker that is slower than what a processor makes."""
+"""A row about a link to the broker that is slower than a processor's output."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from localkafka.link import SlowLink
 
 BYTES_PER_SECOND = 500_000.0
 RECORDS = 20_000
-"""With 4 KB of output each: 80 MB, nearly three minutes of the link."""
+"""The number of records, each with 4 KB of output: 80 MB, nearly three minutes on this link."""
 
 
 def first_commit(site: Site, name: str) -> list[Figure]:

@@ -28,7 +28,7 @@ CORES = 2
 USERS = 100_000
 RECORDS_OF_A_KEY = 5
 BATCHES = 2.5
-"""Of two million clicks of five: two whole ones, and half of one."""
+"""The number of batches of two million clicks in five million."""
 SKETCH_ERROR = 0.05
 BASELINES = {
     "spark_parquet": "spark_source",
@@ -95,8 +95,8 @@ class SparkRows:
         ]
 
     def etl(self, site: Site) -> list[Figure]:
-        """From a batch's plan to its commit in bronze, and from there to that in silver: of all batches together, of which the
-        first meets a cold Java, and of those after the first alone."""
+        """Measure from a batch's plan to its commit in bronze, and from there to its commit in silver: for all batches together,
+        of which the first starts with a cold JVM, and for those after the first."""
         self._lake_of(site)
         return self._etl
 
@@ -130,14 +130,14 @@ class SparkRows:
         return rates + shuffles if cores == CORES else rates
 
     def duckdb_count(self, site: Site) -> list[Figure]:
-        """The same count of the same files of silver."""
+        """Measure the same count of the same silver files with DuckDB."""
         records = _clicks(site).records
         found, program = _asked(site, "clicks", self._lake_of(site))
         _same("clicks in silver", found["total"], records)
         return [_rate("duckdb_count", records, found["seconds"], program)]
 
     def rebuild(self, site: Site) -> list[Figure]:
-        """From the start of the job to its end."""
+        """Measure the rebuild, from the start of the job to its end."""
         return [self._rebuild(site)]
 
     def reconcile(self, site: Site) -> list[Figure]:
@@ -262,7 +262,7 @@ def _clicks(site: Site) -> Clicks:
 
 
 def _table_clicks(site: Site) -> Clicks:
-    """Of so many users that the table has a million rows when there are five million clicks."""
+    """Return clicks of so many users that the table has a million rows for five million clicks."""
     return Clicks(site.sizes.batch, site.sizes.batch // RECORDS_OF_A_KEY, ids=True)
 
 

@@ -1,4 +1,4 @@
-"""Rows about beginning: a table restored to an empty disk, a restart, the first record of a new group."""
+"""Rows about the start: a table restored to an empty disk, a restart, the first record of a new group."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from streamtable.store.rocksdb import RocksStores
 
 
 def restore(site: Site) -> list[Figure]:
-    """From the first changelog record at hand until the processor is ready; then restarts with nothing to restore."""
+    """Measure from the first changelog record until the processor is ready; then restarts with nothing to restore."""
     keys = site.sizes.keys
     job = counted(site, keys)
     site.wipe(job.group)
@@ -40,12 +40,12 @@ def restore(site: Site) -> list[Figure]:
 
 
 def first_record(site: Site) -> list[Figure]:
-    """From the start of the process to the first record handled, by a new group with an empty disk."""
+    """Measure from the start of the process to the first record handled, by a new group with an empty disk."""
     return [middle([_first_record(site) for _ in range(site.sizes.tries)])]
 
 
 def counted(site: Site, keys: int) -> Job:
-    """A group whose table has so many rows, its changelog one record for each."""
+    """Return the job of a group whose table has this many rows, with one changelog record for each."""
     topic, group = site.clicks(Clicks(keys, keys, once=True)), site.group("restore")
     job = Job(site.broker, topic, group, keys, str(site.state(group)))
     with site.start("processor", job, "restore-counted") as program:

@@ -1,4 +1,4 @@
-"""Rows about working off a topic: the bare consumer, the loop by hand, processors."""
+"""Rows about reading a full topic: the bare consumer, the hand-written loop, processors."""
 
 import struct
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def uniform(site: Site, *, handler: bool = False) -> Clicks:
 
 
 def ceiling(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """From the first batch at hand to the last; the one in the middle of some tries."""
+    """Measure from the first batch to the last; return the median of several tries."""
     tries = []
     for _ in range(site.sizes.tries):
         group = site.group(name, clicks.partitions)
@@ -41,7 +41,7 @@ def ceiling(site: Site, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def plain_loop(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """From the first batch at hand to all committed."""
+    """Measure from the first batch until all records are committed."""
     job = job_of(site, name, clicks, commit_ms=1000, guarantee="at_least_once")
     return [worked_off(site, name, "plain_loop", job, f"{job.group}-changelog", number)]
 
@@ -55,14 +55,14 @@ def processor(
     guarantee: str = "exactly_once",
     commit_ms: int = 200,
 ) -> list[Figure]:
-    """From the first batch at hand to all committed."""
+    """Measure from the first batch until all records are committed."""
     job = job_of(site, name, clicks, commit_ms=commit_ms, guarantee=guarantee)
     job = replace(job, handler=handler)
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
 
 def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
-    """Clicks with an id each, counted without and with a look at whether they were sent before, by turns."""
+    """Count clicks with ids, by turns without and with deduplication."""
 
     def count_once() -> list[Figure]:
         job = job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once")

@@ -1,4 +1,4 @@
-"""The same queries over all events at once, in plain Python: what the results of the flows must be equal to."""
+"""The same queries over all events at once, in plain Python: the expected results of the flows."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Flink SQL beside two queries: what a Python user would otherwise take for them, started by PyFlink.
+"""Flink SQL beside two queries: the usual alternative for a Python user, started by PyFlink.
 
 It reads topics of its own with the same events: Flink's Avro format knows no head of ten bytes, so there is none.
 """
@@ -20,14 +20,14 @@ from bench.site import Site
 from streamtable import Stream
 
 READS: Mapping[int, Sequence[str]] = {5: ("bids",), 8: ("persons", "auctions")}
-"""The queries that there are versions of, and what they read."""
+"""The queries with a Flink version, and their input topics."""
 PREFIX = "headless"
 _HEAD = 10
 _LIMIT_SECONDS = 240.0
 
 
 def peer() -> Peer:
-    """How it is built and run."""
+    """Return the commands that build and run it."""
     folder, here = BUILD / "flink", HERE / "flink"
     jars = ["-DexcludeTransitive=true", f"-DoutputDirectory={folder / 'jars'}"]
     return Peer(
@@ -49,7 +49,7 @@ def fill(site: Site, streams: Iterable[tuple[Stream[int, Any], str, Sequence[Any
     """Write events without the head of their Avro.
 
     Args:
-        site: Where they are written.
+        site: The site of the topics.
         streams: Each stream of events, the name of the field that is its key, and the events.
         partitions: The number of partitions of each topic.
     """
@@ -70,8 +70,8 @@ def worked_off(site: Site, job: Job, name: str, expected: Sequence[Any]) -> tupl
     """Run a query. Returns when the job was running, when all results were there, and the peak of memory in MB.
 
     Args:
-        site: Where it runs.
-        job: What it does.
+        site: The site to run it on.
+        job: The job of the program.
         name: The name of the row.
         expected: The results that it must have, to be compared.
     """
@@ -93,7 +93,7 @@ def worked_off(site: Site, job: Job, name: str, expected: Sequence[Any]) -> tupl
 
 
 def results(query: int, values: Iterable[bytes]) -> Results:
-    """Return what it has written, as our own query writes it."""
+    """Return its output in the format of our own query."""
     rows: list[dict[str, Any]] = [json.loads(value) for value in values]
     if query == 8:
         return [(row["id"], {"name": row["name"], "reserve": row["reserve"]}) for row in rows]

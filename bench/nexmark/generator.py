@@ -14,13 +14,13 @@ from random import Random
 from bench.nexmark.model import Auction, Bid, Person
 
 PERSONS, AUCTIONS, ALL = 1, 3, 50
-"""Of so many events, so many are persons and auctions; the rest are bids."""
+"""The numbers of persons and auctions among this many events; the rest are bids."""
 FIRST_ID = 1000  # of persons and of auctions
 FIRST_CATEGORY = 10
 CATEGORIES = 5
 HOT_EVERY = 100  # of so many sellers, auctions or bidders one is hot
 HOT_SELLERS, HOT_AUCTIONS, HOT_BIDDERS = 4, 2, 4
-"""All but one of so many choices are a hot one."""
+"""All but one of this many choices are hot."""
 ACTIVE_PERSONS = 1000
 IDS_AHEAD = 10
 OPEN_AUCTIONS = 100
@@ -65,7 +65,7 @@ class Generator:
     Args:
         base_ms: The event time of the first one.
         rate: Events in a second of event time.
-        seed: Decides all that is left to chance.
+        seed: The seed of the random choices.
     """
 
     base_ms: int
@@ -78,7 +78,7 @@ class Generator:
 
     @property
     def mean_auction_ms(self) -> int:
-        """How long it takes until as many auctions have been opened as are open at a time; the mean of their lengths."""
+        """The mean length of auctions: the time in which as many auctions are opened as are open at a time."""
         return OPEN_AUCTIONS * ALL // AUCTIONS * 1000 // self.rate
 
     @property
@@ -86,7 +86,7 @@ class Generator:
         return max(2 * self.mean_auction_ms, 1)
 
     def events(self, count: int) -> Iterator[Event]:
-        """Yield so many events, in the order of event time."""
+        """Yield this many events, in the order of event time."""
         random = Random(self.seed)
         text = "".join(random.choices(string.ascii_lowercase, k=_LETTERS))
         for number in range(count):
@@ -156,23 +156,23 @@ class Generator:
 
 
 def _last_person(number: int) -> int:
-    """The number of the last person up to this event."""
+    """Return the number of the last person up to this event."""
     return number // ALL * PERSONS + min(number % ALL, PERSONS - 1)
 
 
 def _last_auction(number: int) -> int:
-    """The number of the last auction up to this event; of the first event of all it is -1."""
+    """Return the number of the last auction up to this event; -1 for the very first event."""
     return number // ALL * AUCTIONS + min(number % ALL - PERSONS, AUCTIONS - 1)
 
 
 def _some_person(last: int, random: Random) -> int:
-    """One of the active persons, or of those that are about to register."""
+    """Return one of the active persons, or of those that are about to register."""
     active = min(last + 1, ACTIVE_PERSONS)
     return last + 1 - active + random.randrange(active + IDS_AHEAD)
 
 
 def _price(random: Random) -> int:
-    """In cents, between one and a million dollars, as many of each number of digits."""
+    """Return a price in cents, between one and a million dollars, log-uniformly distributed."""
     return round(math.pow(10.0, 6.0 * random.random()) * 100.0)
 
 
@@ -181,7 +181,7 @@ def _word(random: Random, text: str, longest: int) -> str:
 
 
 def _filled(random: Random, text: str, size: int, mean: int) -> str:
-    """What a record of this size lacks to one of the mean size, more or less."""
+    """Return padding that brings a record of this size to about the mean size."""
     missing = mean - size
     change = round(missing / _CHANGE)
     return _part(random, text, missing - change + random.randrange(2 * change)) if change > 0 else ""

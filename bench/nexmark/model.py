@@ -60,7 +60,7 @@ def record(name: str, /, **fields: str) -> Any:
 
 
 def many(schema: Any) -> Avro[Any]:
-    """Return the codec of a list of what has this schema."""
+    """Return the codec of a list of items with this schema."""
     return Avro({"type": "array", "items": schema})
 
 
@@ -75,7 +75,7 @@ class Topics:
     """The streams of the events.
 
     Args:
-        prefix: What the names of their topics begin with.
+        prefix: The prefix of the topics' names.
     """
 
     prefix: str = "nexmark"

@@ -30,7 +30,7 @@ from streamtable.ports import Codec
 
 QUERIES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
 BESIDE = (1, 3, 5, 8)
-"""The queries that there are Kafka Streams' versions of."""
+"""The queries with a Kafka Streams version."""
 PARTITIONS = 4
 RATE = 10_000
 _AT_ONCE = frozenset(
@@ -46,8 +46,8 @@ class Input:
 
     Args:
         site: Where they are written.
-        count: How many there are, without those that close the windows.
-        now_ms: The time of the wall clock, before which they have happened.
+        count: The number of events, without those that close the windows.
+        now_ms: The wall-clock time, before which they have happened.
     """
 
     def __init__(self, site: Site, count: int, now_ms: int) -> None:
@@ -60,13 +60,13 @@ class Input:
         self._fill()
 
     def expected(self, query: int) -> Sequence[Any]:
-        """Return the results that a query must have, to be compared; none of one that the wall clock decides."""
+        """Return the expected results of a query; empty for one that depends on the wall clock."""
         if query not in self._expected and query in BATCH:
             self._expected[query] = comparable(query, BATCH[query](self.events))
         return self._expected.get(query, ())
 
     def records(self, topics: Collection[str]) -> int:
-        """How many events there are in these topics."""
+        """Return the number of events in these topics."""
         return sum(len(events) for stream, _, events in self.by_stream() if stream.name in topics)
 
     def expected_of_closed(self, query: int) -> Sequence[Any]:
@@ -123,7 +123,7 @@ class Input:
 
 
 class Collected:
-    """The committed records of a topic, read on as they come.
+    """The committed records of a topic, read as they arrive.
 
     Args:
         broker: The address of Kafka.
@@ -146,7 +146,7 @@ class Collected:
         self._client.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
 
     def read(self) -> int:
-        """Read what has come. Returns how many records there are."""
+        """Read the new records. Returns the total number of records."""
         while messages := self._client.consume(10_000, 0.1):
             for message in messages:
                 if message.error() is not None:
@@ -249,7 +249,7 @@ _TOPICS_OF = {1: ("bids",), 3: ("persons", "auctions"), 5: ("bids",), 8: ("perso
 
 
 def missing() -> list[str]:
-    """What this machine lacks to measure Kafka Streams."""
+    """Return the programs that are missing on this machine to measure Kafka Streams."""
     return [program for program in ("java", "mvn") if shutil.which(program) is None]
 
 
@@ -285,9 +285,9 @@ def _worked_off(
         program: The program.
         given: The events.
         query: The number of the query.
-        job: What the program does.
+        job: The job of the program.
         reads: The topics of events that each consumer group reads.
-        latest: Only the last result of each key counts: there are others before it.
+        latest: Compare only the last result of each key: there are earlier ones.
     """
     first = program.mark("first")
     for group, topics in reads.items():

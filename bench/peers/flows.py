@@ -1,4 +1,4 @@
-"""Rows about what other libraries make of windows, a repartition and joins: the same programs beside our flows."""
+"""Rows about windows, a repartition and joins in other libraries: the same programs beside our flows."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ _BETWEEN: Mapping[str, Sequence[str]] = {
     "repartition_count": ("by-user-repartition",),
     "foreign_key_join": ("named-subscription-registration-topic", "named-subscription-response-topic"),
 }
-"""What Kafka Streams sends itself, by the row: the ends of the topics' names."""
+"""The internal topics of Kafka Streams by row: the suffixes of their names."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Beside:
         command: The end of its command that chooses the program; empty: it is the same.
         changelog: The name of the changelog whose counts are checked, with {group} and {topic}; empty for joins.
         count: A count in there; 0 for a row that is none.
-        share: Of the records that ours works off: as many as take it about as long.
+        share: The share of our row's records, so that it runs about as long.
     """
 
     row: str
@@ -93,7 +93,7 @@ def _beside(rows: Collection[str], chosen: Sequence[Peer]) -> list[Step]:
 
 
 def measure(site: Site, peer: Peer, beside: Beside) -> list[Figure]:
-    """From the first record at hand to all committed, also what the program sends itself; a second between commits."""
+    """Measure from the first record until all is committed, including internal topics; with a second between commits."""
     build(peer)
     job = replace(_job(site, beside), schema=str(SCHEMA))
     command = [*peer.command[:-1], beside.command] if beside.command else peer.command

@@ -32,12 +32,12 @@ class Peer:
 
     Attributes:
         name: The name of the row, without `peer_`.
-        needs: programs without which it cannot be built.
-        build: builds it; the commands.
-        command: runs it.
-        changelog: name of its changelog's topic, with {group} and {topic}.
-        decode: a count in there.
-        share: of the records that ours works off: as many as take it about as long.
+        needs: The programs required to build it.
+        build: The commands that build it.
+        command: The command that runs it.
+        changelog: The name of its changelog topic, with {group} and {topic}.
+        decode: Decodes a count in the changelog.
+        share: The share of our row's records, so that it runs about as long.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _json(value: bytes) -> int:
 
 
 def peers() -> tuple[Peer, ...]:
-    """All that there are programs for."""
+    """Return all peers with programs."""
     streams_out, quix = BUILD / "kafka_streams", BUILD / "quix_streams"
     jars = f"-DoutputDirectory={streams_out / 'dependency'}"
     maven = ["mvn", "-q", "-B", f"-Dbench.out={streams_out}", "compile", "dependency:copy-dependencies", jars]
@@ -97,12 +97,12 @@ def peers() -> tuple[Peer, ...]:
 
 
 def missing(peer: Peer) -> list[str]:
-    """What this machine lacks to build it."""
+    """Return the programs that are missing on this machine to build it."""
     return [program for program in peer.needs if shutil.which(program) is None]
 
 
 def build(peer: Peer) -> None:
-    """Build it into `build/peers`. Raises `RowFailed` with what the tool says."""
+    """Build it into `build/peers`. Raises `RowFailed` with the tool's output."""
     BUILD.mkdir(parents=True, exist_ok=True)
     for folder, command in peer.build:
         done = subprocess.run(
@@ -113,7 +113,7 @@ def build(peer: Peer) -> None:
 
 
 def steps(chosen: Sequence[Peer]) -> list[Step]:
-    """The peers, after what they are compared with."""
+    """Return the steps of the peers, after their baselines."""
     return [
         Step(("ceiling",), lambda site: streams.ceiling(site, "ceiling", streams.uniform(site))),
         Step(("plain_loop",), lambda site: streams.plain_loop(site, "plain_loop", streams.uniform(site))),
@@ -125,7 +125,7 @@ def steps(chosen: Sequence[Peer]) -> list[Step]:
 
 
 def measure(site: Site, peer: Peer) -> list[Figure]:
-    """From the first record at hand to all committed, with a second between commits."""
+    """Measure from the first record until all are committed, with a second between commits."""
     build(peer)
     name = f"peer_{peer.name}"
     clicks = Clicks(int(site.sizes.stream * peer.share))

@@ -1,4 +1,4 @@
-"""How long it takes from an event's emission until what a micro-batch sends for it can be read, in another process."""
+"""Measures the time from an event's emission until the output of a micro-batch for it can be read, in another process."""
 
 import os
 import threading
@@ -23,7 +23,7 @@ _FIRST = "first"
 
 
 class Reader:
-    """Reads what is committed of the output."""
+    """Reads the committed output."""
 
     def __init__(self, job: Job) -> None:
         self._client = Consumer(
@@ -39,7 +39,7 @@ class Reader:
         self._client.assign([TopicPartition(job.table, each, 0) for each in range(job.partitions)])
 
     def next_keys(self) -> list[str]:
-        """The next ones; it waits a moment for some. Raises KafkaException."""
+        """Return the next keys; waits briefly for some. Raises KafkaException."""
         until = time.monotonic() + _QUIET_SECONDS
         while time.monotonic() < until:
             # One at least as soon as it is there, then all that is: consume() waits until it has as many as it was asked.

@@ -1,4 +1,4 @@
-"""What the services are asked; those of click-count each after the handler that does nothing."""
+"""The calls of the services; those of click-count each after the handler that does nothing."""
 
 from typing import Final
 

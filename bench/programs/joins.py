@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 WITHIN = timedelta(minutes=5)
 GROUP_LENGTH = len("user-123")
-"""What clicks of the left topic name as their foreign key: so many characters of their user."""
+"""The length of the foreign key of clicks in the left topic: a prefix of their user."""
 
 
 def right_id(_: UserClick, right: UserClick) -> str:
-    """What all joins make of two clicks."""
+    """Return the result of joining two clicks, the same in all joins."""
     return right["id"]
 
 

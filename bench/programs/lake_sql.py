@@ -1,6 +1,6 @@
-"""The same questions of the same files by DuckDB: how long another engine takes on one machine, and whether it agrees.
+"""The same queries on the same files by DuckDB: the time of another engine on one machine, and a check of the results.
 
-It also makes the tweets and followers whose reach is asked for.
+It also generates the tweets and followers whose reach is queried.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""How long it takes from a click's emission until its count is in a view, with a processor in another process."""
+"""Measures the time from a click's emission until its count is in a view, with a processor in another process."""
 
 import os
 import threading
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _send(job: Job, emitter: Emitter[str, object], emitted: dict[str, float]) -> None:
-    """Each click has a key of its own, by which it is found again."""
+    """Emit clicks, each with a key of its own, by which it is recognised."""
     began = time.perf_counter()
     for number in range(job.records):
         due = began + number / job.rate

@@ -1,4 +1,4 @@
-"""How a measured program tells its parent where it is: lines on standard output."""
+"""The marks of a measured program for its parent: lines on standard output."""
 
 import json
 import os
@@ -9,10 +9,10 @@ RESULT = "result"
 
 
 def mark(what: str) -> None:
-    """Say that this moment has come, with the time and the CPU seconds of the whole process so far."""
+    """Print a mark with the time and the CPU seconds of the whole process so far."""
     os.write(1, f"{what} {time.time():.6f} {time.process_time():.6f}\n".encode())
 
 
 def tell(result: Mapping[str, object]) -> None:
-    """Hand over what the program has found out."""
+    """Print the result of the program."""
     os.write(1, f"{RESULT} {json.dumps(result)}\n".encode())

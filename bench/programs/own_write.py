@@ -1,4 +1,4 @@
-"""How long a writer waits until a view shows what he wrote, with a processor in another process."""
+"""Measures the time until a view shows a writer's own write, with a processor in another process."""
 
 import os
 import time
@@ -32,7 +32,7 @@ class Writers:
         self._view = view
 
     def write(self, number: int) -> None:
-        """From `emit` to a `get` that shows it."""
+        """Write a click and measure from `emit` to a `get` that shows it."""
         user = f"user-{number}"
         began = time.perf_counter()
         ack = self._emitter.emit(user, click(user)).result(_QUIET_SECONDS)
@@ -41,7 +41,7 @@ class Writers:
         self.milliseconds[number] = (time.perf_counter() - began) * 1000
 
     def all(self, records: int, rate: int) -> None:
-        """So many writers, at a steady rate. Raises what one of them raised."""
+        """Run the writers at a steady rate. Raises the error of any of them."""
         with ThreadPoolExecutor(_WRITERS) as threads:
             began = time.perf_counter()
             written = []

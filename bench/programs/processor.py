@@ -60,7 +60,7 @@ def by_count(name: str, topic: str) -> Group[str, int]:
 
 
 def by_count_once(name: str, topic: str) -> Group[str, int]:
-    """The same, leaving out clicks that were sent before."""
+    """Counts with the built-in aggregate, without repeated clicks."""
     once: Once[UserClick] = Once(by="id", within=timedelta(hours=24))
     return Group(name, Input(clicks(topic), aggregate=Count(), once=once), Persist(Avro("long")))
 

@@ -1,4 +1,4 @@
-"""What the serving programs have in common: they print their address and serve until they are stopped."""
+"""The common part of the serving programs: they print their address and serve until they are stopped."""
 
 import os
 import signal
@@ -16,10 +16,10 @@ READY_SECONDS = 60.0
 
 
 def serve(start: Callable[[Job, ExitStack], Mapping[str, str]]) -> None:
-    """Start servers, tell their addresses, and wait for SIGTERM.
+    """Start servers, report their addresses, and wait for SIGTERM.
 
     Args:
-        start: opens what the job names and returns the addresses.
+        start: Starts the servers of the job and returns their addresses.
     """
     configure_logging("json", "warning", sys.stderr)
     # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.

@@ -22,7 +22,7 @@ INPUT = "user-clicks"
 WARM_PART = 10
 """Java is warm after this part of the records."""
 PART_ON_ONE_CORE = 5
-"""Of the records in Kafka: all of them would take twice as long as on two."""
+"""The divisor of the records in Kafka on one core: all of them would take twice as long as on two."""
 
 
 def from_kafka(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:

@@ -1,4 +1,4 @@
-"""How long a question to a view takes, asked from Python in the same process."""
+"""Measures the time of a `get` of a view, from Python in the same process."""
 
 import os
 import sys

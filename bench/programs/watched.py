@@ -1,4 +1,4 @@
-"""Kafka as the library sees it, with marks when the first and the last record are handed to it.
+"""Kafka as the library sees it, with marks when it receives the first and the last record.
 
 Two calls more for each poll, so nothing that could be measured.
 """
@@ -44,7 +44,7 @@ class _Listening:
 
 
 class Pauses:
-    """How long a loop does not poll.
+    """The pauses between the polls of a loop.
 
     Attributes:
         longest: Seconds, since `begin`.
@@ -65,7 +65,7 @@ class Pauses:
 
 
 class _Polled:
-    """A consumer whose records are counted as they are handed over; all else is its own."""
+    """A consumer that counts the records it returns; all else is passed through."""
 
     def __init__(self, client: Any, seen: Callable[[list[RecordBatch]], None], pauses: Pauses) -> None:
         self._client = client
@@ -92,13 +92,13 @@ class Watched(Log):
     changelog.
 
     Args:
-        kafka: the cluster.
-        topics: the inputs; what comes of joined tables does not count.
+        kafka: The cluster.
+        topics: The input topics, without joined tables.
         records: The number of input records.
-        done: called when the last one is handed over.
+        done: Called when the last one is returned.
 
     Attributes:
-        pauses: How long the group's consumer is not polled, from its last input record on.
+        pauses: The pauses between polls of the group's consumer, from its last input record on.
     """
 
     def __init__(self, kafka: Kafka, topics: Collection[str], records: int, done: Callable[[], None]) -> None:
