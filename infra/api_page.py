@@ -108,13 +108,13 @@ MADE_BY_OTHERS = {
     "Snapshot",
     "Processor",
 }
-"""Classes that a program gets from a method, so that their arguments are not documented."""
+"""Classes whose instances are returned by a method, so that their arguments are not documented."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     package = griffe.load("streamtable", search_paths=[ROOT / "libs" / "streamtable" / "src"])
     testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
     parts = [HEAD]
@@ -143,7 +143,7 @@ def _entry(each: Documented, level: str, owner: str = "") -> Iterator[str]:
 
 
 def _plain_attributes(each: griffe.Class) -> list[str]:
-    """Fields and properties without a docstring, own and inherited."""
+    """Return fields and properties without a docstring, own and inherited."""
     parameters = (
         set() if "NamedTuple" in map(str, each.bases) else {argument.name for argument in each.parameters}
     )
@@ -162,7 +162,7 @@ def _plain_attributes(each: griffe.Class) -> list[str]:
 
 
 def _public_members(each: griffe.Class) -> Iterable[Documented]:
-    """Own and inherited methods and properties that have a docstring, in the order of the source."""
+    """Yield own and inherited methods and properties with a docstring, in source order."""
     return [
         member
         for member in each.all_members.values()
@@ -208,7 +208,7 @@ def _arguments(parameters: griffe.Parameters) -> str:
 
 
 def _text(each: Documented) -> Iterator[str]:
-    """The docstring, its sections as lists."""
+    """Yield the docstring, with its sections as lists."""
     if each.docstring is None:
         return
     for section in each.docstring.parse("google", warnings=False):
@@ -232,7 +232,7 @@ def _text(each: Documented) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """A docstring's text: blocks that are indented become code."""
+    """Return a docstring's text; indented blocks become code."""
     blocks = []
     for block in text.strip().split("\n\n"):
         code = all(line.startswith("    ") for line in block.splitlines())

@@ -1,8 +1,8 @@
-"""`make audit`: packages of the lock for which vulnerabilities are known, as a warning.
+"""`make audit`: warns about packages of the lock with known vulnerabilities.
 
-It asks the vulnerability service of pip-audit, which uv fetches through the index that is set on this machine. Where the
-tool or the service cannot be reached it says so. It never fails: a vulnerability is published on its own day, not on that
-of a change, and who changes something else must not be stopped by it.
+It queries the vulnerability service of pip-audit, which uv fetches through the index of this machine. If the tool or the
+service cannot be reached it prints that. It never fails: vulnerabilities are published independently of changes, and must
+not block unrelated ones.
 """
 
 import json
@@ -22,7 +22,7 @@ COMMAND: Final = (
 
 
 def main(command: Sequence[str] = (*COMMAND, str(LOCK)), seconds: float = SECONDS) -> int:
-    """Print what is known, and return 0."""
+    """Print the known vulnerabilities, and return 0."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
@@ -40,7 +40,7 @@ def main(command: Sequence[str] = (*COMMAND, str(LOCK)), seconds: float = SECOND
 
 
 def report(document: Mapping[str, Any]) -> list[str]:
-    """Return what pip-audit has found, a line for each package.
+    """Return the findings of pip-audit, a line for each package.
 
     Raises:
         ValueError: This is not its report.

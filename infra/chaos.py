@@ -1,7 +1,7 @@
-"""A way to Kafka that breaks: a TCP proxy that cuts, freezes, slows and closes connections, at random by a seed.
+"""An unreliable connection to Kafka: a TCP proxy that cuts, freezes, slows and closes connections, at random by a seed.
 
-The compose profile `chaos` puts it between one process of click-count and the broker. It has no say over containers and
-changes no data: whatever it does, a network can do. Standard library only. One line is printed for each thing it does.
+The compose profile `chaos` puts it between one process of click-count and the broker. It does not control containers and
+changes no data: a real network can have all of its faults. Standard library only. It prints a line for each fault.
 """
 
 import argparse
@@ -23,7 +23,7 @@ class Fault(StrEnum):
     CUT = "cut"
     """All connections are closed at once; new ones are accepted."""
     CLOSED = "closed"
-    """The same, and new ones are closed too, for a while."""
+    """All connections are closed at once, and new ones too, for a while."""
     FROZEN = "frozen"
     """Connections stay open, and nothing is forwarded for a while: beyond the session timeout a process counts as dead."""
     SLOW = "slow"
@@ -88,7 +88,7 @@ class Way:
                 both.create_task(self._pass(reader, far_writer))
                 both.create_task(self._pass(far_reader, writer))
         except* OSError:
-            pass  # one of the two has gone, and so does the connection to the other
+            pass  # one side has disconnected, so the other connection is closed too
         finally:
             self._ends -= ends
             for each in ends:

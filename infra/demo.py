@@ -1,11 +1,10 @@
-"""`make demo`: a real Kafka and the services of four scenarios on this machine, with known answers.
+"""`make demo`: a real Kafka and the services of four scenarios on this machine, with known results.
 
-Clicks go in, then what users say, in an order that is not that of saying it; counts come out, in all, by minutes, one of
-which closes, and of URLs by hours, and the latest status of each user with the clicks before it and those of now; tweets and
-followers go in, and the reach of each URL comes out; shipments and sales go in, and stocks, prices, totals and what is to be
-ordered again come out.
+It sends clicks and out-of-order statuses, and compares click counts, in total, by minute (one minute closes) and by URL and
+hour, and the latest status of each user with the click counts before it and now; it sends tweets and followers, and
+compares the reach of each URL; it sends shipments and sales, and compares stocks, prices, totals and reorders.
 The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
-order. With --check it ends by itself, with exit code 0 only if every answer is right.
+order. With --check it exits by itself, with code 0 only if every result is right.
 """
 
 import argparse
@@ -87,7 +86,7 @@ def emit(
 
 
 def say_statuses(client: httpx.Client, emitter: str) -> Mapping[str, str]:
-    """Send what users say, late things first. Returns a token of each user's last write."""
+    """Send statuses out of order, the latest first. Returns the token of each user's last write."""
     tokens = {}
     for user, minutes, status in UPDATES:
         at = NOON_MS + minutes * 60_000
@@ -197,7 +196,7 @@ def compare_hours(client: httpx.Client, query: str, minute: int, services: Seque
 
 
 def tweet(client: httpx.Client, emitter: str) -> None:
-    """Send who tweets what and who follows whom."""
+    """Send tweets and follow events."""
     tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
     follows = [{"author": who, "follower": name} for who, names in FOLLOWED_BY.items() for name in names]
     client.post(f"{emitter}/tweets", json=tweets).raise_for_status()
@@ -229,7 +228,7 @@ def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the services listen."""
+    """The addresses of the services."""
 
     clicks: str
     counts: str
@@ -347,7 +346,7 @@ def run(folder: Path, *, check: bool) -> int:
 def walk(
     client: httpx.Client, at: Addresses, services: Sequence[Service], environment: Mapping[str, str]
 ) -> bool:
-    """Each scenario in its turn; after statuses one click more. Returns whether all answers are right."""
+    """Run each scenario in turn; send one more click after the statuses. Returns whether all results are right."""
     now = time.time_ns() // 1_000_000
     minute = (now // MINUTE_MS - 5) * MINUTE_MS
     emit(client, f"http://{at.clicks}", KNOWN_CLICKS, minute)
@@ -371,7 +370,7 @@ def walk(
 
 
 def has_read_all(group: str, environment: Mapping[str, str]) -> bool:
-    """Whether a group has committed all that is in its inputs and joined tables."""
+    """Return whether a group has committed all of its inputs and joined tables."""
     command: list[str | Path] = [BIN / "streamtable", "group", "lag", group, "--json"]
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
@@ -380,7 +379,7 @@ def has_read_all(group: str, environment: Mapping[str, str]) -> bool:
 
 
 def show(at: Addresses, environment: Mapping[str, str]) -> None:
-    """What to open and what to try."""
+    """Print the addresses to open and the commands to try."""
     say(
         f"""
 [bold]Open[/]
@@ -421,9 +420,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="end by itself; 0 only if all answers are right")
+    parser.add_argument(
+        "--check", action="store_true", help="exit by itself; 0 only if all results are right"
+    )
     check = parser.parse_args().check
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop all in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: stop all services in order
     folder = Path(tempfile.mkdtemp(prefix="streamtable-demo-"))
     try:
         code = run(folder, check=check)

@@ -1,4 +1,4 @@
-"""The inventory in the demo: a small world goes in, and its known answers come out."""
+"""The inventory in the demo: sends a small data set and compares its known results."""
 
 from collections.abc import Sequence
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ ANSWER_SECONDS = 30.0  # rows go through several groups
 
 
 def trade(client: httpx.Client, emitter: str, at: int) -> None:
-    """Send products and what happens to them in warehouses, all of it at this time."""
+    """Send products and their events in warehouses, all with this event time."""
     count = 0
     for path, events in (*SETTING_UP, *TRADING):
         client.post(f"{emitter}{path}", json=[{**event, "at": at} for event in events]).raise_for_status()

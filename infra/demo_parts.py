@@ -1,4 +1,4 @@
-"""What the scenarios of the demo have in common: processes and answers that are waited for."""
+"""The common parts of the demo's scenarios: processes, and waiting for responses."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ say = Console(highlight=False).print
 
 
 class DemoFailed(Exception):
-    """The demo failed; the message says what did not work, and where to look."""
+    """The demo failed; the message names the failure and the logs."""
 
 
 @dataclass
@@ -57,12 +57,12 @@ def free_port(preferred: int) -> int:
 def services_of(
     commands: Mapping[str, Mapping[str, str]], environment: Mapping[str, str], folder: Path
 ) -> Iterator[list[Service]]:
-    """Run services side by side; at the end ask all of them to stop, and insist where one does not.
+    """Run services side by side; at the end stop all of them, and kill those that do not stop.
 
     Args:
-        commands: What is added to the environment of each command.
-        environment: The environment that they have in common.
-        folder: The folder of their logs and of what they keep.
+        commands: The commands, each with its additions to the environment.
+        environment: The common environment.
+        folder: The folder of their logs and state.
     """
     started: list[Service] = []
     try:
@@ -105,7 +105,7 @@ def _wait_ended(one: Service) -> None:
 
 
 def wait_until(what: str, seconds: float, services: Sequence[Service], done: Callable[[], bool]) -> None:
-    """Ask again and again; an answer that cannot come because a service died is reported at once."""
+    """Poll until the condition is met; fails at once if a service has exited."""
     deadline = Deadline(seconds)
     while not done():
         for each in services:
@@ -117,7 +117,7 @@ def wait_until(what: str, seconds: float, services: Sequence[Service], done: Cal
 
 
 def answers(client: httpx.Client, url: str) -> dict[str, Any] | None:
-    """The JSON of a good answer, or None."""
+    """Return the JSON of a successful response, or None."""
     try:
         response = client.get(url)
     except httpx.TransportError:

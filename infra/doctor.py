@@ -1,6 +1,6 @@
-"""`make doctor`: what this machine has, lacks, and what to do about it. Standard library only.
+"""`make doctor`: checks this machine and prints what is missing, with advice. Standard library only.
 
-Ends with 1 if something is missing without which nothing runs.
+Exits with 1 if something essential is missing.
 """
 
 import os
@@ -36,7 +36,7 @@ class Finding:
     Attributes:
         level: `ok`, `note` (it works, or there is a substitute), or `missing` (nothing runs without it).
         what: The fact.
-        advice: What to do; empty if there is nothing to do.
+        advice: The advice; empty if there is nothing to do.
     """
 
     level: str
@@ -64,7 +64,7 @@ def python() -> Iterator[Finding]:
 
 
 def kafka() -> Iterator[Finding]:
-    """What can run Kafka: Java and Maven, or what stands in for them, or Docker."""
+    """The means to run Kafka: Java and Maven, or their substitutes, or Docker."""
     java = java_major()
     if java >= OLDEST_JAVA:
         yield Finding("ok", f"Java {java}")
@@ -135,7 +135,7 @@ def enough(has: int, needs: int, what: str, advice: str) -> Finding:
 
 
 def java_major() -> int:
-    """Of JAVA_HOME's Java or the one on the path; 0 without."""
+    """Return the major version of JAVA_HOME's Java or the one on the path; 0 if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
     if java is None:
@@ -146,7 +146,7 @@ def java_major() -> int:
 
 
 def memory_mb() -> int | None:
-    """What can be had without swapping; None where the kernel does not say."""
+    """Return the memory available without swapping, in MB; None if the kernel does not report it."""
     meminfo = Path("/proc/meminfo")
     found = re.search(r"MemAvailable:\s+(\d+)", meminfo.read_text()) if meminfo.exists() else None
     return int(found.group(1)) // 1024 if found else None
@@ -160,7 +160,7 @@ def answers(port: int) -> bool:
 
 
 def succeeds(command: list[str]) -> bool:
-    """Whether a program ends well within a few seconds."""
+    """Return whether a program succeeds within a few seconds."""
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
     except subprocess.TimeoutExpired:

@@ -1,7 +1,8 @@
-"""Says why containers cannot be had on this machine; says nothing, and ends with 0, if they can. Standard library only.
+"""Prints the reason why containers cannot be run on this machine; prints nothing and exits with 0 if they can. Standard library
+only.
 
-Images take a Docker engine, its `compose` and `buildx`, and the public images that ours and the stack stand on: these
-must be there, or a registry must give them.
+Images need a Docker engine, its `compose` and `buildx`, and the public base images: these must be present or available
+from a registry.
 """
 
 import re
@@ -15,14 +16,14 @@ PULL_SECONDS = 300
 
 
 def needed() -> list[str]:
-    """The public images of the default profile: what ours are built on, and the broker."""
+    """Return the public images of the default profile: the base images, and the broker."""
     base = re.search(r"^ARG BASE=(\S+)", (ROOT / "infra/docker/Dockerfile").read_text(), re.MULTILINE)
     broker = re.search(r"STACK_KAFKA_IMAGE:-([^}]+)", (ROOT / "docker-compose.yml").read_text())
     return [found[1] for found in (base, broker) if found is not None]
 
 
 def fails(command: Sequence[str], seconds: float = 30) -> str | None:
-    """The last line that a command says when it fails; None if it does not."""
+    """Return the last line of a failed command's output; None if it succeeds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError:
@@ -34,7 +35,7 @@ def fails(command: Sequence[str], seconds: float = 30) -> str | None:
 
 
 def why_not() -> str | None:
-    """What is missing, in one line; None if nothing is."""
+    """Return the missing part, in one line; None if nothing is missing."""
     checks = {
         "the Docker engine does not answer": ["docker", "info", "--format", "{{.ServerVersion}}"],
         "Docker has no compose": ["docker", "compose", "version"],
@@ -47,7 +48,7 @@ def why_not() -> str | None:
 
 
 def no_image(image: str) -> str | None:
-    """Why an image cannot be had, in one line; None if it is here now."""
+    """Pull an image unless it is present; return the reason if that fails, in one line, else None."""
     absent = fails(["docker", "image", "inspect", image])
     if absent and (why := fails(["docker", "pull", "--quiet", image], PULL_SECONDS)):
         return f"the image {image} is not here and cannot be pulled: {why}"

@@ -1,10 +1,10 @@
-"""`make images`: builds the images of the services and of the command line, and says how large they are.
+"""`make images`: builds the images of the services and of the command line, and prints their sizes.
 
-That of Spark's jobs, which is ten times as large, is built if the profile `spark` is asked for, or by its name.
+That of Spark's jobs, which is ten times as large, is built if the profile `spark` or its name is given.
 
-Standard library only. Packages are fetched through the index that pip is set to on this machine: its settings are
-lent to the build as secrets, which stay out of the images and of the build's cache. With --sbom it writes what is in
-each image to dist/<image>.cdx.json.
+Standard library only. Packages are fetched through the index that pip uses on this machine: its settings are passed to
+the build as secrets, which stay out of the images and of the build's cache. With --sbom it writes the contents of each
+image to dist/<image>.cdx.json.
 """
 
 import argparse
@@ -28,7 +28,7 @@ REGISTRY = os.environ.get("STREAMTABLE_REGISTRY", "streamtable")
 VERSION = os.environ.get("STREAMTABLE_VERSION", "dev")
 BASE = os.environ.get("STREAMTABLE_BASE", "python:3.11.15-slim-bookworm")
 JAVA = os.environ.get("STREAMTABLE_JAVA", "openjdk-17-jre-headless")
-# Where packages are found and whom to trust; folders of this machine mean nothing in a container.
+# The package indexes and the trusted hosts; folders of this machine mean nothing in a container.
 PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
 AUTHORITIES = "/run/authorities.pem"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -36,10 +36,10 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
 
 @dataclass(frozen=True)
 class Image:
-    """What one image is made of: a distribution, its command, and the lock of what it needs.
+    """The parts of one image: a distribution, its command, and the lock of its dependencies.
 
     Attributes:
-        name: That of the image.
+        name: The name of the image.
         kind: The base stage of the image; see the Dockerfile.
         profile: The profile of the compose file, if only that needs the image.
     """
@@ -52,7 +52,7 @@ class Image:
 
     @property
     def package(self) -> str:
-        """The distribution."""
+        """The name of the distribution."""
         return f"streamtable-{self.name.removeprefix('streamtable-')}"
 
     @property
@@ -85,7 +85,7 @@ def pip_settings() -> Mapping[str, str]:
 
 
 def secrets(settings: Mapping[str, str], folder: Path) -> list[str]:
-    """Write pip's settings into a folder, as the build is lent them. Returns the arguments of `docker build`."""
+    """Write pip's settings as build secrets into a folder. Returns the arguments of `docker build`."""
     lines = [
         f"{name} = {value.replace(chr(10), f'{chr(10)}    ')}"
         for name, value in settings.items()
@@ -101,7 +101,7 @@ def secrets(settings: Mapping[str, str], folder: Path) -> list[str]:
 
 
 def command(image: Image, lent: Sequence[str]) -> list[str]:
-    """How an image is built; `lent` are the secrets. Proxies are build arguments that Docker knows by itself."""
+    """Return the command that builds an image; `lent` are the secrets. Docker passes proxies as build arguments by itself."""
     made_of = {
         "BASE": BASE,
         "LOCK": image.lock,
@@ -119,7 +119,7 @@ def command(image: Image, lent: Sequence[str]) -> list[str]:
 
 
 def build(image: Image, lent: Sequence[str]) -> None:
-    """Build one image; what the build said is shown only if it fails."""
+    """Build one image; the output of the build is shown only if it fails."""
     print(f"[images] {image.tag} ...", flush=True)
     if image.kind == "spark":
         lend_jars()
@@ -139,7 +139,7 @@ def build(image: Image, lent: Sequence[str]) -> None:
 
 
 def lend_jars() -> None:
-    """Put Spark's jars where the build can see them: fetched once for this machine, and compared with their digests."""
+    """Copy Spark's jars into the build context: fetched once for this machine, and verified by their digests."""
     fetched = subprocess.run([sys.executable, SPARK_JARS], stdout=subprocess.PIPE, text=True, check=False)
     if fetched.returncode:
         stop("the jars of Spark's connectors could not be fetched")
@@ -148,7 +148,7 @@ def lend_jars() -> None:
 
 
 def write_sbom(image: Image, folder: Path) -> None:
-    """Ask the image itself what is in it."""
+    """Write the bill of materials, which is generated inside the image."""
     folder.mkdir(exist_ok=True)
     file = folder / f"{image.name}.cdx.json"
     run = ["docker", "run", "--rm", "--interactive", "--network", "none", "--entrypoint", "python"]
@@ -167,7 +167,7 @@ def selected(names: Sequence[str], profiles: str) -> list[Image]:
 
 
 def main() -> None:
-    """Build all images, or those that are named."""
+    """Build all images, or the named ones."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -190,7 +190,7 @@ def main() -> None:
 
 
 def stop(message: str) -> NoReturn:
-    """Say why, and end."""
+    """Exit with this message."""
     sys.exit(f"[images] {message}")
 
 

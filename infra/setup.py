@@ -1,4 +1,4 @@
-"""`make setup`: from a bare machine with Python and the package registries to everything that the demo needs.
+"""`make setup`: installs all that the demo needs on a machine with Python and access to package registries.
 
 With `--spark` (`make setup SPARK=1`) also PySpark and its connectors, 460 MB, which the jobs in spark/ and their tests need.
 Standard library only. When nothing has changed since the last time it does nothing.
@@ -32,7 +32,7 @@ UV_INDEX_VARIABLES = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_
 
 
 def main() -> None:
-    """Do what is missing, one line of progress for each step."""
+    """Run the missing steps, with one line of progress for each."""
     if sys.version_info < OLDEST:
         stop(
             f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 setup"
@@ -87,7 +87,7 @@ def install(title: str, *arguments: str) -> None:
 
 
 def members() -> list[Path]:
-    """The folders of the workspace's packages."""
+    """Return the folders of the workspace's packages."""
     return sorted(
         path.parent
         for pattern in ("libs/*", "services/*", "spark")
@@ -96,7 +96,7 @@ def members() -> list[Path]:
 
 
 def pyprojects() -> list[Path]:
-    """The declarations of the workspace's packages."""
+    """Return the pyproject.toml files of the workspace's packages."""
     return [member / "pyproject.toml" for member in members()]
 
 
@@ -109,7 +109,7 @@ def fingerprint(files: Sequence[Path], more: str = "") -> str:
 
 
 def up_to_date(stamp: Path, digest: str) -> bool:
-    """Whether the last set-up was this one, and what it found outside of .venv is still there."""
+    """Return whether the last set-up was this one, and its files outside of .venv still exist."""
     if not stamp.exists():
         return False
     known, *places = stamp.read_text().split("\n")
@@ -117,7 +117,7 @@ def up_to_date(stamp: Path, digest: str) -> bool:
 
 
 def make_venv() -> None:
-    """Make `.venv`, again if there is one that does not work."""
+    """Create `.venv`, or recreate one that does not work."""
     works = (
         PYTHON.exists()
         and not subprocess.run(
@@ -135,7 +135,7 @@ def make_venv() -> None:
 
 
 def uv_environment() -> dict[str, str]:
-    """Our environment, with the package index that pip is set to handed on to uv, unless uv has its own setting."""
+    """Return the environment for uv, with pip's package index unless uv has its own setting."""
     settings = subprocess.run(
         [PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     )
@@ -149,7 +149,7 @@ def uv_environment() -> dict[str, str]:
 
 
 def step(title: str, command: Sequence[str], env: dict[str, str] | None = None) -> str:
-    """Run one step; what it says on standard error is shown as it comes. Returns its output."""
+    """Run one step; its standard error is shown as it is written. Returns its output."""
     print(f"[setup] {title}", flush=True)
     done = subprocess.run(
         command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
@@ -161,7 +161,7 @@ def step(title: str, command: Sequence[str], env: dict[str, str] | None = None) 
 
 
 def stop(message: str) -> NoReturn:
-    """Say why, and end."""
+    """Exit with this message."""
     sys.exit(f"[setup] {message}")
 
 

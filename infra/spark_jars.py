@@ -1,4 +1,4 @@
-"""Fetch the jars of Spark's connectors into the cache, unless they are there; print where. Run by `make setup`."""
+"""Fetch the jars of Spark's connectors into the cache, unless they exist, and print the folder. Run by `make setup`."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ POM = Path(__file__).resolve().parent.parent / "spark" / "pom.xml"
 
 
 def main() -> None:
-    """Fetch and print."""
+    """Fetch the jars and print their folder."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pinned = (PACKAGE / "jars.sha256").read_text()
     try:

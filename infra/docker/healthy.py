@@ -1,7 +1,7 @@
-"""The images' health check: asks `/readyz` of the process in this container. Standard library only, no start-up cost.
+"""The images' health check: requests `/readyz` of the process in this container. Standard library only, no start-up cost.
 
-Where it listens is read from the settings of the process: STREAMTABLE_METRICS_ADDRESS, else STREAMTABLE_HTTP_ADDRESS.
-A process that serves neither is taken for healthy as long as it runs.
+Its address is read from the settings of the process: STREAMTABLE_METRICS_ADDRESS, else STREAMTABLE_HTTP_ADDRESS.
+A process that serves neither counts as healthy as long as it runs.
 """
 
 import os
@@ -12,7 +12,7 @@ SECONDS = 4.0
 
 
 def main() -> int:
-    """Ask; 0 if the answer is 200."""
+    """Send the request; returns 0 if the response is 200."""
     address = os.environ.get("STREAMTABLE_METRICS_ADDRESS") or os.environ.get("STREAMTABLE_HTTP_ADDRESS")
     if not address:
         return 0

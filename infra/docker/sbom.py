@@ -1,4 +1,4 @@
-"""Lists what is in an image, as CycloneDX 1.5: run inside it, `python -I - NAME VERSION < sbom.py`. Standard library only.
+"""Lists the packages in an image, as CycloneDX 1.5: run inside it, `python -I - NAME VERSION < sbom.py`. Standard library only.
 
 Python distributions are those of the interpreter's path, Debian packages those of dpkg's status file, where there is one.
 """
@@ -16,7 +16,7 @@ INSTALLED = "install ok installed"
 
 
 def python_packages() -> Iterator[dict[str, Any]]:
-    """One component for each distribution."""
+    """Yield a component for each distribution."""
     for each in distributions():
         name, version = each.metadata["Name"], each.version
         licence = each.metadata.json.get("license_expression")
@@ -25,7 +25,7 @@ def python_packages() -> Iterator[dict[str, Any]]:
 
 
 def debian_packages(status: str) -> Iterator[dict[str, Any]]:
-    """One component for each package that dpkg's status says is installed."""
+    """Yield a component for each package that is installed according to dpkg's status."""
     for paragraph in status.split("\n\n"):
         fields = dict(
             line.split(": ", 1) for line in paragraph.splitlines() if ": " in line and line[0] != " "
@@ -35,7 +35,7 @@ def debian_packages(status: str) -> Iterator[dict[str, Any]]:
 
 
 def component_of(kind: str, name: str, version: str) -> dict[str, Any]:
-    """As CycloneDX names a package; a purl's version has its own escapes."""
+    """Return the CycloneDX component of a package; a purl's version has its own escapes."""
     escaped = version.replace("+", "%2B").replace(":", "%3A")
     return {
         "type": "library",
@@ -47,7 +47,7 @@ def component_of(kind: str, name: str, version: str) -> dict[str, Any]:
 
 
 def document(name: str, version: str, status: str) -> dict[str, Any]:
-    """The whole list, in the order of names, each package once."""
+    """Return the document, with each package once, sorted by name."""
     interpreter = component_of("generic", "python", python_version())
     found = {each["purl"]: each for each in (interpreter, *python_packages(), *debian_packages(status))}
     return {

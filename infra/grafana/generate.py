@@ -1,6 +1,6 @@
 """`make gen`: the dashboards of Grafana, `infra/grafana/dashboards/*.json`, from the short descriptions below.
 
-Grafana's own format says a hundred things about each panel that are always the same. Standard library only.
+Grafana's own format repeats a hundred constant settings for each panel. Standard library only.
 """
 
 import json
@@ -183,7 +183,7 @@ DASHBOARDS = (
 
 
 def panel_json(number: int, panel: Panel) -> dict[str, Any]:
-    """As Grafana stores it; `number` says where it stands."""
+    """Return the panel as Grafana stores it; `number` gives its position."""
     column, row = number % PER_ROW, number // PER_ROW
     return {
         "id": number + 1,

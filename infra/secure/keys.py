@@ -1,6 +1,6 @@
-"""`make secrets`: what the stack needs for TLS and authentication: certificates, a password for each user, an API key.
+"""`make secrets`: the secrets of the stack for TLS and authentication: certificates, a password for each user, an API key.
 
-They are written to a folder that only its owner can enter, and never anywhere else. What is there already stays, but for
+They are written to a folder that only its owner can enter, and never anywhere else. Existing ones are kept, except for
 certificates that expire within a month: those are reissued. --renew reissues all of them, except the authority's.
 """
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("STACK_SECRETS", ROOT / "build" / "secure"))
 KAFKA_HOST = os.environ.get("STACK_KAFKA_HOST", "127.0.0.1")
 AUTHORITY_VALID, VALID, SOON = timedelta(days=1825), timedelta(days=90), timedelta(days=30)
-# In whose name, and for which names of hosts; a client has none.
+# The owner, and the host names; a client has none.
 CERTIFICATES = {
     "broker": ["kafka", "localhost", "127.0.0.1", KAFKA_HOST],
     "admin": [],
@@ -29,11 +29,11 @@ CERTIFICATES = {
     "inventory-view": ["inventory-view", "localhost", "127.0.0.1"],
 }
 CALLER = "operator"
-"""Who has the API key."""
+"""The name of the caller with the API key."""
 
 
 def authority(folder: Path) -> Authority:
-    """The one that is there, or a new one. Its key stays with its owner: no container is given it."""
+    """Return the existing authority, or a new one. Its key stays with its owner: no container gets it."""
     certificate, key = folder / "authority.crt", folder / "authority.key"
     if certificate.exists() and key.exists():
         return Authority.of(Pair(certificate.read_bytes(), key.read_bytes()))
@@ -46,7 +46,7 @@ def authority(folder: Path) -> Authority:
 def issue(
     folder: Path, signer: Authority, name: str, hosts: list[str], now: datetime, *, renew: bool
 ) -> bool:
-    """Write `<name>.crt` and `<name>.key`, and both in `<name>.pem`, unless they are good for a while. True if it did."""
+    """Write `<name>.crt` and `<name>.key`, and both in `<name>.pem`, unless they are valid for a while. Returns whether it did."""
     file = folder / f"{name}.crt"
     if not renew and file.exists() and expires(file.read_bytes()) > now + SOON:
         return False
@@ -57,7 +57,7 @@ def issue(
 
 
 def once(folder: Path, name: str) -> str:
-    """A random secret that stays the same."""
+    """Return a random secret, which is created once."""
     path = folder / name
     if not path.exists():
         write_secret(path, secrets.token_urlsafe(32).encode())
@@ -66,12 +66,12 @@ def once(folder: Path, name: str) -> str:
 
 
 def lend(path: Path) -> None:
-    """Let the users of containers read it, where it is mounted; on this machine the folder keeps others out."""
+    """Make a file readable for the users of containers; on this machine the permissions of the folder protect it."""
     path.chmod(0o644)
 
 
 def main() -> None:
-    """Write what is missing, and say what was written."""
+    """Write the missing files, and print their names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

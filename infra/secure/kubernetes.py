@@ -45,10 +45,10 @@ def secret(name: str, namespace: str, data: dict[str, str]) -> dict[str, Any]:
 
 
 def manifests(folder: Path, namespace: str, users: list[str], now: datetime) -> list[dict[str, Any]]:
-    """Return the Secrets of these users and of the administrator, making what is missing in the folder.
+    """Return the Secrets of these users and of the administrator, creating missing ones in the folder.
 
     Args:
-        folder: Where passwords, keys and certificates are kept.
+        folder: The folder of passwords, keys and certificates.
         namespace: The namespace of the services.
         users: The services' Kafka users, which are the names of their workloads.
         now: The time, for certificates that are about to expire.
