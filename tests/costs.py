@@ -1,4 +1,4 @@
-"""What a run of the tests costs, against its budget: processor seconds of each folder, and tests that take long.
+"""The cost of a test run, compared with its budget: processor seconds of each folder, and slow tests.
 
 Processor seconds, because they say the same on a machine that is shared; with all that the tests have started. A test's
 own time is that of the clock without the seconds in which something waited for a processor.
@@ -43,7 +43,7 @@ def folder_of(nodeid: str) -> str:
 
 
 def processor_seconds(root: int, processes: Path = _PROCESSES) -> float:
-    """What a process has used so far, with all that it has started and all that these have waited for; 0.0 if unknown."""
+    """Return the CPU seconds of a process, its descendants and their ended children; 0.0 if unknown."""
     children: dict[int, list[int]] = {}
     used: dict[int, int] = {}
     for path in processes.glob("[0-9]*/stat"):

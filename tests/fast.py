@@ -13,7 +13,7 @@ from hypothesis import is_hypothesis_test, settings
 from tests.costs import BUDGETS, ELSEWHERE, EXPENSIVE_SECONDS
 
 FEWER: Final = 5
-"""So many times fewer examples, and seconds of simulation, than in `make test`."""
+"""The factor by which examples and seconds of simulation are fewer than in `make test`."""
 
 
 def left_out(item: pytest.Item, seconds: Mapping[str, float]) -> bool:

@@ -81,7 +81,7 @@ def mutants_of(source: str) -> Iterator[Mutant]:
 
 
 def _shown(node: ast.AST, within: Mapping[int, ast.AST]) -> ast.AST:
-    """What tells a mistake from others: of a number all that stands around it, up to its statement."""
+    """Return the node that identifies a mutation: for a number the expression around it, up to its statement."""
     if not isinstance(node, ast.Constant):
         return node
     shown: ast.AST = node
@@ -94,7 +94,7 @@ def _shown(node: ast.AST, within: Mapping[int, ast.AST]) -> ast.AST:
 
 
 def _changes(node: ast.AST) -> int:
-    """How many mistakes can be made at this place."""
+    """Return the number of mutations at this place."""
     match node:
         case ast.Compare(ops=ops):
             return sum(type(op) in _OTHER for op in ops)

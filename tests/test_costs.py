@@ -1,4 +1,4 @@
-"""What is printed of the costs of a run, and what fails it."""
+"""The printed costs of a run, and the costs that fail it."""
 
 import os
 import subprocess

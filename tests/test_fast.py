@@ -1,4 +1,4 @@
-"""What the fast form leaves out, and what it does less of."""
+"""The tests that the fast form leaves out, and those that it shortens."""
 
 import os
 import subprocess

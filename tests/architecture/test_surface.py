@@ -1,4 +1,4 @@
-"""What the library gives is said once, in `__all__`, and the engine's parts are not among it."""
+"""The public names of the library are defined once, in `__all__`, without the parts of the engine."""
 
 import re
 from pathlib import Path

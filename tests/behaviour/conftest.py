@@ -86,6 +86,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(autouse=True, scope="session")
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged is kept instead of printed."""
+    """Capture the log instead of printing it."""
     with capture_logs() as lines:
         yield lines

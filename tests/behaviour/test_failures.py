@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be processed."""
+"""The handling of records that cannot be processed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What handlers see, and what becomes of what they do."""
+"""The input of handlers, and the effects of their calls."""
 
 import time
 from typing import Any

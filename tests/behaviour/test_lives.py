@@ -15,7 +15,7 @@ def events_of(group: Group[Any, Any]) -> Stream[str, str]:
 
 
 def some(number: int) -> list[tuple[str, str]]:
-    """So many events of each of ten keys."""
+    """Return this many events of each of ten keys."""
     return [(f"k{key}", "x") for key in range(10)] * number
 
 

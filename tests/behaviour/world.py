@@ -1,4 +1,4 @@
-"""What the behaviour tests need of a place where groups run, and the two places: the Tester, and a real Kafka."""
+"""The interface of the behaviour tests to a place where groups run, and the two places: the Tester, and a real Kafka."""
 
 import shutil
 import signal
@@ -105,7 +105,7 @@ def stream_of(world: World, name: str, value: Codec[V]) -> Stream[str, V]:
 
 
 class TesterWorld:
-    """On the Tester. What its methods raise for a member that has ended is kept for `settle`, as Kafka would."""
+    """A world on the Tester. Errors that end a member are kept for `settle`, as on Kafka."""
 
     def __init__(self, tester: Tester) -> None:
         self._tester = tester
@@ -207,7 +207,7 @@ class RealMember:
 
 
 class RealWorld:
-    """On a real Kafka and RocksDB, with members in threads."""
+    """A world on a real Kafka and RocksDB, with members in threads."""
 
     def __init__(self, bootstrap_servers: str, topics: Topics, folder: Path) -> None:
         self._bench = Bench(bootstrap_servers, topics, folder)

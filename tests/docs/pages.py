@@ -33,7 +33,7 @@ class Step:
 
 
 def steps_of(page: str) -> Iterator[Step]:
-    """What a page asks its reader to do, in order."""
+    """Yield the steps that a page asks its reader to do, in order."""
     for language, title, body in _FENCE.findall(page):
         if title:
             yield Step(body, title)

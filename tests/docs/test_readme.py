@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""The commands and code in the README work as shown."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def test_every_verb_that_the_readme_names_is_in_the_makefile() -> None:
 
 
 def links_of(page: Path) -> list[Path]:
-    """Where the links of a page lead, but those to other sites."""
+    """Return the targets of a page's links, without those to other sites."""
     return [page.parent / target for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())]
 
 

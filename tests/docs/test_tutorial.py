@@ -23,7 +23,7 @@ PAGES = ("count-clicks", "test-it", "three-processes", "join-tables", "own-write
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make wheels` makes."""
+    """The wheels that `make wheels` builds."""
     folder = tmp_path_factory.mktemp("dist")
     command = ["make", "--no-print-directory", "wheels", f"DIST={folder}"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100 * slowdown())

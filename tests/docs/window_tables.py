@@ -1,4 +1,4 @@
-"""What comes out of each kind of window for the input of the page about windows, and pictures of it."""
+"""The results of each kind of window for the input of the page about windows, and pictures of them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from streamtable_testing.tester import Tester
 BEGAN_MS: Final = 1_600_000_000_000
 """The first second of the page: a full one for all windows."""
 SECONDS: Final = (1, 4, 12, 9, 25, 3, 60)
-"""When the clicks of the page happened, in the order in which they come. The last one closes all windows before it."""
+"""The event times of the page's clicks, in the order of arrival. The last one closes all windows before it."""
 GRACE: Final = timedelta(seconds=5)
 WINDOWS: Final[Mapping[str, Any]] = {
     "tumbling": Tumbling(timedelta(seconds=10), grace=GRACE),

@@ -41,7 +41,7 @@ LOST = "partitions lost, their uncommitted work is dropped"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the check found besides that all is well: how often events were counted too often (at least once)."""
+    """The result of a successful check: the number of duplicate counts (at least once)."""
 
     over: int
     keys: int
@@ -314,7 +314,7 @@ class Arena:
         return [TopicPartition(topic, partition) for partition in range(self.partitions)]
 
     def committed(self, patience: float = 30.0) -> Mapping[TopicPartition, Committed | None]:
-        """What the group has committed of the input; waits for a pending transaction, and for a broker that starts."""
+        """Return the group's committed offsets of the input; waits for a pending transaction, and for a starting broker."""
         places = self.places(self.input)
         return patiently(lambda: self.cluster.stable_offsets(self.group.name, places), patience)
 

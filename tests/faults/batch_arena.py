@@ -105,7 +105,7 @@ class BatchArena:
         wait_until(handled, "all input handled", timeout)
 
     def committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        """What the group has committed; waits for pending transactions, and for a broker that has just started."""
+        """Return the committed offsets of the group; waits for pending transactions, and for a starting broker."""
         deadline = Deadline(60)
         while True:
             try:
@@ -158,7 +158,7 @@ class BatchArena:
 
 
 class EmbeddedArena(BatchArena):
-    """The same with rows in the group's own table and on the disks of its processes."""
+    """An arena with rows in the group's own table and on the disks of its processes."""
 
     def _begin_store(self) -> str:
         self.topics.create("mb-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})

@@ -139,7 +139,7 @@ class ChainArena(Arena):
                 time.sleep(0.05)
 
     def _left(self, group: Group[str, Any], topic: str, ends: Mapping[int, int]) -> str:
-        """What is not committed, by partition; empty if nothing."""
+        """Return the progress of the partitions with uncommitted records, as text; empty if there are none."""
         try:
             committed = self.cluster.stable_offsets(group.name, self.places(topic))
         except RetryLater as error:
@@ -167,7 +167,7 @@ class ChainArena(Arena):
         return sum(self._verify_group(letter) for letter in GROUPS)
 
     def log_summary(self) -> str:
-        """What the processes' logs say about it."""
+        """Return a summary of the processes' logs, as text."""
         logs = [event for process in self.processes.values() for event in process.events()]
         seen = Counter(event["event"] for event in logs)
         thrown = [event["reason"] for event in logs if event["event"].startswith("local copy discarded")]
@@ -188,7 +188,7 @@ class ChainArena(Arena):
         return dict(found)
 
     def _changes_made(self) -> dict[str, list[Any]]:
-        """What the first group's table went through, as the second one must have handled it: offset, old, new."""
+        """Return the changes of the first group's table, as the second group must have processed them: offset, old, new."""
         made: defaultdict[str, list[Any]] = defaultdict(list)
         for changes in self.records(self.chain.counts.name).values():
             for change in changes:
@@ -251,7 +251,7 @@ def _copies_of(
 
 
 def _differences(found: dict[str, list[Any]], expected: dict[str, list[Any]]) -> str:
-    """Where each key that is wrong begins to be so."""
+    """Describe the first wrong change of each wrong key."""
     texts = []
     for key in sorted(found.keys() | expected.keys()):
         has, should = found.get(key, []), expected.get(key, [])

@@ -73,7 +73,7 @@ def arena(fault_broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]
 
 
 class Outcomes:
-    """What becomes of the chosen tests that run side by side, by node id; see `aside`."""
+    """The results of the selected tests that run side by side, by node id; see `aside`."""
 
     def __init__(self, bodies: Mapping[str, Callable[[], str | None]], pool: ThreadPoolExecutor) -> None:
         self._running = {node: pool.submit(body) for node, body in bodies.items()}

@@ -39,7 +39,7 @@ ATTACKS: Final = ("freeze", "kill", "lost answers", "late answers", "lost reques
 
 @dataclass
 class Ledger:
-    """What all answers together reported to the clients about each id. Any thread.
+    """The outcomes of each id in all responses to the clients. Any thread.
 
     Attributes:
         sent: Ids of all clicks that were ever in a request.

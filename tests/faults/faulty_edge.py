@@ -20,7 +20,7 @@ PAUSE_SECONDS: Final = 0.2
 
 
 def sends_after_it_has_said_not_sent() -> None:
-    """What found no room is sent after all, when the answer has gone out."""
+    """Records that found no room in the queue are sent after the response."""
     report = produce.Sending.report
 
     def report_and_send(self: produce.Sending[Any]) -> produce.SendReport:
@@ -43,7 +43,7 @@ def sends_after_it_has_said_not_sent() -> None:
 
 
 def accepts_before_it_is_acknowledged() -> None:
-    """What is on its way counts as stored."""
+    """Records in flight count as stored."""
     add = produce.SendReport.add
 
     def add_as_stored(self: produce.SendReport, identity: str, future: Future[Ack] | None) -> None:

@@ -120,7 +120,7 @@ class JoinArena(Arena):
         wait_until(quiet, "all input is handled", 90)
 
     def _ends(self) -> dict[Any, int] | None:
-        """Where the inputs of all groups end; None while some of it is not committed."""
+        """Return the end offsets of all groups' inputs; None while some are not committed."""
         ends: dict[Any, int] = {}
         for group in self.flow.groups:
             places = [place for topic in group.input_topics for place in self.places(topic)]

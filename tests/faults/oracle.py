@@ -1,4 +1,4 @@
-"""What a table must hold after faults, known from the keys alone, so that no list has to survive beside the test.
+"""The expected table after faults, computed from the keys alone, so that no list has to survive outside the test.
 
 Every key says how many events it gets in all: `k17-x250` gets 250, numbered 1 to 250 in the order in which they are
 sent. A table that counts must end with that number, whatever was killed in between. Everything is made from a seed.
@@ -41,7 +41,7 @@ class Violation:
 
 
 def expected_total(key: str) -> int:
-    """How many events the key gets in all. Raises `ValueError` for a key that `make_keys` did not make."""
+    """Return the total number of events of the key. Raises `ValueError` for a key that `make_keys` did not make."""
     return int(key.rpartition("-x")[2])
 
 

@@ -28,7 +28,7 @@ FROZEN_SECONDS = 15.0  # longer than sessions and transactions live
 
 
 def sent(arena: Arena) -> int:
-    """How many events the broker has taken."""
+    """Return the number of events that the broker has accepted."""
     places = arena.places(arena.input)
     return sum(marks.high for marks in patiently(lambda: arena.cluster.watermarks(places)).values())
 
@@ -128,7 +128,7 @@ def test_a_broker_that_is_away_for_minutes_costs_nothing_and_nothing_piles_up(
 
 
 def held(process: Process) -> tuple[int, int]:
-    """How many files and threads a process has."""
+    """Return the numbers of open files and threads of a process."""
     proc = Path(f"/proc/{process.child.pid}")
     return len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir()))
 

@@ -34,7 +34,7 @@ def cluster() -> Iterator[BrokerCluster]:
 
 
 class Roles:
-    """What a broker does for the group."""
+    """The roles of brokers for the group."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena

@@ -1,4 +1,4 @@
-"""From the client to the count: whatever freezes, dies or is lost, answers and topic never contradict each other."""
+"""Exactly once from client to count: whatever freezes, crashes or is lost, responses and topic never contradict each other."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What waits to be joined is on disk: memory has a bound, however many records wait."""
+"""Records that wait for a join are on disk: memory is bounded, however many records wait."""
 
 import os
 import sys

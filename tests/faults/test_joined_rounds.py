@@ -34,12 +34,12 @@ LONG = ("failpoint",) * 4 + ("kill",) * 3 + ("guest",) * 2 + ("disk", "freeze")
 
 
 class Attack:
-    """What is done to the processes, at random moments.
+    """Injects faults into the processes, at random moments.
 
     Args:
         arena: The arena, with both groups running.
-        broker: theirs alone.
-        rng: chooses.
+        broker: The broker, which only this arena uses.
+        rng: The random choices.
     """
 
     def __init__(self, arena: ChainArena, broker: Broker, rng: random.Random) -> None:

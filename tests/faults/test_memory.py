@@ -93,7 +93,7 @@ class Slow:
         return self.log.read_text(errors="replace")[-3000:]
 
     def committed(self) -> int:
-        """How many records of its input are committed."""
+        """Return the number of committed input records."""
         places = [TopicPartition(self.topic, each) for each in range(PARTITIONS)]
         try:
             offsets = self._cluster.stable_offsets(self.group.name, places)
@@ -102,7 +102,7 @@ class Slow:
         return sum(each.next_offset for each in offsets.values() if each is not None)
 
     def at_work_count(self) -> int:
-        """How many partitions are whole, since it was last started."""
+        """Return the number of partitions whose task has started since the last start of the process."""
         return self.log.read_text(errors="replace").count("task started")
 
     def counts(self) -> Iterator[tuple[int, int]]:

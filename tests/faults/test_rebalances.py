@@ -34,7 +34,7 @@ class Stint:
 
 
 def stints(process: Process, until: float) -> Iterator[Stint]:
-    """As the process's log tells; one that has not ended lasts `until` then. Times are seconds since 1970."""
+    """Yield the assignments of partitions in the process's log; an unfinished one lasts until `until`. Times are seconds since 1970."""
     began: dict[int, float] = {}
     for event in process.events():
         at = datetime.fromisoformat(event["time"]).timestamp()

@@ -25,7 +25,7 @@ def wait_copied(arena: Arena, process: Process) -> None:
 
 
 def loaded(process: Process, skip: int) -> int:
-    """How many offsets its recoveries had to read; `skip`: lines of its log that are not looked at."""
+    """Return the number of offsets its recoveries had to read; `skip`: the number of log lines to skip."""
     return sum(event["offsets"] for event in process.events()[skip:] if event["event"] == "table is loading")
 
 
@@ -118,7 +118,7 @@ def test_a_partition_that_comes_back_reads_only_what_was_missed(make: ArenaMaker
 
 
 def kept(arena: Arena, process: Process, partitions: set[int]) -> dict[int, int]:
-    """Where the stores stand that a process has closed and left on its disk."""
+    """Return the changelog positions of the stores that a process has closed and left on its disk."""
     found: dict[int, int] = {}
 
     def look() -> bool:

@@ -25,7 +25,7 @@ def stopped_halfway(arena: Arena) -> Process:
 
 
 def refusal(process: Process, timeout: float = 30) -> str:
-    """What the process says when it gives up."""
+    """Return the error that ends the process."""
     ended = process.wait_end(timeout)
     assert ended == EXIT_GAVE_UP, f"ended with {ended}: {process.log[-2000:]}"
     return process.log.strip().splitlines()[-1]

@@ -163,7 +163,7 @@ class WireArena:
         self.wire.lighten()
 
     def struck(self) -> str:
-        """What has happened to whose requests."""
+        """Return the number of faults by API and kind, as text."""
         named = Counter(
             {f"{Api(api).name} {fault.__name__}": n for (api, fault), n in self.wire.struck.items()}
         )

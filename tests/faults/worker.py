@@ -34,9 +34,9 @@ from streamtable.observe import configure_logging
 EXIT_GAVE_UP = 3
 KINDS = ("count", "handler", "order", "states", "fatal")
 TOTALS = State("totals", key=String(), value=Long())
-"""As the table of a group of the kind `states`."""
+"""A state table used as the table of a group of the kind `states`."""
 THIRDS = State("thirds", key=String(), value=Long())
-"""The same for each third of the numbers."""
+"""A state table with a row for each third of the numbers."""
 FATAL = -1
 """The event that ends a process whose kind is `fatal`, as a decoder does that crashes."""
 
@@ -64,7 +64,7 @@ def add_one_or_die(ctx: Context[str, int], number: int) -> None:
 
 
 def stream(topic: str) -> Stream[str, int]:
-    """What the group reads: numbered events."""
+    """Return the input stream of the group: numbered events."""
     return Stream(topic, key=String(), value=Long())
 
 

@@ -58,7 +58,7 @@ TEXTS = ["", "a", "é", "\x00", "\U0001f600", "x" * 70, "null"]
 
 
 def schema(rng: Random, depth: int = 3, name: str = "T") -> Any:  # noqa: PLR0911 - one answer for each type
-    """Of any type; the branches of a union cannot be taken for one another."""
+    """Return a random schema of any type; the branches of a union are distinguishable."""
     kinds = ["boolean", "int", "long", "float", "double", "bytes", "string", *LOGICAL]
     kind = rng.choice(kinds + ["enum", "fixed", "record", "array", "map", "union"] * (3 if depth else 0))
     if kind in LOGICAL:
@@ -188,7 +188,7 @@ def varint(number: int) -> bytes:
 
 
 def damaged(rng: Random, data: bytes, size: int) -> bytes:
-    """With one to four wounds; mostly behind the first `size` bytes, which only say which schema it is."""
+    """Return the data with one to four mutations, mostly after the first `size` bytes, which only name the schema."""
     body = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         place = rng.randint(0 if rng.random() < 0.1 else min(size, len(body)), len(body))

@@ -88,7 +88,7 @@ TEXTS: Final = tuple(
 FRAMING_TEXTS: Final = re.compile(
     r"Error parsing '[a-z:-]+' metadata.*|Illegal header key: .*|Compression bit set .*|Decompression failed .*"
 )
-"""What grpcio says, with INTERNAL, to a request whose framing is not that of gRPC. No gRPC library sends such."""
+"""The text of grpcio's INTERNAL error for a request with invalid gRPC framing, which no gRPC library sends."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def serving(
 
 @dataclass(frozen=True)
 class Failure:
-    """How a call failed."""
+    """The error of a failed call."""
 
     code: grpc.StatusCode
     text: str

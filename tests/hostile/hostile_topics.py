@@ -84,7 +84,7 @@ def input_topics() -> dict[str, list[Group[Any, Any]]]:
 
 
 def hostile_records(random: Random, each: int) -> Iterator[Hostile]:
-    """So many hostile records for each topic that some group consumes: inputs, loops, retries, visits, joined tables."""
+    """Yield this many hostile records for each topic that a group consumes: inputs, loops, retries, visits, joined tables."""
     streams = {edge.stream.name: edge.stream for group in RUNNING for edge in group.inputs}
     for topic in sorted(input_topics()):
         stream = streams.get(topic)
@@ -325,7 +325,7 @@ class Stack:
         raise AssertionError(f"{topic}[{partition}] cannot be read to its end")
 
     def dead_letters(self, group: Group[Any, Any]) -> Counter[Place]:
-        """How often each record is among the dead letters of a group, by its origin."""
+        """Return how often each record is among the dead letters of a group, by its origin."""
         found: Counter[Place] = Counter()
         for partition in range(PARTITIONS):
             for letter in self.read(group.dead_letters, partition):

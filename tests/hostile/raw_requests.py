@@ -8,7 +8,7 @@ from typing import Final
 from tests.hostile.rest_world import Service
 
 EVIL: Final = b"evil"
-"""What bad requests hold, and no answer repeats."""
+"""A text in bad requests that no response may repeat."""
 HOST: Final = b"Host: localhost\r\n"
 CLOSE: Final = b"Connection: close\r\n"
 JSON: Final = b"Content-Type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""What Schemathesis cannot know of our documents; it loads this module by the variable SCHEMATHESIS_HOOKS."""
+"""Rules of our APIs that OpenAPI cannot express, for Schemathesis, which loads this module by SCHEMATHESIS_HOOKS."""
 
 import json
 import os

@@ -111,7 +111,7 @@ def open_streams(stubs: list[Any]) -> list[Watcher]:
 
 
 def settle(watchers: list[Watcher]) -> Counter[str]:
-    """How many are open, and how the others ended."""
+    """Return the number of open streams, and of ended ones by status code."""
     codes: Counter[str] = Counter()
     for watcher in watchers:
         if watcher.ended.is_set():

@@ -30,7 +30,7 @@ from localkafka.fixtures import Topics
 
 SEED: Final = int(os.environ.get("FAULTS_SEED", "20260"))
 CASES: Final = 300
-"""So many of a seed are tried in each run of the tests; the long form tries as many as its time allows."""
+"""The number of cases per seed in each test run; the long form tries as many as its time allows."""
 THREADS: Final = 8
 GROWTH_MB: Final = 100
 SERVICES: Final[dict[str, tuple[Scenario, Any]]] = {
@@ -52,7 +52,7 @@ NUMBERS: Final = (0, 1, -1, 5, 1000, 100_000, 100_001, 2**31 - 1, -(2**31))
 
 @pytest.fixture(scope="module", params=SERVICES)
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the service."""
+    """Return the name of the service."""
     return str(request.param)
 
 

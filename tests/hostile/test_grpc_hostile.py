@@ -1,4 +1,4 @@
-"""What a caller can do wrong on gRPC, on purpose or not: each gets a documented error, and the next is served.
+"""Errors of gRPC callers, deliberate or not: each gets a documented status, and the next call is served.
 
 One view service in a process of its own takes it all, so that what a case leaves behind hurts the next ones.
 """

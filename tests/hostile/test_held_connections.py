@@ -1,4 +1,4 @@
-"""What honest callers wait while others hold 12,000 connections to REST and 2,000 to gRPC; figures are printed."""
+"""The latency of other callers while clients hold 12,000 connections to REST and 2,000 to gRPC; figures are printed."""
 
 import subprocess
 import sys

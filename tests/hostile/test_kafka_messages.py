@@ -103,7 +103,7 @@ def work_off(bench: Bench, made: Sequence[Group[str, int]]) -> None:
 
 
 def shown(bench: Bench, group: Group[str, int], keys: Sequence[str]) -> dict[str, int]:
-    """What a view on the table answers for these keys, and as a whole."""
+    """Return the view's rows for these keys, and all of its rows."""
     with bench.view(group) as view:
         view.wait_ready(30)
         whole = dict(view.range())

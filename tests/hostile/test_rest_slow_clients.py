@@ -59,7 +59,7 @@ def ask(service: Service, path: str) -> tuple[int | str, float]:
 
 
 def dropped(service: Service, reason: str) -> int:
-    """How many connections the service has dropped for this reason."""
+    """Return the number of connections that the service has dropped for this reason."""
     connection = HTTPConnection(*service.address, timeout=20)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()

@@ -303,7 +303,7 @@ def joined_offset_committed_without_its_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def loops_sent_again_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
-    """What goes to the loop is not dropped with the rest."""
+    """Records for the loop are not dropped with the other records."""
     forget = OutputBuffer.forget
 
     def keep_loops(self: OutputBuffer) -> None:
@@ -542,7 +542,7 @@ def marks_before_the_records_of_their_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def timers_left_after_they_have_fired(patch: pytest.MonkeyPatch) -> None:
-    """In the changelog: a task that goes on elsewhere, or after a crash, fires them again."""
+    """Fired rows stay in the changelog: a task that moves, or restarts after a crash, fires them again."""
     changes = KeptState.changes
 
     def changes_without_deletions(self: KeptState) -> Any:
@@ -553,7 +553,7 @@ def timers_left_after_they_have_fired(patch: pytest.MonkeyPatch) -> None:
 
 
 def due_rows_noted_nowhere(patch: pytest.MonkeyPatch) -> None:
-    """How far the clock has come is not committed: rows that are kept fire again after a crash."""
+    """The time of the clock is not committed: kept rows fire again after a crash."""
     patch.setattr(StateRecords, "note", lambda *_: None)
 
 

@@ -33,13 +33,13 @@ def only_seed(request: pytest.FixtureRequest) -> int | None:
 
 @pytest.fixture
 def first_seed() -> int:
-    """Where the seeds begin. Elsewhere by SIMULATION_SEED."""
+    """Return the first seed; SIMULATION_SEED sets another one."""
     return int(os.environ.get("SIMULATION_SEED", "1"))
 
 
 @pytest.fixture
 def seconds(request: pytest.FixtureRequest) -> float:
-    """How long schedules are run in every test run: by SIMULATION_SECONDS, and less in the fast form."""
+    """Return the seconds for which schedules run in every test run: by SIMULATION_SECONDS, and less in the fast form."""
     usual = float(os.environ.get("SIMULATION_SECONDS", "5"))
     return usual / FEWER if request.config.getoption("--fast", default=False) else usual
 

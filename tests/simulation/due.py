@@ -25,7 +25,7 @@ KINDS = ("waiting", "kept", "wall", "event")
 
 
 class Planned(NamedTuple):
-    """What is to fire: its kind, the record that has set it, and when it is due."""
+    """A row or timer to fire: its kind, the record that set it, and its due time."""
 
     kind: str
     source: int
@@ -40,7 +40,7 @@ def planned(source: int, event: int, timestamp_ms: int, *, event_time: bool) -> 
 
 
 class DueHandlers:
-    """What the handlers of a job set, and what fires."""
+    """The rows and timers that a job's handlers set, and those that fire."""
 
     def __init__(self, name: str, *, event_time: bool) -> None:
         self.output = Stream[str, Any](f"{name}-due", String(), Json())
@@ -57,7 +57,7 @@ class DueHandlers:
 
     @property
     def edges(self) -> list[Any]:
-        """What they need in the graph."""
+        """Return the edges that they need in the graph."""
         return [
             Output(self.output),
             self.waiting,

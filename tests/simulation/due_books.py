@@ -1,4 +1,4 @@
-"""What must come of rows that fall due and of timers, computed apart from the engine."""
+"""The expected results of due rows and timers, computed independently of the engine."""
 
 from collections.abc import Collection, Sequence
 
@@ -7,7 +7,7 @@ from tests.simulation.oracle import Wrong
 
 
 class DueBooks:
-    """What one partition of a group has still to fire.
+    """The rows and timers that one partition of a group has still to fire.
 
     Attributes:
         pending: What was set by committed records, and has not fired.

@@ -62,7 +62,7 @@ def _round(world: World) -> None:
 
 
 def undone(world: World) -> Iterator[str]:
-    """What is not done yet."""
+    """Yield the work that is not done yet."""
     for job, books in zip(world.jobs, world.books, strict=True):
         committed = world.kafka.committed(job.group.name)
         for topic in job.topics:

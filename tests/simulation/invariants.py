@@ -1,4 +1,4 @@
-"""What must hold after every turn, checked against the broker's own state; the numbers are those of the fault matrix.
+"""The invariants after every turn, checked against the broker's own state; the numbers are those of the fault matrix.
 
     I1  nothing is lost           I2  exactly once: table, outputs and dead letters are those of the committed input
     I3  order of each key         I4  local table = changelog, replayed = view, when quiet
@@ -217,7 +217,7 @@ class Books:
             raise Wrong(f"I4: named table {name} {partition} at {position}: {_difference(rows, expected)}")
 
     def check_end(self) -> None:
-        """When all is quiet: everything that was sent has been applied, and nothing else is there."""
+        """Check at rest that everything that was sent has been applied, and nothing else exists."""
         self.check()
         self.check_outputs()
         for topic in self._job.topics:
@@ -232,7 +232,7 @@ class Books:
             self._compare(number, table, f"at the end of the changelog {number}")
 
     def due_left(self) -> str:
-        """What has still to fire, or to be deleted for its age; empty if there is nothing."""
+        """Describe the rows that have still to fire, or to expire; empty if there are none."""
         for number, books in enumerate(self.due):
             if books.pending:
                 return f"{len(books.pending)} are to fire in {number}, of which one is {next(iter(books.pending.items()))}"
@@ -328,7 +328,7 @@ class Books:
 
 
 def joined_rows(records: Iterable[InMemoryMessage], position: int) -> Mapping[bytes, bytes]:
-    """What the records below a position come to."""
+    """Return the table made by the records below a position."""
     rows: dict[bytes, bytes] = {}
     for record in records:
         key, value = record.key(), record.value()

@@ -123,7 +123,7 @@ class Job:
 
 
 class Handlers:
-    """What a job's handlers do.
+    """The actions of a job's handlers.
 
     Attributes:
         job: The job of the handlers; it is made after them.

@@ -22,7 +22,7 @@ from streamtable_testing.topic import InMemoryMessage
 
 @dataclass
 class Applied:
-    """What a partition of a group has committed.
+    """The committed state of a partition of a group.
 
     Attributes:
         next: The next offset of each input.

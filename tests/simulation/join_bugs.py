@@ -24,7 +24,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def matched_records_come_out_alone_too(patch: pytest.MonkeyPatch) -> None:
-    """What was matched while it waited is not followed."""
+    """Records that were matched while they waited are not followed."""
     waited = StreamJoin._waited
 
     def waited_and_forgotten(self: StreamJoin, rows: Any, due: Any) -> Any:
@@ -75,7 +75,7 @@ def closed_windows_match(patch: pytest.MonkeyPatch) -> None:
 
 
 def waiting_records_of_the_same_time_replace_each_other(patch: pytest.MonkeyPatch) -> None:
-    """What tells them apart begins again with each batch."""
+    """The number that distinguishes them restarts with each batch."""
 
     def records_from_0(side: Any, times: Any, _: int, *rest: Any) -> Any:
         return records_of(side, times, 0, *rest)

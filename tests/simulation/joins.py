@@ -89,7 +89,7 @@ class Event:
 
 
 class Timed:
-    """What a partition of a join in event time must have written, from what is committed of its inputs.
+    """The expected output of a partition of a join in event time, from its committed inputs.
 
     Args:
         shape: The join.
@@ -186,7 +186,7 @@ class Timed:
 
 
 class Keyed:
-    """What a join by a foreign key must have written, in all partitions.
+    """The expected output of a foreign-key join, in all partitions.
 
     Args:
         shape: The join.

@@ -28,7 +28,7 @@ _SLEEPERS = 10
 
 
 class Machine:
-    """Where lives of one process of a group take place, one after the other.
+    """The successive lives of one process of a group.
 
     Attributes:
         known: A disk and the changelog position that was seen on it, by partition.
@@ -106,7 +106,7 @@ class Life:
 
     @property
     def excused(self) -> tuple[type[StreamtableError], ...]:
-        """What it may stop with."""
+        """Return the errors that may end it."""
         full: tuple[type[StreamtableError], ...] = (StoreBroken,) if self.disk.refused else ()
         return (*full, Fenced) if self.doubled else full
 
@@ -150,7 +150,7 @@ class Life:
                 yield partition, task.changelog_position, store
 
     def joined(self) -> Iterator[tuple[int, int, DiskStore]]:
-        """The same of the tables that are joined."""
+        """Yield partition, position and rows of each working joined table, and of each replica that has caught up."""
         name = self.job.joined
         if self.processor.member is not None and name is not None:
             for place, copy in self.processor.member.restorer.standby._replicas.items():

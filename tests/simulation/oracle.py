@@ -1,4 +1,4 @@
-"""What a partition of a group must have made of its inputs up to its committed offsets: computed apart, from the log.
+"""The expected output of a group's partition for its inputs up to the committed offsets: computed independently, from the log.
 
 The oracle reads the input topics as they stand in the broker. It shares with the engine's handlers the function that
 makes a row of an event, and nothing of the engine.
@@ -45,7 +45,7 @@ def committed_records(partition: Partition, start: int, end: int) -> Iterator[In
 
 
 def late_before_of(record: InMemoryMessage) -> int:
-    """What a record of a stream with watermarks carries. Raises `Wrong` if that is nothing."""
+    """Return the late bound in the headers of a record of a stream with watermarks. Raises `Wrong` if it has none."""
     for name, value in record.headers() or ():
         if name == LATE_BEFORE and value is not None:
             return int.from_bytes(value, "big", signed=True)
@@ -53,7 +53,7 @@ def late_before_of(record: InMemoryMessage) -> int:
 
 
 class Expected:
-    """What one partition of a group must hold.
+    """The expected contents of one partition of a group.
 
     Attributes:
         rows: the table, encoded.

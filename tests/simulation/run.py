@@ -24,7 +24,7 @@ Draw = Callable[[Random], Shape]
 
 @dataclass
 class Totals:
-    """What a number of schedules have come to."""
+    """The results of a number of schedules."""
 
     schedules: int = 0
     steps: int = 0

@@ -1,4 +1,4 @@
-"""Where to look first: `python -m tests.simulation.seeds` finds the quickest seeds again and writes them to `seeds.toml`.
+"""The seeds to run first: `python -m tests.simulation.seeds` finds the quickest seeds again and writes them to `seeds.toml`.
 
 To be run when the engine or the simulation has changed so much that the planted bugs are found late: tests then begin at
 a seed that no longer tells, and go on to the next ones.
@@ -39,11 +39,11 @@ HAZARDS = frozenset(
         *("stops Fenced", "stops StoreBroken", "stops HandlerFailed"),
     }
 )
-"""What can go wrong in a schedule, by the names under which a trace shows it."""
+"""The hazards of a schedule, by their names in a trace."""
 
 
 def hazards_of(outcome: Outcome) -> frozenset[str]:
-    """What has gone wrong in a schedule."""
+    """Return the hazards that occurred in a schedule."""
     return HAZARDS & {_name(event.what, event.facts) for event in outcome.trace.events if event.what != CALL}
 
 

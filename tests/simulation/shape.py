@@ -1,4 +1,4 @@
-"""What a schedule is like, drawn from its seed: how large the world is, and which hazards there are.
+"""The shape of a schedule, drawn from its seed: the size of the world, and its hazards.
 
 Each schedule has some of the hazards only, each at a rate of its own: a world in which everything fails at once makes
 no progress, and hides what a single fault would show (this is known as swarm testing).

@@ -21,7 +21,7 @@ from streamtable_testing.log import VirtualKafka
 
 @dataclass(frozen=True, slots=True)
 class EventTimeBounds:
-    """What the handler of a record may have seen: the stream time with it, and the watermark of the commits before and after."""
+    """The times a record's handler may have seen: the stream time, and the watermarks of the commits before and after."""
 
     stream_ms: int
     least_ms: int
@@ -29,7 +29,7 @@ class EventTimeBounds:
 
 
 class Silence:
-    """Since when each input partition may have been silent, as seen after each turn.
+    """The time since when each input partition may have been idle, as seen after each turn.
 
     Args:
         kafka: The broker.

@@ -1,4 +1,4 @@
-"""What happened in a schedule: kept as facts, written out only when it is read."""
+"""The trace of a schedule: kept as facts, formatted only when it is read."""
 
 from collections.abc import Iterator
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What exists in a schedule: the broker, the groups, their processes over several lives, and a view."""
+"""The parts of a schedule: the broker, the groups, their processes over several lives, and a view."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count

@@ -220,7 +220,7 @@ def docker(*arguments: str) -> str:
 
 
 def logs_of(container: str) -> str:
-    """All that it has written."""
+    """Return the whole output of a container."""
     command = ["docker", "logs", container]
     printed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     return printed.stdout

@@ -67,7 +67,7 @@ def on_a_way(test: Callable[[Any, int], Awaitable[None]]) -> None:
 
 
 async def said(port: int, seconds: float = 5.0) -> bytes:
-    """What comes back on a new connection: nothing if it is closed."""
+    """Return the response on a new connection: empty if it is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(b"hello")

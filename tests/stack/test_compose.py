@@ -1,4 +1,4 @@
-"""What the compose file promises can be read in it."""
+"""The compose file has the documented settings."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def rendered(text: str, **variables: str) -> dict[str, dict[str, Any]]:
 
 
 def host_port(service: dict[str, Any]) -> str:
-    """What is published on this machine: a number, a range, or nothing, for any free port."""
+    """Return the port published on this machine: a number, a range, or empty for any free port."""
     (port,) = service["ports"]
     address, published, _ = port.split(":")
     assert address == "127.0.0.1"

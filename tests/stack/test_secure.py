@@ -31,7 +31,7 @@ WITHOUT = ("chaos", "click-count-processor-chaos", "kafka-ui")
 
 
 def secrets_of(service: dict[str, Any]) -> dict[str, str]:
-    """What a service is lent: source by target."""
+    """Return the secrets of a service: source by target."""
     plain = [{"source": each} if isinstance(each, str) else each for each in service["secrets"]]
     return {each.get("target", each["source"]): each["source"] for each in plain}
 
@@ -151,7 +151,7 @@ def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def secrets_in(folder: Path) -> dict[str, str]:
-    """What must not be seen anywhere: passwords, the API key, and a line of each private key."""
+    """Return the texts that must not appear anywhere: passwords, the API key, and a line of each private key."""
     kept = {path.name: path.read_text() for path in folder.glob("*.password")}
     kept["api.key"] = (folder / "api.key").read_text()
     return kept | {path.name: path.read_text().splitlines()[1] for path in folder.glob("*-view.key")}
@@ -206,7 +206,7 @@ def test_callers_without_the_key_get_an_answer_that_says_why(secure: SecureStack
 
 
 def refused(secure: SecureStack, service: str, *command: str, **settings: str) -> str:
-    """What a service says before it gives up, with other settings than its own."""
+    """Return the output of a service that fails with changed settings."""
     shown_texts = [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
     done = secure.tried("run", "--rm", "--no-deps", *shown_texts, service, *command, seconds=120)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -16,7 +16,7 @@ UNIT = FOLDER / "streamtable@.service"
 
 
 def service() -> tuple[dict[str, str], dict[str, str]]:
-    """What the section Service says, and the variables that it sets."""
+    """Return the settings of the section Service, and the variables that it sets."""
     variables = {}
     lines = []
     for line in UNIT.read_text().splitlines():

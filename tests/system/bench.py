@@ -1,5 +1,5 @@
-"""What the system tests have in common: a group with its topics on a real broker, its processor in a thread, and a
-look at what is in the topics afterwards.
+"""The common part of the system tests: a group with its topics on a real broker, its processor in a thread, and reads of
+the topics afterwards.
 """
 
 import threading
@@ -75,7 +75,7 @@ class Running:
             self.error = error
 
     def failure(self) -> BaseException:
-        """What has ended it, or does so soon."""
+        """Return the error that has ended it, or ends it soon."""
         until(lambda: not self._thread.is_alive(), "the processor has ended")
         assert self.error is not None, "it ended without an error"
         return self.error

@@ -46,7 +46,7 @@ def frail_bench(frail: Broker, tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged, as it comes."""
+    """Yield the log events as they are written."""
     with capture_logs() as lines:
         yield lines
 

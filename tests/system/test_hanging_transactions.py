@@ -28,12 +28,12 @@ TIMEOUT = 1.0
 
 
 class Held(NamedTuple):
-    """What a transaction that is open holds back.
+    """An open transaction, and the position that it blocks.
 
     Attributes:
-        place: Where it has begun.
-        offset: Of its first record there; None if that does not matter.
-        producer: Whose it is.
+        place: The partition in which it has begun.
+        offset: The offset of its first record there; None if it does not matter.
+        producer: The producer of the transaction.
     """
 
     place: TopicPartition
@@ -152,7 +152,7 @@ def test_the_commands_in_the_log_show_the_transaction_and_end_it(
 def test_only_the_next_transaction_ends_offsets_whose_marker_is_lost_and_decides_again(
     own_broker: OwnBroker,
 ) -> None:
-    """Why the library does not do it. A late request leaves the same behind as a lost marker, where it is not verified."""
+    """Why the library does not abort it: without verification, a late request has the same effect as a lost marker."""
     broker = own_broker({"transaction.partition.verification.enable": "false"})
     kafka = Kafka(broker.bootstrap_servers, admin_timeout=30)
     first, cluster = kafka.transactional_producer("first"), kafka.cluster()

@@ -50,7 +50,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def fleet(world: World) -> Iterator[World]:
-    """The same with services."""
+    """Yield the world with services."""
     with services(world):
         for user in ("click-count-query", "console"):
             with world.client(user) as client:

@@ -1,4 +1,4 @@
-"""What several views share, and waiting for one's own write, on a real broker."""
+"""Views that share a connection, and read-your-writes, on a real broker."""
 
 import threading
 import time
@@ -206,7 +206,7 @@ def test_writes_can_be_waited_for_again_after_the_broker_was_away(frail: Broker,
     consumer = Consumer(settings)
 
     def handle(value: int) -> None:
-        """What a processor does for a record: a row, and the offset behind the record with the table's position."""
+        """Write what a processor commits for a record: a row, and the next offset with the table's position."""
         put(bench, group, "k", value)
         committed = Partition(bench.stream().name, 0, value, TablePosition(value, exact=True).encode())
 

@@ -1,4 +1,4 @@
-"""What Java's Avro writes we read, and the reverse: bytes and fingerprints are the same on both sides.
+"""We read Avro written by Java, and Java reads ours: bytes and fingerprints are the same on both sides.
 
 `golden.json` holds the cases with Java's answers. Where Java and Maven are found the answers are asked for afresh, so
 that both the file and the codec are checked; elsewhere the file stands for Java. After a change of the cases run

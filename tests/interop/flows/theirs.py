@@ -1,4 +1,4 @@
-"""What Kafka Streams makes of the programs: asked of its TopologyTestDriver, or as it was committed.
+"""The results of the programs in Kafka Streams: from its TopologyTestDriver, or from the committed file.
 
 After a change of the programs run `make interop-golden`, which is
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / "golden.jsonl"
 """Random programs with their inputs and the answers of Kafka Streams, one a line."""
 DIFFERENCES = HERE / "differences.jsonl"
-"""The same of programs that show an intended difference."""
+"""The committed results of programs that show an intended difference."""
 JOINS_GOLDEN = HERE / "joins.jsonl"
 """The first of joins."""
 JOIN_DIFFERENCES = HERE / "join_differences.jsonl"

@@ -1,4 +1,4 @@
-"""What the tests of shared topics have in common: events on their way to our side and to the other."""
+"""The common part of the tests of shared topics: events that both sides read."""
 
 from collections.abc import Iterator
 from pathlib import Path

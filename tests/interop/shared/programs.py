@@ -41,12 +41,12 @@ class Program:
 
     @property
     def missing(self) -> list[str]:
-        """What this machine lacks to build and run it."""
+        """The programs that are missing on this machine to build and run it."""
         return [each for each in self.needs if shutil.which(each) is None]
 
     @property
     def unfit(self) -> str:
-        """Why it cannot be run; "" if it can."""
+        """The reason why it cannot be run; "" if it can."""
         if self.missing:
             return f"{self.name} needs {' and '.join(self.missing)}, which this machine does not have"
         if not self._stamp.exists():

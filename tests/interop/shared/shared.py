@@ -42,7 +42,7 @@ class Shared(Bench):
         return {stream.key.decode(r.key): stream.value.decode(r.value) for r in records if r.key and r.value}
 
     def rows_of(self, table: Table[str, Any], complete: int) -> dict[str, Any]:
-        """What our view finds for each key, as soon as it holds so many rows, which have come to their end."""
+        """Return the rows of our view, as soon as it holds this many rows with their final values."""
         with App(self.kafka, self.folder / "views", name=table.name).view(table) as view:
             view.wait_ready(SECONDS_MAX)
             until(
