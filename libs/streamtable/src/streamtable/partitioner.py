@@ -1,16 +1,25 @@
 """The partition of a key, exactly as the other programs that share a topic compute it.
 
 `murmur2`, the default, is that of Java's producer, so of Kafka Streams and Spark. `fnv1a` is that of Sarama's
-default, so of Goka. (librdkafka has both, as `murmur2_random` and `fnv1a_random`.)
+default, so of Goka. `crc32` is librdkafka's default, so of producers of confluent-kafka in any language,
+unless they set another.
 """
 
+import zlib
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Literal, get_args
 
 from streamtable.errors import GraphError
 
-Partitioner = Literal["murmur2", "fnv1a"]
+Partitioner = Literal["murmur2", "fnv1a", "crc32"]
+
+LIBRDKAFKA: Mapping[Partitioner, str] = {
+    "murmur2": "murmur2_random",
+    "fnv1a": "fnv1a_random",
+    "crc32": "consistent_random",
+}
+"""What librdkafka calls each. Records without a key are spread; by `crc32` those with an empty key are too."""
 
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -44,7 +53,11 @@ def fnv1a(data: bytes) -> int:
     return h if h <= 1 << 31 else (1 << 32) - h
 
 
-_HASHES: Mapping[Partitioner, Callable[[bytes], int]] = {"murmur2": murmur2, "fnv1a": fnv1a}
+_HASHES: Mapping[Partitioner, Callable[[bytes], int]] = {
+    "murmur2": murmur2,
+    "fnv1a": fnv1a,
+    "crc32": zlib.crc32,
+}
 
 
 def hash_of(partitioner: Partitioner) -> Callable[[bytes], int]:

@@ -49,7 +49,7 @@ class Stream(Generic[K, V]):
         key: The codec of the keys.
         value: The codec of the events.
         partitioner: The hash by which all writers of the topic choose the partition of a key: "murmur2" as Java's
-            producer does, or "fnv1a" as Goka and Sarama do.
+            producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default.
     """
 
     name: str

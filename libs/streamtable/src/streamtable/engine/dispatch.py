@@ -20,6 +20,7 @@ from streamtable.engine.ids import IdTable
 from streamtable.engine.input_calls import InputCalls, unfit
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
+from streamtable.engine.placement import Placement
 from streamtable.engine.state import KeptState
 from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo, RowJournal
@@ -104,6 +105,7 @@ class Dispatcher:
         self._group = group
         self._partition = partition
         self._topics = topics
+        self._placement = Placement(group, partition, topics)
         self._table = table
         self._ids = ids
         self._handled = handled
@@ -218,6 +220,7 @@ class Dispatcher:
             RetryLater: Something outside (a schema registry) does not answer: rewind, wait, and read again.
         """
         topic, expected = records.topic, self.next_offsets[records.topic]
+        self._placement.look(records)
         dropped = bisect_left(records.offsets, expected) if records.first_offset < expected else 0
         if dropped:
             records = records.part(dropped, len(records))

@@ -25,7 +25,7 @@ from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.observe import log_as_set, log_to_stderr_by_default
-from streamtable.partitioner import Partitioner
+from streamtable.partitioner import LIBRDKAFKA, Partitioner
 from streamtable.settings import Settings
 from streamtable.tracing import Tracer
 
@@ -130,7 +130,7 @@ class Kafka:
         delivery_timeout: float = DELIVERY_TIMEOUT_S,
     ) -> KafkaProducer:
         config: dict[str, object] = options.producer(delivery_timeout) | {
-            "partitioner": f"{partitioner}_random"
+            "partitioner": LIBRDKAFKA[partitioner]
         }
         log, config = self._watched("producer", config)
         return KafkaProducer(_made(Client, config), log, delivery_timeout)
