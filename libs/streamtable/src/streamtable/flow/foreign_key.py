@@ -114,8 +114,12 @@ class ForeignKeyJoin:
         subscribers: State[bytes, Parts] = State(
             f"{name}-subscribers", key=Bytes(), value=PartsCodec(1, *codecs), meaning=meaning
         )
-        asking: Stream[Any, Parts] = Stream(f"{plan.name}-{name}-subscriptions", right_key, PartsCodec(1))
-        answering: Stream[Any, Parts] = Stream(f"{plan.name}-{name}-answers", left_key, PartsCodec(1))
+        asking: Stream[Any, Parts] = Stream(
+            f"{plan.name}-{name}-subscriptions", right_key, PartsCodec(1), plan.partitioner_of(right_group)
+        )
+        answering: Stream[Any, Parts] = Stream(
+            f"{plan.name}-{name}-answers", left_key, PartsCodec(1), plan.partitioner_of(left_group)
+        )
         left = Left(self, rows, asking)
         right = Right(self, subscribers, answering)
 

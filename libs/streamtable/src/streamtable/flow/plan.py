@@ -9,6 +9,7 @@ from streamtable.errors import GraphError
 from streamtable.flow.compiler import groups_of
 from streamtable.flow.nodes import Node, Source
 from streamtable.graph import EventTime, Group
+from streamtable.partitioner import Partitioner
 from streamtable.ports import Codec
 from streamtable.state import State
 from streamtable.topics import Table, legal_name
@@ -68,6 +69,13 @@ class Plan:
                     )
                 return node
         return self.add(group, f"{source.kind} {source.topic.name}", source=source)
+
+    def partitioner_of(self, group: str) -> Partitioner:
+        """Return the partitioner of the streams and tables that a group reads: its other topics have the same."""
+        for node in self.nodes:
+            if node.group == group and node.source is not None and not isinstance(node.source.topic, State):
+                return node.source.topic.partitioner
+        return "murmur2"
 
     def closed(self, table: Node, source: Source) -> Node:
         """Return the node of a table's closed windows; asked again it is the same node."""

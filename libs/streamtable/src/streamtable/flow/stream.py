@@ -350,7 +350,7 @@ def through(
 ) -> Node:
     """Send the records of a node through a topic of the flow's own. Returns the source of the group that reads it."""
     plan.claim(name, operator)
-    topic = Stream(f"{plan.name}-{name}", key, value)
+    topic = Stream(f"{plan.name}-{name}", key, value, plan.partitioner_of(group))
     plan.add(
         node.group,
         f"{operator} {name!r}",
