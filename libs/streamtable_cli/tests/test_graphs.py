@@ -105,6 +105,9 @@ from streamtable import *
 CLICKS = Stream("clicks", String(), Long())
 COUNTS = Group("counts", Input(CLICKS, aggregate=Count()), Persist(Long()), )
 MORE = Group("more", Input(CLICKS, aggregate=Count()), Persist(Long()))
+from streamtable.flow import Flow
+FLOW = Flow("views")
+FLOW.stream(CLICKS).group_by("by-number", str, key=String()).count("numbers")
 """
 
 
@@ -137,8 +140,8 @@ def test_a_graph_is_shown_in_all_forms(shop: str, nowhere: Cli, tmp_path: Path) 
     ("arguments", "said"),
     [
         (("none_of_ours:GROUP",), "cannot be imported"),
-        (("drawn_shop:NONE",), "its groups are COUNTS, MORE"),
-        (("drawn_shop:CLICKS",), "no streamtable.Group"),
+        (("drawn_shop:NONE",), "its groups and flows are COUNTS, MORE, FLOW"),
+        (("drawn_shop:CLICKS",), "no Group and no Flow"),
         (("drawn_shop:COUNTS", "--format", "svg", "-o", "/none/of/ours.svg"), "cannot be written"),
         (("drawn_shop:COUNTS", "--json", "-o", "x.json"), "standard output"),
     ],
@@ -154,3 +157,9 @@ def test_what_cannot_be_drawn_is_refused(
 
 def test_a_group_named_twice_is_drawn_once(shop: str, nowhere: Cli) -> None:
     assert nowhere("graph", "show", f"{shop}:COUNTS", f"{shop}:COUNTS").good().out.count("group counts") == 1
+
+
+def test_a_flow_is_drawn_with_all_of_its_groups(shop: str, nowhere: Cli) -> None:
+    text = nowhere("graph", "show", f"{shop}:FLOW").good().out
+    assert "group views\n" in text
+    assert "group views-by-number\n" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamtable.errors import ConfigurationError
-from streamtable_cli.modules import load_group
+from streamtable_cli.modules import load_group, load_groups
 
 SHOP = """
 from streamtable import Count, Group, Input, Long, Persist, Stream, String
@@ -17,6 +17,14 @@ def made(name):
     return Group(name, *COUNTS.inputs, COUNTS.persist)
 class Inner:
     COUNTS = COUNTS
+from streamtable.flow import Flow
+VIEWS = Flow("views")
+VIEWS.stream(Stream("clicks", String(), String())).group_by("by-page", str, key=String()).count("per-page")
+def flow_of(name):
+    made = Flow(name)
+    made.stream(Stream("clicks", String(), String())).to_table("latest")
+    return made
+EMPTY = Flow("empty")
 """
 
 
@@ -42,8 +50,30 @@ def test_a_function_makes_a_group_of_a_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("shop_of_tests:VIEWS", ["views", "views-by-page"]),
+        ("shop_of_tests:VIEWS.group(by-page)", ["views-by-page"]),
+        ("shop_of_tests:VIEWS.group()", ["views"]),
+        ("shop_of_tests:flow_of(seen)", ["seen"]),
+        ("shop_of_tests:COUNTS", ["counts"]),
+    ],
+)
+def test_a_flow_stands_for_all_of_its_groups(spec: str, names: list[str]) -> None:
+    assert [group.name for group in load_groups(spec)] == names
+
+
+def test_where_one_group_is_needed_a_flow_of_several_is_refused_with_their_names() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"several groups: .*:VIEWS\.group\(\), .*:VIEWS\.group\(by-page\)"
+    ):
+        load_group("shop_of_tests:VIEWS")
+
+
+@pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("shop_of_tests:EMPTY", "reads nothing"),
         ("shop_of_tests", "module:NAME"),
         ("shop_of_tests:", "module:NAME"),
         (":COUNTS", "module:NAME"),
@@ -54,12 +84,12 @@ def test_a_function_makes_a_group_of_a_text() -> None:
         ("shop_of_tests:COUNTS()", "fails .TypeError"),
         ("shop_of_tests:made(a/b)", "fails .GraphError"),
         ("shop_of_tests:made()", "fails .TypeError"),
-        ("shop_of_tests:made", "no streamtable.Group, but a function"),
+        ("shop_of_tests:made", "no Group and no Flow, but a function"),
         ("none_of_tests:COUNTS", "cannot be imported .ModuleNotFoundError"),
         ("broken_of_tests:COUNTS", "cannot be imported .ZeroDivisionError"),
         ("exits_of_tests:COUNTS", "cannot be imported .SystemExit"),
-        ("shop_of_tests:COUNT", "its groups are COUNTS"),
-        ("shop_of_tests:NUMBER", "no streamtable.Group, but a int"),
+        ("shop_of_tests:COUNT", "its groups and flows are COUNTS, VIEWS, EMPTY"),
+        ("shop_of_tests:NUMBER", "no Group and no Flow, but a int"),
     ],
 )
 def test_what_is_no_group_is_refused_with_the_reason(spec: str, message: str) -> None:

@@ -86,6 +86,14 @@ def test_without_yes_it_is_shown_and_nothing_is_done(plain: str, cli: Cli) -> No
     assert offsets(cli, plain) == before
 
 
+@pytest.mark.parametrize(("to", "times"), [("earliest", 1), ("latest", 0)])
+def test_going_back_says_that_other_groups_get_the_outputs_again(
+    to: str, times: int, plain: str, cli: Cli
+) -> None:
+    ran = cli("group", "reset", plain, "--to", to, "--yes").good()
+    assert " ".join(ran.out.split()).count("are sent a second time") == times
+
+
 @pytest.mark.parametrize(("answer", "code", "expected"), [("y\n", 0, [0, 0]), ("n\n", 2, [4, 6])])
 def test_in_a_terminal_it_asks(answer: str, code: int, expected: list[int], plain: str, cli: Cli) -> None:
     terminal, stdin = os.openpty()

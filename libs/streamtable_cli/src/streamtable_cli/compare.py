@@ -95,7 +95,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="A group whose codecs are used for its topics; may be repeated. MODULE:FUNCTION(TEXT) if a function "
+            help="A group or flow whose codecs are used for its topics; may be repeated. MODULE:FUNCTION(TEXT) if a function "
             "makes it.",
         ),
     ] = None,

@@ -12,7 +12,7 @@ from streamtable.errors import DeserializationError, SerializationError
 from streamtable.ports import Codec
 from streamtable_admin.decode import Decoder, decoder_for, known_schemas, schemas_in
 from streamtable_admin.errors import Refused
-from streamtable_cli.modules import load_group
+from streamtable_cli.modules import load_groups
 from streamtable_cli.output import note
 
 Schemas = Annotated[
@@ -25,7 +25,7 @@ Graph = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
-        help="A group whose codecs are used for its topics; MODULE:FUNCTION(TEXT) if a function makes it.",
+        help="A group or flow whose codecs are used for its topics; MODULE:FUNCTION(TEXT) if a function makes it.",
     ),
 ]
 
@@ -50,7 +50,7 @@ def decoder_of(schemas: Path | None = None, *graphs: str | None) -> Decoder:
         for line in skipped:
             note(f"note: {line}")
         found = {**found, **in_folder}
-    return decoder_for(found, [load_group(graph) for graph in graphs if graph])
+    return decoder_for(found, [each for graph in graphs if graph for each in load_groups(graph)])
 
 
 def key_bytes(text: str, kind: KeyType | None, codec: Codec[Any] | None) -> bytes:

@@ -19,7 +19,7 @@ from streamtable_admin.lag_trend import lag_trends
 from streamtable_admin.process_status import process_findings
 from streamtable_cli import auth_check, checks, reachability, replicas, unreadable
 from streamtable_cli.decoding import decoder_of
-from streamtable_cli.modules import load_group
+from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, show_json, show_table
 from streamtable_cli.session import CommandSession, session_of
 
@@ -39,7 +39,8 @@ def doctor(
         typer.Option(metavar="FILE", help=f"The file that declares the topics; {DECLARED} if it exists."),
     ] = None,
     graph: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE:NAME", help="A group to check; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="A group or flow to check; may be repeated."),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option(metavar="GROUP", help="A group to check, by name; may be repeated.")
@@ -82,7 +83,7 @@ def doctor(
     The newest rows of tables are decoded: those of --graph (kept, joined, looked up) with the group's codecs, those of
     other groups by the schemas that they name.
     """
-    graphs = [load_group(spec) for spec in graph or ()]
+    graphs = [each for spec in graph or () for each in load_groups(spec)]
     file = file or (DECLARED if DECLARED.exists() else None)
     names = [*(each.name for each in graphs), *(group or ()), *(load(file).groups if file else ())]
     asked = _Asked(

@@ -24,7 +24,7 @@ from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import unread
 from streamtable_cli.doctor import DECLARED
 from streamtable_cli.groups import GroupName
-from streamtable_cli.modules import load_group
+from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
 from streamtable_cli.reset import CHANGE_S, agreed, named_tables, refuse_members
 from streamtable_cli.session import session_of
@@ -69,7 +69,9 @@ def drop(
     ] = None,
     graph: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:NAME", help="Another group that may need this one; may be repeated."),
+        typer.Option(
+            metavar="MODULE:NAME", help="Another group, or a flow, that may need this one; may be repeated."
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
@@ -82,7 +84,7 @@ def drop(
     """
     session = session_of(ctx)
     legal_name(group, "group")
-    graphs = [load_group(spec) for spec in graph or ()]
+    graphs = [each for spec in graph or () for each in load_groups(spec)]
     file = file or (DECLARED if DECLARED.exists() else None)
     with session.cluster() as cluster:
         refuse_members(cluster, group)

@@ -22,7 +22,7 @@ from streamtable_admin.graph_model import (
     model_of,
 )
 from streamtable_admin.layout import lay_out, text_sizes
-from streamtable_cli.modules import load_group
+from streamtable_cli.modules import load_groups
 from streamtable_cli.output import show_json
 from streamtable_cli.svg import svg_of
 
@@ -57,8 +57,8 @@ def show(
     groups: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODULE:GROUP",
-            help="Several are drawn as one picture. MODULE:FUNCTION(TEXT) if a function makes the group.",
+            metavar="MODULE:NAME",
+            help="Groups and flows: several are drawn as one picture. MODULE:FUNCTION(TEXT) if a function makes the group.",
         ),
     ],
     *,
@@ -74,7 +74,7 @@ def show(
     """Draw group graphs, joined through the topics that they share."""
     if as_json and form not in (Format.TEXT, Format.JSON):
         raise typer.BadParameter(f"--json and --format {form} exclude each other")
-    loaded = [load_group(spec) for spec in dict.fromkeys(groups)]
+    loaded = [each for spec in dict.fromkeys(groups) for each in load_groups(spec)]
     picture = model_of(loaded, aside=aside)
     if form is Format.JSON or as_json:
         if output is not None:

@@ -1,4 +1,4 @@
-"""Imports groups from user code: `module:NAME`, as `--graph` and `graph show` take them."""
+"""Imports groups and flows from user code: `module:NAME`, as `--graph` and `graph show` take them."""
 
 import importlib
 import re
@@ -7,21 +7,48 @@ from pathlib import Path
 from typing import Any
 
 from streamtable import Group
-from streamtable.errors import ConfigurationError
+from streamtable.errors import ConfigurationError, GraphError
 
 _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^()]*)\))?")
 
 
 def load_group(spec: str) -> Group[Any, Any]:
-    """Import a module (the current folder comes first) and return the group in it.
+    """As `load_groups`, where one group is needed. Raises `ConfigurationError` for a flow of several."""
+    groups = load_groups(spec)
+    if len(groups) > 1:
+        flow = groups[0].name
+        each = ", ".join(f"{spec}.group({group.name.removeprefix(flow).lstrip('-')})" for group in groups)
+        raise ConfigurationError(f"{spec!r} is a flow of several groups: name one of {each}")
+    return groups[0]
+
+
+def load_groups(spec: str) -> list[Group[Any, Any]]:
+    """Import a module (the current folder comes first) and return the group in it, or the groups of the flow in it.
 
     Args:
         spec: `module:NAME`; NAME may have dots. `module:function(text)` calls a function with this text, or with
             nothing if there is none: where a group's name is a setting, a function makes it.
 
     Raises:
-        ConfigurationError: the module cannot be imported, there is no group of that name in it, or the function fails.
+        ConfigurationError: the module cannot be imported, there is no group or flow of that name in it, or the function
+            fails.
     """
+    found = _named(spec)
+    try:
+        groups = [found] if isinstance(found, Group) else list(getattr(found, "groups", ()))
+    except GraphError as error:  # the parts of a flow contradict each other
+        raise ConfigurationError(f"{spec!r}: {error}") from error
+    if not groups or not all(isinstance(group, Group) for group in groups):
+        raise ConfigurationError(f"{spec!r} is no Group and no Flow, but a {type(found).__name__}")
+    return groups
+
+
+def _is_program(value: object) -> bool:
+    """Whether this is a group, or several as a flow is; nothing of the user's is called to find out."""
+    return isinstance(value, Group) or isinstance(getattr(type(value), "groups", None), property)
+
+
+def _named(spec: str) -> Any:
     match = _SPEC.fullmatch(spec)
     module, path = match.group("module", "path") if match else ("", "")
     if match is None or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
@@ -40,8 +67,10 @@ def load_group(spec: str) -> Group[Any, Any]:
         ) from error
     for name in path.split("."):
         if not hasattr(found, name):
-            groups = [each for each, value in vars(found).items() if isinstance(value, Group)]
-            there = f"; its groups are {', '.join(groups)}" if groups else "; there is no group in it"
+            programs = [each for each, value in vars(found).items() if _is_program(value)]
+            there = (
+                f"; its groups and flows are {', '.join(programs)}" if programs else "; there is none in it"
+            )
             raise ConfigurationError(f"{spec!r}: {name!r} is not there{there}")
         found = getattr(found, name)
     if match["call"]:
@@ -50,6 +79,4 @@ def load_group(spec: str) -> Group[Any, Any]:
             found = found(text) if text else found()
         except Exception as error:  # the function of the user may raise anything
             raise ConfigurationError(f"{spec!r} fails ({type(error).__name__}: {error})") from error
-    if not isinstance(found, Group):
-        raise ConfigurationError(f"{spec!r} is no streamtable.Group, but a {type(found).__name__}")
     return found

@@ -75,8 +75,10 @@ def reset(
     """Reset the offsets of a group, after showing the changes and asking for confirmation.
 
     The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
-    inputs have to be set: the table is built again from there, without what visits did to its rows. Records that it sent
-    to other topics stay there.
+    inputs have to be set: the table is built again from there, without what visits did to its rows.
+
+    Records that it sent to other topics stay there. A group that reads them, such as the next one of a flow, gets them a
+    second time: reset those groups first, with --to latest --empty-table.
 
     Its own loop and visits go to their ends, unless they are named: unfinished work there is dropped. A joined table
     whose changes it handles is set like an input: with earliest, each row is handled as a change from nothing.
@@ -268,6 +270,11 @@ def _show(
     )
     for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
         show_line(f"What is under way in {topic} is dropped: it belongs to input from before.")
+    if any(move.before is not None and move.after < move.before for move in moves):
+        show_line(
+            "Records that it has sent to other topics stay there, and are sent a second time: a group that reads them, such as "
+            "the next one of a flow, counts them twice unless it is reset to latest first, with --empty-table."
+        )
     for table in emptied:
         show_line(
             f"All rows of {table} are deleted; local copies of it are discarded when a process opens them."
