@@ -113,7 +113,7 @@ def test_a_zombie_is_fenced_by_the_next_one_to_open_and_leaves_nothing_behind(
     zombie.produce(topic, b"key", b"zombie")
     zombie.flush(WITHIN_S)
     owner = opened(topics.name("tx"))
-    with pytest.raises(Fenced, match="instance id of its own"):
+    with pytest.raises(Fenced, match="instance id of its own, by STREAMTABLE_INSTANCE_ID"):
         zombie.commit(WITHIN_S)
     with pytest.raises(Fenced):
         zombie.begin()

@@ -120,7 +120,8 @@ class Transactions:
         owner = self._owners[transactional_id]
         if owner.epoch != epoch:
             raise Fenced(
-                "another process uses the same transactional id; give each process an instance id of its own "
+                "another process uses the same transactional id; give each process an instance id of its own, "
+                "by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name) "
                 f"({transactional_id!r}, epoch {epoch}, now {owner.epoch})"
             )
         return owner

@@ -103,7 +103,8 @@ def fatal(error: KafkaError, doing: str) -> Fatal:
     if error.code() in FENCED:
         return Fenced(
             f"{doing} was refused: another process uses the same transactional id; give each process an instance id "
-            f"of its own ({describe(error)})"
+            "of its own, by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name) "
+            f"({describe(error)})"
         )
     return Fatal(f"{doing} failed for good ({describe(error)})")
 
