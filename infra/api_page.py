@@ -96,6 +96,8 @@ FOR_THE_ENGINE = {
     "Context.work_on",
     "BatchContext.work_on",
     "BatchContext.whole",
+    "KeyedTable.of_state",
+    "Sliding.starts",
 }
 MADE_BY_OTHERS = {
     "BatchContext",
@@ -107,8 +109,43 @@ MADE_BY_OTHERS = {
     "RowIterator",
     "Snapshot",
     "Processor",
+    "KeyedStream",
+    "GroupedStream",
+    "CogroupedStream",
+    "KeyedTable",
+    "GroupedTable",
+    "WindowedStream",
+    "TimeWindowedStream",
+    "SessionStream",
+    "CogroupedWindows",
+    "CogroupedSessions",
+    "WindowedTable",
+    "Description",
 }
 """Classes whose instances are returned by a method, so that their arguments are not documented."""
+FLOWS = (
+    "Flow",
+    "KeyedStream",
+    "GroupedStream",
+    "CogroupedStream",
+    "KeyedTable",
+    "GroupedTable",
+    "Tumbling",
+    "Hopping",
+    "Sliding",
+    "Session",
+    "WindowedStream",
+    "TimeWindowedStream",
+    "SessionStream",
+    "CogroupedWindows",
+    "CogroupedSessions",
+    "WindowedTable",
+    "Windowed",
+    "WindowedKey",
+    "SessionKey",
+    "Description",
+)
+"""From `streamtable.flow`."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 
@@ -121,6 +158,8 @@ def page() -> str:
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         parts.extend(text for name in names for text in _entry(package[name], "###"))
+    parts.append("## Flows\n\nFrom `streamtable.flow`. What flows are: [Flows](../explanation/flows.md).\n")
+    parts.extend(text for name in FLOWS for text in _entry(package[f"flow.{name}"], "###"))
     parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
     parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))
     return "\n".join(parts).rstrip() + "\n"
@@ -132,6 +171,8 @@ def _entry(each: Documented, level: str, owner: str = "") -> Iterator[str]:
     yield f"```python\n{owner}{_signature(target)}\n```\n"
     yield from _text(target)
     if isinstance(target, griffe.Class):
+        if parent := _parent_on_page(target):
+            yield f"It has the methods of [`{parent}`](#{parent.lower()}) too.\n"
         for constant in target.attributes.values():
             if constant.docstring is not None and "property" not in constant.labels:
                 yield f"- `{each.name}.{constant.name}`: {_line(constant.docstring.value)}"
@@ -161,11 +202,17 @@ def _plain_attributes(each: griffe.Class) -> list[str]:
     ]
 
 
+def _parent_on_page(each: griffe.Class) -> str | None:
+    """Return the class of flows that this one extends, whose methods are not listed a second time."""
+    return next((name for base in each.bases if (name := str(base).partition("[")[0]) in FLOWS), None)
+
+
 def _public_members(each: griffe.Class) -> Iterable[Documented]:
-    """Yield own and inherited methods and properties with a docstring, in source order."""
+    """Own and inherited methods and properties that have a docstring, in the order of the source."""
+    members = each.members if _parent_on_page(each) else each.all_members
     return [
         member
-        for member in each.all_members.values()
+        for member in members.values()
         if member.is_public
         and not member.name.startswith("_")
         and member.docstring is not None

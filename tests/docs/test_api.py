@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 import streamtable
+from streamtable import flow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -28,3 +29,4 @@ def test_the_page_is_up_to_date(api_page: ModuleType) -> None:
 def test_every_public_name_has_its_place(api_page: ModuleType) -> None:
     placed = [name for names in api_page.CHAPTERS.values() for name in names]
     assert sorted(placed) == sorted(streamtable.__all__)
+    assert sorted(api_page.FLOWS) == sorted(flow.__all__)
