@@ -79,6 +79,21 @@ def test_only_the_partitions_that_are_asked_for_are_read(group: Group[str, int],
     assert cli("dead-letters", "list", group.name, "--partition", "2").code == 1
 
 
+def test_a_timer_is_not_sent_again_and_stays_unreplayed(
+    group: Group[str, int], cli: Cli, world: World
+) -> None:
+    world.letter(group, b"timer", b"bad timer", offset=-1, partition=0)
+    (timer,) = (each["letter"] for each in letters(cli, group) if each["key"]["value"] == "timer")
+    ran = cli("dead-letters", "replay", group.name, timer)
+    assert ran.code == 2
+    assert "holds a timer" in ran.err
+    ran = cli("dead-letters", "replay", group.name, "--all").good()
+    assert "4 dead letters sent" in ran.out
+    assert "1 holds a timer" in " ".join(ran.err.split())
+    assert sent(cli, group).keys() == {"bad a", "bad b", "bad c", "bad d"}
+    assert [each["letter"] for each in letters(cli, group) if each["replayed"] is None] == [timer]
+
+
 @pytest.mark.parametrize(
     ("flags", "said"), [(("--grep", "("), "not a regular expression"), (("--since", "now"), "with its zone")]
 )
@@ -223,7 +238,7 @@ def test_a_marker_behind_an_open_transaction_is_waited_for(cli: Cli, world: Worl
     # The broker ends the transaction when it has lasted for ten seconds.
     ran = cli("dead-letters", "replay", made.name, "--all", "--json").good()
     outbox.close()
-    assert ran.json == {"group": made.name, "sent": [], "replayed_before": ["0:0"]}
+    assert ran.json == {"group": made.name, "sent": [], "replayed_before": ["0:0"], "rows": []}
     assert not sent(cli, made)
 
 

@@ -60,6 +60,11 @@ class LoggedDeadLetter:
         return LoggedDeadLetter(record, Origin.read(record.headers))
 
     @property
+    def holds_row(self) -> bool:
+        """Whether it holds a timer or another row that fell due, and no record of an input."""
+        return self.origin is not None and self.origin.offset < 0
+
+    @property
     def id(self) -> tuple[int, int]:
         """Its partition and offset in the dead-letter topic."""
         return self.record.place.partition, self.record.offset
@@ -107,10 +112,17 @@ class LoggedDeadLetter:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The outcome of a replay: the letters that were produced, and those that had been replayed before."""
+    """The outcome of a replay.
+
+    Attributes:
+        sent: The letters that were produced.
+        before: Those that had been replayed before.
+        rows: Those that hold a timer or another row that fell due, for which there is no input to send them to.
+    """
 
     sent: list[LoggedDeadLetter]
     before: list[LoggedDeadLetter]
+    rows: list[LoggedDeadLetter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +271,8 @@ class DeadLetterLog:
 
         Raises:
             NoSuchTopic: The group has no retry topic.
-            Refused: A letter has no origin or does not fit into the retry topic. Nothing was sent.
+            Refused: A letter has no origin or does not fit into the retry topic, or all hold timers or rows that fell
+                due. Nothing was sent.
             StreamtableError: Kafka failed. Letters that were sent are marked, so the replay can be repeated.
         """
         retry = f"{self.group}-retry"
@@ -274,7 +287,14 @@ class DeadLetterLog:
             outbox.open(timeouts.open)
             letters = select()
             before = [letter for letter in letters if letter.replayed is not None and not again]
-            due = [letter for letter in letters if letter.replayed is None or again]
+            fresh = [letter for letter in letters if letter.replayed is None or again]
+            rows = [letter for letter in fresh if letter.holds_row]
+            due = [letter for letter in fresh if not letter.holds_row]
+            if rows and not due:
+                raise Refused(
+                    f"dead letter {rows[0].name} holds a timer or another row that fell due, and no record of an input: it "
+                    "cannot be sent again. Correct the handler, and have the timer set again by an event of its key"
+                )
             pairs = [(letter, self._retried(letter, retry)) for letter in due]
             for letter, record in pairs:
                 if record.partition >= topic.partitions:
@@ -288,7 +308,7 @@ class DeadLetterLog:
                     )
             for batch in _batches(pairs):
                 self._send(outbox, batch, now(), reached, timeouts)
-            return Replayed(due, before)
+            return Replayed(due, before, rows)
         finally:
             outbox.close()
 

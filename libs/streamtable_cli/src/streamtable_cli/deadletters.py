@@ -214,12 +214,24 @@ def replay_command(
 
 def _report(group: str, done: Replayed, *, as_json: bool) -> None:
     if as_json:
-        show_json({"group": group, "sent": _names(done.sent), "replayed_before": _names(done.before)})
+        show_json(
+            {
+                "group": group,
+                "sent": _names(done.sent),
+                "replayed_before": _names(done.before),
+                "rows": _names(done.rows),
+            }
+        )
         return
     show_line(f"{count(len(done.sent), 'dead letter')} sent to {group}-retry")
     if done.before:
         note(
             f"{count(len(done.before), 'was', 'were')} replayed before and left out; --again replays those too"
+        )
+    if done.rows:
+        note(
+            f"{count(len(done.rows), 'holds', 'hold')} a timer or another row that fell due, and cannot be sent again: "
+            f"{one_line(_names(done.rows[:NAMES_MAX]))}"
         )
     if done.sent:
         more = " and more" if len(done.sent) > NAMES_MAX else ""
