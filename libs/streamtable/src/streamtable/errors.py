@@ -303,7 +303,7 @@ class StateMeaningChanged(Fatal):
         super().__init__(
             f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}. Give "
             "the state a new name, which begins empty; or restore the old declaration; or reset the group with its "
-            f"tables ('streamtable group reset {group} --empty-table')",
+            f"tables ('streamtable group reset {group} --to earliest --empty-table')",
             topic=topic,
         )
 

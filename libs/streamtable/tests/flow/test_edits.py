@@ -147,6 +147,8 @@ def test_an_edit_that_changes_what_a_name_means_is_refused_at_the_start(
     with pytest.raises(StateMeaningChanged, match=reason) as refused:
         rerun(tester, first, second)
     assert "count in tumbling windows of 60000 ms" in str(refused.value)
+    # The command needs both options: what the error says can be pasted.
+    assert f"group reset {refused.value.group} --to earliest --empty-table" in str(refused.value)
     assert tester.table(table.table) == kept
 
 
