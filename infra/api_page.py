@@ -208,7 +208,7 @@ def _parent_on_page(each: griffe.Class) -> str | None:
 
 
 def _public_members(each: griffe.Class) -> Iterable[Documented]:
-    """Own and inherited methods and properties that have a docstring, in the order of the source."""
+    """Yield own and inherited methods and properties with a docstring, in source order."""
     members = each.members if _parent_on_page(each) else each.all_members
     return [
         member
