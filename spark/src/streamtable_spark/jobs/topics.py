@@ -1,7 +1,6 @@
 """What a lake is made of: its topics, how they are read, and the results that are kept. From arguments, or from Python."""
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 
+from exactavro import Schema, Unusable
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.programs import load
 from streamtable_spark.transforms.codecs import PLAIN_KINDS, AvroCodec, Codec, PlainCodec
@@ -210,11 +210,9 @@ def _codec(name: str, text: str) -> Codec:
 
 def _schema(name: str, path: str) -> str:
     try:
-        text = Path(path).read_text("utf-8")
-        json.loads(text)
-    except (OSError, ValueError) as error:
+        return Schema.load(Path(path).read_text("utf-8")).text
+    except (OSError, ValueError, Unusable) as error:
         raise ConfigurationError(f"--codecs {name}: the schema {path} cannot be read ({error})") from error
-    return text
 
 
 def _known(of_name: Mapping[str, Topic], argument: str, name: str) -> Topic:

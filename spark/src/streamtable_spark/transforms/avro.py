@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from contracts.schema import RecordSchema
+from exactavro import Schema
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
 TO_THE_END: Final = (1 << 31) - 1
@@ -65,32 +66,29 @@ def released(record: RecordSchema[Any]) -> Framing:
     return single_object(record.schema, record.history)
 
 
-def plain(reader: str, writer: str | None = None) -> Framing:
-    """Bodies alone, all written with one schema; None: the reader's."""
-    return Framing(reader, {b"": writer or reader})
+def plain(reader: str) -> Framing:
+    """Bodies alone, all written with one schema."""
+    return Framing(reader, {b"": reader})
 
 
 def fingerprint_prefix(schema: str) -> bytes:
     """C3 01 and the little-endian CRC-64-AVRO of the parsing canonical form of a schema."""
-    avro = _avro()
-    parsed = avro.Schema.Parser().parse(schema)
-    return SINGLE_OBJECT + bytes(avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", parsed))
+    return SINGLE_OBJECT + Schema.load(schema).fingerprint
 
 
-def decode(frame: DataFrame, framing: Framing, value: str = "value") -> DataFrame:
-    """Decode a column of bytes, or add the reason why it cannot be decoded.
+def decode(frame: DataFrame, framing: Framing) -> DataFrame:
+    """Decode the column `value`, bytes, or add the reason why it cannot be decoded.
 
     Args:
-        frame: The frame with a binary column.
+        frame: The frame with the column.
         framing: The framing of the values.
-        value: The name of the column.
 
     Returns:
         The frame and two columns: `decoded`, of the reader schema's type, null where there is a reason; `reason`, text,
         null where the value was decoded.
     """
     columns = frame.columns
-    data = fn.col(f"`{value}`")
+    data = fn.col("value")
     size = framing.prefix_bytes
     frame = frame.withColumns(
         {
@@ -138,7 +136,7 @@ def peek(value: Column, framing: Framing, field: str) -> Column:
         framing: The framing of the values, whose reader's schema is a record.
         field: The name of a field of that record.
     """
-    tree = _spelled_out(json.loads(framing.reader), {})
+    tree: Any = Schema.load(framing.reader).tree
     alone = json.dumps({**tree, "fields": [each for each in tree["fields"] if each["name"] == field]})
     size, options = framing.prefix_bytes, {"mode": "PERMISSIVE", "avroSchema": alone}
     body = fn.substring(value, size + 1, TO_THE_END)
@@ -173,7 +171,7 @@ class _Writer:
         self.read, self.fault, self.resolved = f"_read{number}", f"_fault{number}", f"_resolved{number}"
         self._mine = fn.col("_body").isNotNull() & (fn.col("_prefix") == fn.lit(prefix))
         self._schema, self._reader = schema, reader
-        self._tree = _spelled_out(json.loads(schema), {})
+        self._tree: Any = Schema.load(schema).tree  # types are defined wherever they are used
         # Without a checksum null is a failure, so it must not be a value.
         self.sealed = not _has_one_encoding(self._tree) or _can_be_null(self._tree)
         self.differs = json.loads(schema) != json.loads(reader)
@@ -229,21 +227,6 @@ def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
     """A record with this field, and more: its bytes are those of its fields."""
     fields: Sequence[Mapping[str, Any]] = [{"name": "value", "type": json.loads(schema)}, *more]
     return json.dumps({"type": "record", "name": "Wrapped", "fields": fields})
-
-
-def _spelled_out(tree: Any, known: dict[str, Any]) -> Any:
-    """A schema whose types are defined wherever they are used; in JSON only the first use has the definition."""
-    if isinstance(tree, list):
-        return [_spelled_out(branch, known) for branch in tree]
-    if isinstance(tree, str):
-        return known.get(tree.rpartition(".")[2], tree)
-    parts = {name: _spelled_out(tree[name], known) for name in ("items", "values") if name in tree}
-    if tree["type"] == "record":
-        parts["fields"] = [entry | {"type": _spelled_out(entry["type"], known)} for entry in tree["fields"]]
-    spelled = {**tree, **parts}
-    if "name" in tree:
-        known[tree["name"].rpartition(".")[2]] = spelled
-    return spelled
 
 
 def _has_one_encoding(tree: Any) -> bool:
@@ -313,9 +296,3 @@ def _any(checks: Iterable[Column]) -> Column:
     for check in others:
         first = first | check
     return first
-
-
-def _avro() -> Any:
-    session = SparkSession.getActiveSession()
-    assert session is not None, "columns are made when there is a session"
-    return session._jvm.org.apache.avro  # type: ignore[union-attr]  # noqa: SLF001 - Avro itself knows its canonical form
