@@ -23,16 +23,6 @@ ROWS = [
 ]
 
 
-def test_the_count_of_a_user_has_an_event_once_that_was_sent_again_within_a_day_and_again_after_it(
-    spark: SparkSession,
-) -> None:
-    later = (0, 9, START + timedelta(hours=24, milliseconds=1), "ann", ("1", 0), True)
-    assertDataFrameEqual(
-        clicks.per_user(spark.createDataFrame([*ROWS, later], SILVER)),
-        spark.createDataFrame([("ann", 4), ("bob", 2)], "user_id string, clicks long"),
-    )
-
-
 def test_the_count_of_a_day_has_each_event_once_on_the_day_of_its_own_time(spark: SparkSession) -> None:
     found = clicks.per_day(spark.createDataFrame(ROWS, SILVER)).selectExpr("user_id", "string(day)", "clicks")
     assertDataFrameEqual(

@@ -54,7 +54,6 @@ def test_the_known_answers_come_out(spark: SparkSession) -> None:
     found = reach.exact(
         spark.createDataFrame(tweeted, "author string, url string"),
         spark.createDataFrame(followed, "author string, follower string"),
-        buckets=3,
     )
     known = [(url, number) for url, number in REACHES.items() if url in TWEETED_BY]
     assertDataFrameEqual(found, spark.createDataFrame(known, "url string, reach long"))

@@ -4,29 +4,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from streamtable_spark.transforms.layers import day_of
-from streamtable_spark.transforms.once import accepted
-
-
-def per_user(clicks: DataFrame) -> DataFrame:
-    """Compute the table of click-count from the same records: one that is sent again within a day counts once.
-
-    Args:
-        clicks: The silver table of user-clicks.
-
-    Returns:
-        `user_id`, `clicks`.
-    """
-    counted = accepted(
-        clicks.select(
-            "partition",
-            "offset",
-            "timestamp",
-            "key",
-            fn.col("event.id").alias("id"),
-            fn.lit(False).alias("retry"),
-        )
-    )
-    return counted.groupBy(fn.col("key").alias("user_id")).agg(fn.count("*").alias("clicks"))
 
 
 def per_day(clicks: DataFrame) -> DataFrame:

@@ -6,12 +6,11 @@ from pyspark.sql import functions as fn
 from contracts.event_time import MAX_AHEAD_SECONDS
 
 
-def timely(silver: DataFrame, max_ahead_seconds: float = MAX_AHEAD_SECONDS) -> DataFrame:
+def timely(silver: DataFrame) -> DataFrame:
     """Leave out events that processors send to the dead letters because of their time.
 
     Args:
         silver: With `timestamp`, the record's own, and `event.at` in milliseconds since 1970.
-        max_ahead_seconds: How far an event may be ahead of its record, as the services are set.
     """
-    latest = fn.unix_millis("timestamp") + fn.lit(round(max_ahead_seconds * 1000))
+    latest = fn.unix_millis("timestamp") + fn.lit(round(MAX_AHEAD_SECONDS * 1000))
     return silver.where(fn.col("event.at").between(fn.lit(0), latest))

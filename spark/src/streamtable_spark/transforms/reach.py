@@ -14,7 +14,9 @@ from pyspark.sql import functions as fn
 from streamtable_spark.transforms.event_time import timely
 
 BUCKETS: Final = 16
+"""Into so many parts followers are divided, so that the set of a well-known author never has to fit in one row."""
 LG_K: Final = 12
+"""The size of a sketch is 2 to the power of this: errors of about 1.6 %."""
 SKETCHES: Final = ("hll", "theta")
 
 
@@ -49,20 +51,19 @@ def tweeted(tweets: DataFrame) -> DataFrame:
     return each.where(~fn.col("deleted")).select("author", "url").distinct()
 
 
-def exact(tweeted: DataFrame, followers: DataFrame, buckets: int = BUCKETS) -> DataFrame:
+def exact(tweeted: DataFrame, followers: DataFrame) -> DataFrame:
     """Return the number of distinct followers of each URL's authors.
 
     Args:
         tweeted: `author`, `url`, each pair once.
         followers: `author`, `follower`, each pair once.
-        buckets: The number of buckets that followers are divided into, so that the set of a well-known author never has to fit in one row.
 
     Returns:
         `url`, `reach`; 0 for a URL whose authors have no followers.
     """
     order = Window.partitionBy("bucket").orderBy("follower")
     sets = (
-        followers.withColumn("bucket", fn.pmod(fn.xxhash64("follower"), fn.lit(buckets)))
+        followers.withColumn("bucket", fn.pmod(fn.xxhash64("follower"), fn.lit(BUCKETS)))
         .withColumn("number", fn.dense_rank().over(order))
         .groupBy("author", "bucket")
         .agg(fn.collect_list("number").alias("set"))
@@ -73,27 +74,21 @@ def exact(tweeted: DataFrame, followers: DataFrame, buckets: int = BUCKETS) -> D
     return _all_urls(tweeted, counted)
 
 
-def sketched(
-    tweeted: DataFrame, followers: DataFrame, lg_k: int = LG_K, kinds: Sequence[str] = SKETCHES
-) -> DataFrame:
+def sketched(tweeted: DataFrame, followers: DataFrame, kinds: Sequence[str] = SKETCHES) -> DataFrame:
     """Estimate the same number by sketches: one for each author, merged for each URL.
 
     Args:
         tweeted: The authors of each URL; see `exact`.
         followers: The followers of each author; see `exact`.
-        lg_k: The size of a sketch is 2 to the power of this; 12 gives errors of about 1.6 %.
         kinds: The kinds of sketches. Those of the live table of tweet-reach are HLL sketches of size 12, which merge with these.
 
     Returns:
         `url`, and a column of the name of each kind.
     """
-    make = {
-        "hll": fn.hll_sketch_agg("follower", lg_k),
-        "theta": fn.theta_sketch_agg("follower", lg_k),
-    }
+    make = {"hll": fn.hll_sketch_agg("follower", LG_K), "theta": fn.theta_sketch_agg("follower", LG_K)}
     merge = {
         "hll": fn.hll_sketch_estimate(fn.hll_union_agg("hll")),
-        "theta": fn.theta_sketch_estimate(fn.theta_union_agg("theta", lg_k)),
+        "theta": fn.theta_sketch_estimate(fn.theta_union_agg("theta", LG_K)),
     }
     sketches = followers.groupBy("author").agg(*[make[kind].alias(kind) for kind in kinds])
     counted = (
