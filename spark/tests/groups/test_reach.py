@@ -48,7 +48,7 @@ def test_a_folder_without_a_lake_or_without_tweets_is_refused_in_one_line(
     lake = tmp_path / "lake"
     assert ended(main, ["--lake", str(lake), "--metrics-dir", str(tmp_path)]) == 2
     assert 'streamtable_job_failed{group="",job_name="reach"} 1.0' in (tmp_path / "reach.prom").read_text()
-    assert "there is no lake: run the ETL" in capsys.readouterr().err.splitlines()[-1]
+    assert "there is no lake at" in capsys.readouterr().err.splitlines()[-1]
     lake.mkdir()
     (lake / "origin.json").write_text(json.dumps({"lake": "l", "format": "parquet", "topics": {}}))
     assert ended(main, ["--lake", str(lake)]) == 2

@@ -4,15 +4,16 @@ Spark would notice too, in the middle of the work; or not at all, when a topic w
 past the old offset since.
 """
 
-import json
 from collections.abc import Mapping
+from typing import Final
 
 from streamtable_spark.errors import InputLost, OtherLake
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.positions import Offsets, Place
+from streamtable_spark.jobs.positions import READ_OFFSETS, Offsets, Place
 
 Read = dict[str, Offsets]
 """The next offset of each partition, by topic and partition."""
+_FIRST: Final = "sources/0/0"
 
 
 def last_finished(files: Files, checkpoint: str) -> int:
@@ -30,20 +31,27 @@ def read_so_far(files: Files, checkpoint: str) -> Read | None:
         OtherLake: The checkpoint is damaged.
     """
     finished = last_finished(files, checkpoint)
-    path = f"{checkpoint}/offsets/{finished}" if finished >= 0 else f"{checkpoint}/sources/0/0"
-    if not files.exists(path):
-        if finished >= 0:
-            raise OtherLake(_damaged(path, "it is missing"))
-        return None
-    text = files.read(path)
+    if finished >= 0:
+        return _offsets(files, f"{checkpoint}/offsets/{finished}")
+    return read_from(files, checkpoint) if files.exists(f"{checkpoint}/{_FIRST}") else None
+
+
+def read_from(files: Files, checkpoint: str) -> Read:
+    """Where the first batch began, from Spark's checkpoint. Raises `OtherLake` if it is damaged."""
+    return _offsets(files, f"{checkpoint}/{_FIRST}")
+
+
+def _offsets(files: Files, path: str) -> Read:
+    """The last line of a file of the checkpoint; those before it hold no offsets of Kafka."""
+    text = files.read(path) if files.exists(path) else ""
     try:
-        offsets = json.loads(text[text.rindex("\n") + 1 :])
-        return {
-            str(topic): {int(number): int(offset) for number, offset in parts.items()}
-            for topic, parts in offsets.items()
-        }
-    except (ValueError, AttributeError) as error:
-        raise OtherLake(_damaged(path, f"it holds {text[:40]!r}")) from error
+        return READ_OFFSETS.validate_json(text.rpartition("\n")[2])
+    except ValueError as error:
+        how = f"it holds {text[:40]!r}" if text else "it is missing or empty"
+        raise OtherLake(
+            f"{path} is damaged ({how}): which records were read already is not known. Restore the checkpoint, or make "
+            "a new lake in another folder"
+        ) from error
 
 
 def check_kept(
@@ -81,10 +89,3 @@ def check_kept(
             f"{'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
             "short for how rarely this job runs. --allow-missing goes on with what is left"
         )
-
-
-def _damaged(path: str, how: str) -> str:
-    return (
-        f"{path} is damaged ({how}): which records were read already is not known. Restore the checkpoint, or make "
-        "a new lake in another folder"
-    )

@@ -41,11 +41,20 @@ def kafka_argument(parser: argparse.ArgumentParser, *, required: bool = True) ->
     )
 
 
-def job_parser(name: str, about: str, *, kafka: bool = True) -> argparse.ArgumentParser:
-    """A parser with what all jobs take; `kafka` says whether the job cannot do without it."""
+def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> argparse.ArgumentParser:
+    """Return a parser with what all jobs take.
+
+    Args:
+        name: The name of the job.
+        about: What it does.
+        kafka: Whether it cannot do without Kafka.
+        lake: What --lake means to it; empty if it takes none.
+    """
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
     kafka_argument(parser, required=kafka)
     run_report_arguments(parser)
+    if lake:
+        parser.add_argument("--lake", required=True, type=lake_folder, metavar="FOLDER", help=lake)
     place_arguments(parser)
     return parser
 
@@ -59,7 +68,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--from",
         dest="lake",
-        default="earliest",
+        type=lambda text: None if text == "earliest" else lake_folder(text),
         metavar="WHERE",
         help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
     )
@@ -143,11 +152,6 @@ def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -
             f"--rebuilt {found.rebuilt}: the manifest of a rebuild as {found.group!r} that was done is needed"
         )
     return earlier
-
-
-def lake_of(found: argparse.Namespace) -> str | None:
-    """The lake to read from, from the arguments; None: Kafka alone. Raises `ConfigurationError`."""
-    return None if found.lake == "earliest" else lake_folder(found.lake)
 
 
 def place_arguments(parser: argparse.ArgumentParser) -> None:

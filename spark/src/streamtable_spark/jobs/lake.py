@@ -76,6 +76,12 @@ class Lake:
                 f"{path} is damaged ({error}): restore it, or make a new lake in another folder"
             ) from error
 
+    def known(self) -> Origin:
+        """What an existing lake is made from. Raises `ConfigurationError` if there is none."""
+        if (origin := self.origin()) is None:
+            raise ConfigurationError(f"there is no lake at {self.folder}: `etl` makes one")
+        return origin
+
     def declare(self, origin: Origin) -> None:
         """Write down what the lake is made from."""
         self._files.write(f"{self.folder}/origin.json", json.dumps(asdict(origin), indent=1))
@@ -103,13 +109,10 @@ def delta_tables(lake: Lake) -> DeltaTables:
     Raises:
         ConfigurationError: There is no lake, or it has no Delta tables.
     """
-    origin = lake.origin()
-    if origin is None:
-        raise ConfigurationError(f"there is no lake at {lake.folder}: `etl` makes one")
-    tables = lake.tables(origin)
+    tables = lake.tables(lake.known())
     if not isinstance(tables, DeltaTables):
         raise ConfigurationError(
-            f"{lake.folder} has plain {origin.format} tables, which cannot be changed in place: make a new lake with `etl`"
+            f"{lake.folder} has plain parquet tables, which cannot be changed in place: make a new lake with `etl`"
         )
     return tables
 

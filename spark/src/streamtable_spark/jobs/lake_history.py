@@ -1,6 +1,5 @@
 """Read records that Kafka no longer has from the lake that the ETL has filled."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,11 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
-from streamtable_spark.jobs.checkpoint import read_so_far
+from streamtable_spark.jobs.checkpoint import read_from, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.history import COLUMNS, read
-from streamtable_spark.jobs.lake import BRONZE, Lake, lake_folder
+from streamtable_spark.jobs.lake import BRONZE, Lake
 from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
 
 
@@ -38,11 +37,10 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
         ConfigurationError: The folder is not a lake.
         OtherLake: The lake was made from other topics than those of this cluster.
     """
-    lake, files = Lake(spark, lake_folder(folder)), Files(spark)
-    origin = lake.origin()
-    ends = read_so_far(files, lake.checkpoint) if origin is not None else None
-    if origin is None or ends is None:
-        raise ConfigurationError(f"--from {folder!r}: there is no lake, or nothing in it yet: run the ETL")
+    lake, files = Lake(spark, folder), Files(spark)
+    origin, ends = lake.known(), read_so_far(files, lake.checkpoint)
+    if ends is None:
+        raise ConfigurationError(f"--from {folder}: the lake is empty: run the ETL")
     there = cluster.topic_ids(sorted(ends))
     for topic in sorted(ends):
         if there[topic] != origin.topics.get(topic, there[topic]):
@@ -50,13 +48,7 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
                 f"the lake {folder} was made from an earlier topic {topic!r}, which was deleted and created again: its "
                 "offsets say nothing about the present one"
             )
-    text = files.read(f"{lake.checkpoint}/sources/0/0")
-    starts = json.loads(text[text.index("{") :])
-    return LakeHistory(
-        lake.tables(origin).read(BRONZE),
-        {topic: {int(number): offset for number, offset in parts.items()} for topic, parts in starts.items()},
-        ends,
-    )
+    return LakeHistory(lake.tables(origin).read(BRONZE), read_from(files, lake.checkpoint), ends)
 
 
 def read_with(

@@ -5,7 +5,6 @@ for every reader. It can run beside the ETL where the storage lets one of two wr
 does not; on a local disk the jobs take turns.
 """
 
-import argparse
 import json
 import sys
 from collections import defaultdict
@@ -17,10 +16,10 @@ from typing import Any, Final
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.formats import DeltaTables, Reached, undisturbed
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
-from streamtable_spark.jobs.lake import Lake, delta_tables, lake_folder
+from streamtable_spark.jobs.job_args import ended, job_parser, local_of
+from streamtable_spark.jobs.lake import Lake, delta_tables
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
 
@@ -118,24 +117,19 @@ def maintain(
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     """The job as a program; see `maintain` for `reached`."""
-    parser = argparse.ArgumentParser(
-        prog="maintain", description="Compact small files and delete expired versions.", allow_abbrev=False
-    )
-    kafka_argument(parser, required=False)
-    run_report_arguments(parser)
-    parser.add_argument("--lake", required=True, metavar="FOLDER")
+    about = "Compact small files and delete expired versions."
+    parser = job_parser("maintain", about, kafka=False, lake="folder of the lake")
     parser.add_argument(
         "--keep", type=int, default=7, metavar="DAYS", help="how long earlier versions can be read (7)"
     )
     parser.add_argument("--file-mb", type=int, default=128, metavar="MB", help="target size of files (128)")
     parser.add_argument("--dry-run", action="store_true", help="only print which files would change")
-    place_arguments(parser)
     found = parser.parse_args(argv)
-    folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
+    settings = Settings(found.keep, found.file_mb, found.dry_run)
     spark = connect("maintain", local_of(found))
-    writing = nullcontext() if settings.dry_run else writer_lock(folder)
-    with writing, reported_run(found, "maintain", STAGES, lake=folder) as progress:
-        changes = maintain(Lake(spark, folder), settings, progress, reached=reached)
+    writing = nullcontext() if settings.dry_run else writer_lock(found.lake)
+    with writing, reported_run(found, "maintain", STAGES, lake=found.lake) as progress:
+        changes = maintain(Lake(spark, found.lake), settings, progress, reached)
     print(json.dumps(changes))  # noqa: T201 - what the program answers
     return 0
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from pydantic import TypeAdapter
+
 from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable_spark.errors import ConfigurationError
@@ -14,6 +16,10 @@ TABLE: Final = "table"
 Place: TypeAlias = TopicPartition
 Offsets = dict[int, int]
 """The next offset of each partition of a topic, by partition."""
+
+
+READ_OFFSETS: Final = TypeAdapter(dict[str, Offsets])
+"""Reads offsets by topic and partition from JSON, which has the numbers of partitions as text."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as fn
 from streamtable_spark.demo import FOLLOWS, TWEETS
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import ended, job_parser, local_of
-from streamtable_spark.jobs.lake import Lake, lake_folder
+from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
@@ -100,13 +100,10 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
     """`tweeted` and `followers` of a lake, see `compare`.
 
     Raises:
-        ConfigurationError: The lake has no tweets, or no follows.
+        ConfigurationError: There is no lake, or it has no tweets, or no follows.
     """
     lake = Lake(spark, folder)
-    origin = lake.origin()
-    if origin is None:
-        raise ConfigurationError(f"--lake {folder!r}: there is no lake: run the ETL")
-    tables = lake.tables(origin)
+    tables = lake.tables(lake.known())
     for topic in (TWEETS, FOLLOWS):
         if not tables.exists(f"silver/{topic}"):
             raise ConfigurationError(
@@ -117,16 +114,15 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
 
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
-    parser = job_parser("reach", "Compute reach exactly and by sketches, side by side.", kafka=False)
-    parser.add_argument(
-        "--lake", required=True, metavar="FOLDER", help="folder of a lake that the ETL has filled"
+    about, lake = (
+        "Compute reach exactly and by sketches, side by side.",
+        "folder of a lake that the ETL has filled",
     )
-    found = parser.parse_args(argv)
-    folder, local = lake_folder(found.lake), local_of(found)
-    spark = connect("reach", local)
-    with reported_run(found, "reach", STAGES, lake=folder) as progress:
+    found = job_parser("reach", about, kafka=False, lake=lake).parse_args(argv)
+    spark = connect("reach", local_of(found))
+    with reported_run(found, "reach", STAGES, lake=found.lake) as progress:
         progress.stage(STAGES[0])
-        ways = compare(*of_lake(spark, folder), time.monotonic, progress.stage)
+        ways = compare(*of_lake(spark, found.lake), time.monotonic, progress.stage)
         progress.done(
             summary=f"{ways[0].urls} URLs, whose reaches add up to {ways[0].reach}", urls=ways[0].urls
         )

@@ -27,7 +27,7 @@ from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import Digests, Times, digests_of
 from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.history import read
-from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
+from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
 from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Span, first_beyond
@@ -258,7 +258,7 @@ def main(argv: Sequence[str]) -> int:
     request = RebuildRequest(
         source=source_of(found, goes_on=True),
         allow_missing=found.allow_missing,
-        lake=lake_of(found),
+        lake=found.lake,
         earlier=earlier_of(found, session),
         as_group=found.as_group,
         manifest=path_of(found.manifest or f"{found.as_group}.rebuild.json", session),

@@ -24,7 +24,7 @@ from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import Digests, TableRequest, digests_of, live_rows
 from streamtable_spark.jobs.files import RemotePath, path_of
 from streamtable_spark.jobs.history import check_kept, read
-from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, lake_of, local_of, source_of
+from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
 from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.positions import TABLE, Cut, Offsets, Span, Spans, cut_of, first_beyond, spans_to
 from streamtable_spark.jobs.progress import Progress
@@ -301,7 +301,7 @@ def main(argv: Sequence[str]) -> int:
     request = AuditRequest(
         source=source_of(found),
         allow_missing=found.allow_missing,
-        lake=lake_of(found),
+        lake=found.lake,
         earlier=earlier_of(found, session),
         folder=path_of(found.report or f"{found.group}.audit", session),
         format=found.format,

@@ -7,7 +7,6 @@ written at least once: a batch that was ended halfway writes its counts again, t
 does. Undecodable clicks are left out; the ETL keeps them in its quarantine.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -20,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
+from streamtable_spark.jobs.job_args import ended, job_parser, local_of
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.tables import PLACE, TABLES, events, values
 
@@ -128,11 +127,7 @@ def follow(query: StreamingQuery, progress: Progress) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
-    parser = argparse.ArgumentParser(
-        prog="structured", description="Count clicks with Spark's streaming.", allow_abbrev=False
-    )
-    kafka_argument(parser)
-    run_report_arguments(parser)
+    parser = job_parser("structured", "Count clicks with Spark's streaming.")
     parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"topic of the clicks ({INPUT})")
     parser.add_argument("--output", required=True, metavar="TOPIC", help="compacted topic of the counts")
     parser.add_argument(
@@ -144,7 +139,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--records-max", type=int, default=1_000_000, help="most records of a batch (1000000)"
     )
-    place_arguments(parser)
     found = parser.parse_args(argv)
     streaming = Streaming(
         found.bootstrap_servers, found.input, found.output, found.checkpoint, found.every, found.records_max
