@@ -5,10 +5,10 @@ Only batches that all tables have are touched, so the ETL may run at the same ti
 writers; on a local disk one waits for the other, see `writer_lock`.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 
@@ -19,10 +19,11 @@ from streamtable_spark.jobs.checkpoint import last_finished
 from streamtable_spark.jobs.date_range import DateRange, day
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
-from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, delta_tables, lake_folder
+from streamtable_spark.jobs.job_args import ended, job_parser, local_of
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, delta_tables
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.run_report import reported_run
+from streamtable_spark.jobs.silver import decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
@@ -60,48 +61,35 @@ def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress
 
 
 def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> dict[str, int]:
-    of_topic = (fn.col("topic") == topic.kafka) & fn.expr(where)
-    raw = tables.read(BRONZE).where(of_topic)
-    decoded = layers.read(raw, topic.codec, text_keys=topic.text_keys).persist()
-    name, event_id = f"silver/{topic.name}", topic.event_id
-    try:
-        earlier = None
-        if event_id is not None and tables.exists(name):
-            before = (fn.col("day") < days.start) & (
-                fn.col("day") >= days.start - timedelta(topic.horizon_days)
-            )
-            earlier = tables.read(name).where(before)
-        repeated = None
-        if event_id is not None:
-            repeated = layers.repeated(layers.ids(decoded, event_id), earlier)
-        tables.replace(name, layers.silver(decoded, repeated, event_id, text_keys=topic.text_keys), where)
-        wrong = layers.quarantine(decoded)
-        if tables.exists(QUARANTINE):
-            tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {where}")
+    name = f"silver/{topic.name}"
+    raw = tables.read(BRONZE).where((fn.col("topic") == topic.kafka) & fn.expr(where))
+    earlier = None
+    if topic.id is not None and tables.exists(name):
+        since = days.start - timedelta(topic.horizon_days)
+        earlier = tables.read(name).where((fn.col("day") < days.start) & (fn.col("day") >= since))
+    with ExitStack() as kept:
+        tables.replace(name, silver(topic, raw, earlier, kept), where)
+        wrong = layers.quarantine(decoded(topic, raw)).persist()
+        kept.callback(wrong.unpersist)
         bad = wrong.count()
-        return {topic.name: decoded.count() - bad, f"{topic.name} quarantined": bad}
-    finally:
-        decoded.unpersist()
+        if bad or tables.exists(QUARANTINE):
+            tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {where}")
+    right = tables.read(name).where(where).count()
+    return {topic.name: right, f"{topic.name} quarantined": bad}
 
 
 def work(argv: Sequence[str]) -> int:
     """The job as a program."""
-    parser = argparse.ArgumentParser(
-        prog="backfill", description="Recompute silver of some days from bronze.", allow_abbrev=False
-    )
-    kafka_argument(parser, required=False)
-    run_report_arguments(parser)
-    parser.add_argument("--lake", required=True, metavar="FOLDER")
+    about = "Recompute silver of some days from bronze."
+    parser = job_parser("backfill", about, kafka=False, lake="folder of the lake")
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
     topic_arguments(parser)
-    place_arguments(parser)
     found = parser.parse_args(argv)
-    folder, contents = lake_folder(found.lake), contents_of(found)
-    days = DateRange(day(found.start, "--from"), day(found.end, "--to"))
+    contents, days = contents_of(found), DateRange(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", local_of(found))
-    with writer_lock(folder), reported_run(found, "backfill", STAGES, lake=folder) as progress:
-        counts = backfill(Lake(spark, folder), contents, days, progress)
+    with writer_lock(found.lake), reported_run(found, "backfill", STAGES, lake=found.lake) as progress:
+        counts = backfill(Lake(spark, found.lake), contents, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 

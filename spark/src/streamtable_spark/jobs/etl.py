@@ -6,7 +6,6 @@ silver is made from that. What another job does to the tables meanwhile, compact
 is done again.
 """
 
-import argparse
 import json
 import sys
 import uuid
@@ -28,12 +27,13 @@ from streamtable_spark.jobs.checkpoint import Read, check_kept, last_finished, r
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, undisturbed
-from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of, place_arguments
+from streamtable_spark.jobs.job_args import ended, job_parser, local_of
 from streamtable_spark.jobs.kafka import Kafka
-from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_renames, lake_folder
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_renames
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.run_report import reported_run
+from streamtable_spark.jobs.silver import decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
@@ -229,10 +229,13 @@ class Etl:
             came = sum(have[topic.kafka].values())
             # A batch of one topic is taken as it is, without a condition that would be looked at for each record.
             of_topic = raw if len(have) == 1 else raw.where(fn.col("topic") == topic.kafka)
-            rows = layers.read(of_topic, topic.codec, text_keys=topic.text_keys)
-            right = self._to_silver(tables, topic, of_topic, batch, have[topic.kafka].keys())
+            name, earlier = f"silver/{topic.name}", self._earlier(tables, topic, batch, have[topic.kafka])
+            with ExitStack() as kept:
+                tables.append(name, silver(topic, of_topic, earlier, kept), batch)
+            # What was written says it at less cost than to decode everything once more before.
+            right = tables.read(name).where(fn.col("batch") == batch).count()
             if right < came:
-                wrong.append(layers.quarantine(rows))
+                wrong.append(layers.quarantine(decoded(topic, of_topic)))
             counts[topic.name] += right
             counts[f"{topic.name} quarantined"] += came - right
         self._reached("silver written")
@@ -251,53 +254,15 @@ class Etl:
         offsets = sum(span.end - span.start for parts in self._inputs.values() for span in parts.values())
         return self._records() / offsets if offsets else 1.0
 
-    def _to_silver(
-        self,
-        tables: DeltaTables | ParquetTables,
-        topic: Topic,
-        raw: DataFrame,
-        batch: int,
-        days: Iterable[date],
-    ) -> int:
-        """Returns how many of the records could be read, and are in silver."""
-        name, event_id = f"silver/{topic.name}", topic.event_id
-        with ExitStack() as kept:
-            repeated = None
-            if event_id is not None:
-                repeated = self._repeated(tables, topic, raw, batch, days, kept)
-            rows = layers.read(raw, topic.codec, text_keys=topic.text_keys)
-            tables.append(name, layers.silver(rows, repeated, event_id, text_keys=topic.text_keys), batch)
-        # What was written says it at less cost than to decode everything once more before.
-        return tables.read(name).where(fn.col("batch") == batch).count()
-
-    def _repeated(
-        self,
-        tables: DeltaTables | ParquetTables,
-        topic: Topic,
-        raw: DataFrame,
-        batch: int,
-        days: Iterable[date],
-        kept: ExitStack,
+    def _earlier(
+        self, tables: DeltaTables | ParquetTables, topic: Topic, batch: int, days: Iterable[date]
     ) -> DataFrame | None:
-        """The positions of events that repeat an earlier one; None if there are none. Frames stay persisted until `kept` ends."""
-        name, event_id = f"silver/{topic.name}", topic.event_id
-        assert event_id is not None, "asked for a topic whose events have ids"
-        earlier = None
-        if tables.exists(name):
-            near = (fn.col("day").between(*span) for span in around(days, topic.horizon_days))
-            earlier = tables.before(name, batch).where(reduce(or_, near, fn.lit(False)))
-
-        def held(frame: DataFrame) -> DataFrame:
-            kept.callback(frame.persist().unpersist)
-            return frame
-
-        suspects = held(layers.suspects(raw, topic.peeked_id, earlier))
-        if not suspects.count():
+        """The silver of the days within the topic's horizon; None if there is none."""
+        name = f"silver/{topic.name}"
+        if topic.id is None or not tables.exists(name):
             return None
-        few = layers.of_suspects(raw, topic.peeked_id, suspects)
-        ids = layers.ids(layers.read(few, topic.codec, text_keys=topic.text_keys), event_id)
-        found = held(layers.repeated(ids, earlier))
-        return found if found.count() else None
+        near = (fn.col("day").between(*span) for span in around(days, topic.horizon_days))
+        return tables.before(name, batch).where(reduce(or_, near, fn.lit(False)))
 
 
 def around(days: Iterable[date], horizon: int) -> list[tuple[date, date]]:
@@ -314,12 +279,7 @@ def around(days: Iterable[date], horizon: int) -> list[tuple[date, date]]:
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     """The job as a program; see `Etl` for `reached`."""
-    parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
-    kafka_argument(parser)
-    run_report_arguments(parser)
-    parser.add_argument(
-        "--lake", required=True, metavar="FOLDER", help="folder of the lake; created if there is none"
-    )
+    parser = job_parser("etl", "Topics to the lake.", lake="folder of the lake; created if there is none")
     topic_arguments(parser)
     parser.add_argument(
         "--format", choices=("delta", "parquet"), default="delta", help="format of a new lake (delta)"
@@ -330,11 +290,10 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         action="store_true",
         help="continue even if records were deleted before they were read",
     )
-    place_arguments(parser)
     found = parser.parse_args(argv)
     settings = Settings(
         bootstrap_servers=found.bootstrap_servers,
-        lake=lake_folder(found.lake),
+        lake=found.lake,
         contents=contents_of(found),
         format=found.format,
         records_max=found.batch,
