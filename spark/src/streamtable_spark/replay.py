@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import structlog
 
@@ -39,13 +39,13 @@ class Program:
 
     Attributes:
         graph: MODULE:NAME, where the workers find it too.
-        group: The name of the group in there.
+        name: The name of the group in there.
         arguments: What NAME is called with, if it is a function.
         inputs: The names of its inputs, the loop included.
         loop: The name of its loop; None if it has none.
         joins: The names of the tables that it joins.
         changes: Those of them whose changes it handles.
-        lookups: The names of the tables that it looks up.
+        context: The names of the tables that it looks up.
         retry: The name of its retries.
         tables: The ends of the names of its tables' topics: `table` is the group's own.
         answers: The inputs by which the two sides of a join by a foreign key talk. They carry the event time of the row that
@@ -54,16 +54,17 @@ class Program:
     """
 
     graph: str
-    group: str
+    name: str
     arguments: tuple[str, ...]
     inputs: tuple[str, ...]
     loop: str | None
     joins: tuple[str, ...]
     changes: tuple[str, ...]
-    lookups: tuple[str, ...]
+    context: tuple[str, ...]
     retry: str
     tables: tuple[str, ...]
     answers: tuple[str, ...] = ()
+    fields: ClassVar[tuple[str, ...]] = ()  # whole rows are compared
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -73,9 +74,7 @@ class Program:
     def load(self) -> Group[Any, Any]:
         """Return the group. Raises `ConfigurationError` where the module is not there."""
         found = load(self.graph)
-        return _chosen(
-            groups_of(found(*self.arguments) if callable(found) else found, self.graph), self.group
-        )
+        return _chosen(groups_of(found(*self.arguments) if callable(found) else found, self.graph), self.name)
 
     def text_of(self, table: str, key: bytes, value: bytes | None) -> tuple[str, str | None]:
         """Return a key and a row of a table as text for people; bytes that cannot be decoded in hexadecimal digits."""
@@ -113,13 +112,13 @@ def program_of(graph: str, group: str) -> Program:
         raise ConfigurationError(f"group {chosen.name!r} keeps no table: there is nothing to compute")
     return Program(
         graph=graph,
-        group=chosen.name,
+        name=chosen.name,
         arguments=arguments,
         inputs=tuple(edge.stream.name for edge in chosen.inputs),
         loop=None if chosen.loop is None else chosen.loop.stream.name,
         joins=tuple(edge.table.name for edge in chosen.joins),
         changes=tuple(edge.table.name for edge in chosen.changes),
-        lookups=tuple(edge.table.name for edge in chosen.lookups),
+        context=tuple(edge.table.name for edge in chosen.lookups),
         retry=chosen.retry,
         tables=(*own, *chosen.named_tables),
         answers=tuple(

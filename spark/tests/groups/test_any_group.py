@@ -29,7 +29,7 @@ def now() -> datetime:
 
 
 def source(group: str) -> Source:
-    return Source(group, None, {}, program_of(GRAPH, group))
+    return Source(group, program_of(GRAPH, group))
 
 
 class Shop:

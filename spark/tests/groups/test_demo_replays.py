@@ -175,15 +175,15 @@ def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to
         return source_of(found, goes_on=goes_on)
 
     once, by_handler = "click_count.topics:by_count", "click_count.topics:by_record"
-    assert of(once, goes_on=False).table is not None
-    assert of(once, goes_on=True).tables == ("table", "ids")
-    assert of(by_handler, goes_on=False).table is None
+    assert of(once, goes_on=False).program is None
+    assert of(once, goes_on=True).computes.tables == ("table", "ids")
+    assert of(by_handler, goes_on=False).program is not None
     each = f"{__name__}:each_counts"
-    assert of(each, goes_on=True).table is not None
+    assert of(each, goes_on=True).program is None
 
 
 def test_a_group_is_found_in_a_graph_by_its_name_with_or_without_a_version() -> None:
-    assert program_of(MESSAGING, "collector-v2").group == "collector"
+    assert program_of(MESSAGING, "collector-v2").name == "collector"
     assert program_of(MESSAGING, "detector-by-user").compared == ("sessions",)
     assert "ids" in program_of(INVENTORY, "inventory").tables
     assert "ids" not in program_of(INVENTORY, "inventory").compared

@@ -35,7 +35,7 @@ from streamtable_spark.transforms import reach
 from streamtable_spark.transforms.applied import applied, letters
 from streamtable_spark.transforms.avro import decode, released
 from streamtable_spark.transforms.changelog import rows_held
-from streamtable_spark.transforms.tables import events
+from streamtable_spark.transforms.tables import GroupTable, events
 
 pytestmark = pytest.mark.timeout(600)
 UPDATES, TWEETS, FOLLOWS = Avro(USER_STATUS_UPDATE), Avro(TWEET), Avro(FOLLOW)
@@ -89,8 +89,8 @@ def test_counts_and_statuses_with_the_clicks_of_their_moment_are_byte_for_byte_t
 
     for name in ("click-count", "user-status"):
         group = source(name)
-        assert group.table is not None
-        report = jobs.audit(replace(group, table=replace(group.table, compared=())))
+        assert isinstance(group.computes, GroupTable)
+        report = jobs.audit(replace(group, computes=replace(group.computes, fields=())))
         assert report.keys == []
         assert [each.live_digest for each in report.partitions] == [
             each.expected_digest for each in report.partitions

@@ -77,7 +77,7 @@ def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_m
     jobs: Jobs, stage: Any, graph: str | None
 ) -> None:
     more = [] if graph is None else ["--graph", graph]
-    group = source() if graph is None else Source("click-count", None, {}, program_of(graph, "click-count"))
+    group = source() if graph is None else Source("click-count", program_of(graph, "click-count"))
     stage.clicks(200)
     stage.clicks(30, committed=False)
     stage.group("v2")

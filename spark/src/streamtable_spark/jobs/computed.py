@@ -1,6 +1,6 @@
 """Tables computed from history: by Spark itself, or by the group's own handlers in Spark's workers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,9 @@ from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.positions import TABLE, Offsets, Spans, spans_to
 from streamtable_spark.jobs.source import Source
-from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Summary
-from streamtable_spark.transforms.applied import RECORD, applied, kept, letters
+from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Program, Summary
+from streamtable_spark.transforms.applied import RECORD, applied, kept
+from streamtable_spark.transforms.applied import letters as letters_of
 from streamtable_spark.transforms.changelog import ROW, digests
 from streamtable_spark.transforms.history_order import in_order
 from streamtable_spark.transforms.tables import GroupTable, events, read_values, values
@@ -39,27 +40,6 @@ class Computed:
     rows: Mapping[str, DataFrame]
     counts: Mapping[str, int]
     times: Times = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class History:
-    """What tables are computed from.
-
-    Attributes:
-        records: The records of inputs, retries and all other topics that are needed.
-        dead: The dead letters.
-        retries: The retry topics among the records.
-        partitions: The number of partitions of the inputs.
-        now: Seconds since 1970: the time that handlers see.
-        watermarks: Where the watermark of each partition is to end at least.
-    """
-
-    records: DataFrame
-    dead: DataFrame
-    retries: Sequence[str]
-    partitions: int
-    now: float
-    watermarks: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +105,20 @@ class TableRequest:
             now: Seconds since 1970: the time that handlers see.
             watermarks: Where the watermark of each partition is to end at least.
         """
-        records = self._records(session, cluster, inputs)
-        dead = read(session, cluster.bootstrap_servers, letters)
-        retries = sorted(inputs.keys() - self.source.read)
-        partitions = len(inputs[self.source.retry])
-        history = History(records, dead, retries, partitions, now, watermarks or {})
-        if self.source.table is not None:
-            return _natively(self.source, self.source.table, history)
-        return _by_handlers(session, self.source, history)
+        source, records = self.source, self._records(session, cluster, inputs)
+        set_aside = letters_of(read(session, cluster.bootstrap_servers, letters))
+        retries = sorted(inputs.keys() - source.read)
+        if not isinstance(source.computes, Program):
+            counted = applied(records, retries, source.inputs, set_aside)
+            return _natively(source, source.computes, records, counted)
+        handled = kept(records, retries, source.inputs, set_aside).select(*RECORD)
+        if tables := [*source.joins_read, *source.context]:
+            handled = handled.unionByName(records.where(fn.col("topic").isin(*tables)).select(*RECORD))
+        partitions, answers = len(inputs[source.retry]), map(source.topic, source.computes.answers)
+        ordered = in_order(handled, tables, source.context, partitions, list(answers))
+        names = source.names(retries)
+        replay = GroupReplay(source.computes, partitions, now, names, watermarks or {})
+        return _by_handlers(session, replay, ordered)
 
     def _records(self, session: SparkSession, cluster: Cluster, spans: Spans) -> DataFrame:
         """From Kafka, or from the lake as far as it goes."""
@@ -144,22 +130,16 @@ class TableRequest:
 
 def live_rows(source: Source, held: DataFrame) -> DataFrame:
     """Return the rows that a changelog holds, with `row` as `Computed.rows` have it; null where the bytes are no row."""
-    if source.table is not None:
-        return read_values(held, source.table)
-    return held.withColumn("row", fn.struct("value"))
+    if isinstance(source.computes, Program):
+        return held.withColumn("row", fn.struct("value"))
+    return read_values(held, source.computes)
 
 
-def _natively(source: Source, table: GroupTable, history: History) -> Computed:
-    records = history.records
-    counted = applied(records, history.retries, source.inputs, letters(history.dead))
-    by_topic = {
-        name: events(counted.where(counted["input"] == source.topic(name)), record)
-        for name, record in table.inputs.items()
-    }
-    by_topic |= {
-        name: events(records.where(records["topic"] == source.topic(name)), record)
-        for name, record in table.context.items()
-    }
+def _natively(source: Source, table: GroupTable, records: DataFrame, counted: DataFrame) -> Computed:
+    inputs = {name: counted.where(counted["input"] == source.topic(name)) for name in table.inputs}
+    context = {name: records.where(records["topic"] == source.topic(name)) for name in table.context}
+    schemas = {**table.inputs, **table.context}
+    by_topic = {name: events(sent, schemas[name]) for name, sent in {**inputs, **context}.items()}
     rows = table.rows(by_topic).persist()
     made = values(rows, table).persist()
     found = rows.agg(fn.sum("events").alias("events"), fn.sum("unfit").alias("unfit")).collect()[0]
@@ -167,24 +147,13 @@ def _natively(source: Source, table: GroupTable, history: History) -> Computed:
     return Computed({TABLE: made}, {TABLE: rows.where("row IS NOT NULL")}, counts)
 
 
-def _by_handlers(session: SparkSession, source: Source, history: History) -> Computed:
-    assert source.program is not None, "there is one or the other"
-    records = history.records
-    tables = [*source.joins_read, *source.context]
-    handled = kept(records, history.retries, source.inputs, letters(history.dead)).select(*RECORD)
-    if tables:
-        handled = handled.unionByName(records.where(fn.col("topic").isin(*tables)).select(*RECORD))
-    replay = GroupReplay(
-        source.program, history.partitions, history.now, source.names(history.retries), history.watermarks
-    )
-    answers = [source.topic(name) for name in source.program.answers]
-    ordered = in_order(handled, tables, source.context, history.partitions, answers)
+def _by_handlers(session: SparkSession, replay: GroupReplay, ordered: DataFrame) -> Computed:
     made = session.createDataFrame(ordered.rdd.mapPartitions(replay), SCHEMA, verifySchema=False).persist()
     summaries = {
         row["partition"]: Summary.decode(bytes(row["value"]))
         for row in made.where(fn.col("name") == SUMMARY).collect()
     }
-    of_name = {name: made.where(fn.col("name") == name).select(*ROW) for name in source.tables}
+    of_name = {name: made.where(fn.col("name") == name).select(*ROW) for name in replay.program.tables}
     return Computed(
         of_name,
         {name: rows.withColumn("row", fn.struct("value")) for name, rows in of_name.items()},

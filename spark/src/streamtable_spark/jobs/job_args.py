@@ -128,18 +128,18 @@ def _of_scenario(found: argparse.Namespace) -> Source:
             f"what group {found.group!r} computes is not known: give --graph MODULE:NAME, where its graph is, or "
             f"--scenario, one of {', '.join(sorted(TABLES))}"
         )
-    return Source(found.group, table, {})
+    return Source(found.group, table)
 
 
 def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
     program = program_of(found.graph, found.group)
     native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
     if native is None:
-        return Source(found.group, None, {}, program)
+        return Source(found.group, program)
     topic, codec, by, within_ms = native
     schema: RecordSchema[Any] = RecordSchema(dict, topic, codec.reader, 0, (*codec.older, codec.reader))
     rows = counts(topic, by, timedelta(milliseconds=within_ms))
-    return Source(found.group, GroupTable(program.group, {topic: schema}, '"long"', (), rows), {})
+    return Source(found.group, GroupTable(program.name, {topic: schema}, '"long"', (), rows))
 
 
 def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -> Manifest | None:

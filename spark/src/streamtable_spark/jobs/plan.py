@@ -125,7 +125,7 @@ def _taken_up(
     before: Manifest,
     committed: Mapping[str, int],
 ) -> Manifest:
-    this = (request.source.scenario, request.source.group, request.as_group, cluster.id())
+    this = (request.source.computes.name, request.source.group, request.as_group, cluster.id())
     if (before.scenario, before.group, before.as_group, before.cluster) != this:
         raise ConfigurationError(
             f"{request.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
@@ -180,7 +180,7 @@ def _frozen(
     own: dict[str, Offsets] = {topic: ends[topic] for topic in request.own if topic in ends} | others
     inputs, letters = request.spans(cluster, ends)
     return Manifest(
-        scenario=source.scenario,
+        scenario=source.computes.name,
         group=source.group,
         as_group=request.as_group,
         cluster=cluster.id(),

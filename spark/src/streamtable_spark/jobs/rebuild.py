@@ -209,7 +209,7 @@ def _commit(
     cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Positions, times: Times
 ) -> None:
     refuse_members(cluster, request.as_group)
-    names = {} if request.source.program is None else request.source.names(())
+    names = request.source.names(())
 
     def metadata(topic: str, number: int) -> str:
         marks = {name: parts[number] for name, parts in positions.items()}

@@ -96,7 +96,7 @@ def reconcile(
         name: live_rows(source, rows_held(read(session, servers, {topic: asked.log[topic]}))).persist()
         for name, topic in asked.tables.items()
     }
-    fields = source.table.compared if source.table is not None else ()
+    fields = source.computes.fields
     found = reduce(
         DataFrame.unionByName,
         [
@@ -125,7 +125,7 @@ def reconcile(
         order = (fn.col("difference") == OVERWRITTEN, "table", "partition", "key")
         report = Report(
             group=source.group,
-            scenario=source.scenario,
+            scenario=source.computes.name,
             at=now().isoformat(timespec="seconds"),
             code=code_version(),
             compared=fields,
@@ -174,7 +174,7 @@ class _Asked:
 
 def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     source = request.source
-    tables = {name: source.changelogs[name] for name in source.compared}
+    tables = {name: source.changelogs[name] for name in source.computes.compared}
     inputs = [*source.inputs, source.retry, *source.joins_read]
     cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])  # all are there
     settings = cluster.settings({*inputs, *source.context, *tables.values()} - {*source.compacted})

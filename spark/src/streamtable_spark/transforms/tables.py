@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
@@ -32,8 +32,8 @@ class GroupTable:
         context: The record schema of each further topic that is needed to compute rows.
         joins: The topics whose offsets the group commits beside those of its inputs: the tables that it joins.
         value: The Avro schema of a row, as JSON; `older` holds those of its other released versions.
-        compared: The fields in which two versions of a row must agree. A field that depends on when the processor met
-            an event is left out.
+        fields: The fields in which two versions of a row must agree; empty for whole rows. A field that depends on when the
+            processor met an event is left out.
         rows: Computes, from events by topic (see `events`), `partition`, `key`, `row` (a struct with the field `value`),
             `events` and `unfit` (how many the key has had); `row` is null for keys of unfit ones only.
     """
@@ -41,11 +41,14 @@ class GroupTable:
     name: str
     inputs: Mapping[str, RecordSchema[Any]]
     value: str
-    compared: tuple[str, ...]
+    fields: tuple[str, ...]
     rows: Callable[[Mapping[str, DataFrame]], DataFrame]
     context: Mapping[str, RecordSchema[Any]] = field(default_factory=dict)
     joins: tuple[str, ...] = ()
     older: tuple[str, ...] = ()
+    loop: ClassVar[None] = None
+    tables: ClassVar[tuple[str, ...]] = ("table",)
+    compared: ClassVar[tuple[str, ...]] = tables
 
 
 def events(records: DataFrame, schema: RecordSchema[Any]) -> DataFrame:
