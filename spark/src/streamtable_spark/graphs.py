@@ -1,13 +1,41 @@
-"""Groups and flows of the streaming library, as the jobs see them: the topics that they read, and how."""
+"""Programs that arguments name, `module:NAME` as for web servers, and what is in them: groups, flows, codecs."""
 
+import sys
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
 from streamtable.graph import groups_in
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.topics import Topic
 from streamtable_spark.transforms.codecs import AvroCodec, Codec, PlainCodec
+
+
+def load(text: str) -> Any:
+    """Import a module and return what it calls NAME. The current folder counts as one of modules.
+
+    Args:
+        text: MODULE:NAME.
+
+    Raises:
+        ConfigurationError: There is no such module or name, or the module cannot be imported.
+    """
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise ConfigurationError(f"--graph {text!r}: MODULE:NAME is needed, such as shop.groups:ORDERS")
+    if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # an import runs a program, which may raise anything
+        raise ConfigurationError(
+            f"--graph {text}: {type(error).__name__}: {error}. The module has to be importable here, and where tasks run: "
+            "install its package, or give it to spark-submit with --py-files"
+        ) from error
+    return found
 
 
 def groups_of(program: Any, text: str) -> list[Group[Any, Any]]:
@@ -28,31 +56,6 @@ def groups_of(program: Any, text: str) -> list[Group[Any, Any]]:
             f"--graph {text} is a {type(program).__name__}: a Group, a Flow, or the Contents of a lake is needed"
         )
     return groups_in(programs)
-
-
-def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
-    """Return the inputs of a program's groups, without what flows between its groups and loops.
-
-    The id of an event is the field by which a group recognises repeated ones (`Once`).
-
-    Raises:
-        ConfigurationError: It is no program, or a codec is one that Spark has no counterpart of.
-    """
-    groups = groups_of(program, text)
-    own = {edge.stream.name for group in groups for edge in group.outputs}
-    own |= {group.loop.stream.name for group in groups if group.loop is not None}
-    found: dict[str, Topic] = {}
-    for edge in (edge for group in groups for edge in group.inputs):
-        stream = edge.stream
-        if stream.name in own:
-            continue
-        by = edge.once.by if edge.once is not None else None
-        event_id = by if isinstance(by, str) else None
-        if stream.name not in found or event_id is not None:
-            found[stream.name] = Topic(
-                stream.name, stream.name, codec_of(stream), event_id, isinstance(stream.key, String)
-            )
-    return tuple(found.values())
 
 
 def codec_of(stream: Stream[Any, Any]) -> Codec:

@@ -10,9 +10,9 @@ from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs import rebuild, reconcile
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.history import refuse_recreated
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.positions import Place
-from streamtable_spark.jobs.recreated import refuse_recreated
 
 IDS = {"clicks": "Xy7_first", "g-retry": "Xy7_second"}
 ADVICE = "Reset the group."

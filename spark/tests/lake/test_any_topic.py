@@ -16,8 +16,7 @@ from spark.tests.lake.stage import Stage
 from streamtable import Avro, Context, Group, Input, Json, Long, Once, Output, Stream, String
 from streamtable.flow import Flow
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.graphs import input_topics
-from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
+from streamtable_spark.jobs.topics import Contents, Topic, contents_of, input_topics, topic_arguments
 from streamtable_spark.transforms.codecs import AvroCodec, PlainCodec
 
 

@@ -3,7 +3,7 @@ from datetime import date
 import pytest
 
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.date_range import DateRange, day
+from streamtable_spark.jobs.backfill import DateRange, day
 
 
 @pytest.mark.parametrize(

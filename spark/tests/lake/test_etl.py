@@ -28,7 +28,7 @@ from spark.tests.lake.stage import Stage
 from click_count.topics import USER_CLICKS, by_record
 from streamtable_spark.demo import LAKE
 from streamtable_spark.jobs import backfill, etl
-from streamtable_spark.jobs.date_range import DateRange
+from streamtable_spark.jobs.backfill import DateRange
 from streamtable_spark.jobs.formats import DeltaTables
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import Lake

@@ -20,9 +20,9 @@ from streamtable import Avro
 from streamtable_spark.demo import CLICKS
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs import backfill
+from streamtable_spark.jobs.backfill import DateRange
 from streamtable_spark.jobs.checkpoint import last_finished, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress

@@ -9,14 +9,15 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import partial
 
 from pyspark.sql import functions as fn
 
+from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.checkpoint import last_finished
-from streamtable_spark.jobs.date_range import DateRange, day
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
 from streamtable_spark.jobs.job_args import ended, job_parser, local_of
@@ -30,6 +31,51 @@ from streamtable_spark.session import connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("decode", "compute results")
+
+
+@dataclass(frozen=True)
+class DateRange:
+    """The days from `start` up to, but not including, `end`, in UTC.
+
+    Attributes:
+        start: The first day.
+        end: The day after the last one.
+    """
+
+    start: date
+    end: date
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise ConfigurationError(
+                f"--from {self.start} --to {self.end}: the end is the day after the last one, so it must be later "
+                f"than the start; for that one day: --to {self.start + timedelta(1)}"
+            )
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition for a column `day`."""
+        return f"day >= DATE'{self.start}' AND day < DATE'{self.end}'"
+
+
+def day(text: str, argument: str) -> date:
+    """Parse a date from an argument.
+
+    Args:
+        text: YYYY-MM-DD.
+        argument: The name of the argument, for the message.
+
+    Raises:
+        ConfigurationError: The text is not a date.
+    """
+    try:
+        if str(found := date.fromisoformat(text)) != text:
+            raise ValueError("it has another form")
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{argument} {text!r}: a day such as 2026-07-31 is needed, in UTC ({error})"
+        ) from error
+    return found
 
 
 def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress) -> dict[str, int]:

@@ -1,10 +1,12 @@
-"""Records of topics between exact offsets, as data frames."""
+"""Records of topics between exact offsets, as data frames, and whether all of them are still there."""
 
 import json
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamtable.tables.seen import recreated
+from streamtable.types import Committed
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to
@@ -78,7 +80,7 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
     return spans_to(ends, starts)
 
 
-def check_kept(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool) -> None:
+def refuse_compacted(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool) -> None:
     """See whether Kafka keeps all events of these topics, as long as retention lets it.
 
     Args:
@@ -93,4 +95,25 @@ def check_kept(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool
         raise InputLost(
             f"{compacted[0]} is compacted: of events with the same key Kafka keeps the last ones only, and a table of these "
             "would lack the others. Give --allow-missing to accept that"
+        )
+
+
+def refuse_recreated(
+    group: str, committed: Mapping[Place, Committed | None], topic_ids: Mapping[str, str], advice: str
+) -> None:
+    """Compare the topics that a group has read with those of today.
+
+    Args:
+        group: For messages.
+        committed: Its offsets, of all partitions of its inputs.
+        topic_ids: The ids of its inputs, by name.
+        advice: What to do, for the message.
+
+    Raises:
+        InputLost: An input was deleted and created again.
+    """
+    there = {place: each for place, each in committed.items() if each is not None}
+    if found := recreated(there, topic_ids):
+        raise InputLost(
+            f"group {group!r}: {'; '.join(map(str, found.values()))}. What its table was made of is gone. {advice}"
         )

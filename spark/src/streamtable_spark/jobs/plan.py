@@ -14,10 +14,9 @@ from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import TableRequest
 from streamtable_spark.jobs.files import RemotePath
-from streamtable_spark.jobs.history import check_kept
+from streamtable_spark.jobs.history import refuse_compacted, refuse_recreated
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
 from streamtable_spark.jobs.positions import Offsets, Place, check_within, first_beyond, parse_until
-from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.source import Source
 
 _RECREATED: Final = "Give --allow-missing to make a table of what the inputs hold now"
@@ -163,7 +162,7 @@ def _frozen(
             source.group, cluster.committed(source.group, read_), cluster.topic_ids(read_), _RECREATED
         )
     events = {*read_, *source.context} - {*source.compacted}
-    check_kept(cluster.settings(events), allow_missing=request.allow_missing)
+    refuse_compacted(cluster.settings(events), allow_missing=request.allow_missing)
     ends = cluster.stable_ends(read_)
     until = parse_until(request.until, read_)
     if source.loop is not None:

@@ -23,12 +23,11 @@ from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import Digests, TableRequest, digests_of, live_rows
 from streamtable_spark.jobs.files import RemotePath, path_of
-from streamtable_spark.jobs.history import check_kept, read
+from streamtable_spark.jobs.history import read, refuse_compacted, refuse_recreated
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
 from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.positions import TABLE, Cut, Offsets, Span, Spans, cut_of, first_beyond, spans_to
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.source import Source
@@ -179,7 +178,7 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])  # all are there
     settings = cluster.settings({*inputs, *source.context, *tables.values()} - {*source.compacted})
     lag_ms = min(int(settings.pop(table)["min.compaction.lag.ms"]) for table in tables.values())
-    check_kept(settings, allow_missing=request.allow_missing)
+    refuse_compacted(settings, allow_missing=request.allow_missing)
     committed = cluster.committed(source.group, inputs)
     refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
     cut = cut_of(source.group, committed)

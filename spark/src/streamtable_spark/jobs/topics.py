@@ -9,8 +9,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 
 from exactavro import Schema, Unusable
+from streamtable import String
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.programs import load
+from streamtable_spark.graphs import codec_of, groups_of, load
 from streamtable_spark.transforms.codecs import PLAIN_KINDS, AvroCodec, Codec, PlainCodec
 
 CODECS: Final = "avro:FILE, avro-plain:FILE, json, string or bytes"
@@ -185,12 +186,32 @@ def contents_of(found: argparse.Namespace) -> Contents:
 
 
 def _of_program(program: Any, text: str) -> Contents:
-    if isinstance(program, Contents):
-        return program
-    # Only here: it imports this module.
-    from streamtable_spark.graphs import input_topics  # noqa: PLC0415 - see above
+    return program if isinstance(program, Contents) else Contents(input_topics(program, text))
 
-    return Contents(input_topics(program, text))
+
+def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
+    """Return the inputs of a program's groups, without what flows between its groups and loops.
+
+    The id of an event is the field by which a group recognises repeated ones (`Once`).
+
+    Raises:
+        ConfigurationError: It is no program, or a codec is one that Spark has no counterpart of.
+    """
+    groups = groups_of(program, text)
+    own = {edge.stream.name for group in groups for edge in group.outputs}
+    own |= {group.loop.stream.name for group in groups if group.loop is not None}
+    found: dict[str, Topic] = {}
+    for edge in (edge for group in groups for edge in group.inputs):
+        stream = edge.stream
+        if stream.name in own:
+            continue
+        by = edge.once.by if edge.once is not None else None
+        event_id = by if isinstance(by, str) else None
+        if stream.name not in found or event_id is not None:
+            found[stream.name] = Topic(
+                stream.name, stream.name, codec_of(stream), event_id, isinstance(stream.key, String)
+            )
+    return tuple(found.values())
 
 
 def _codec(name: str, text: str) -> Codec:
