@@ -27,22 +27,6 @@ class Files:
         at, system = self._at(path)
         return sorted(each.getPath().getName() for each in system.listStatus(at)) if system.exists(at) else []
 
-    def sizes(self, path: str) -> dict[str, int]:
-        """The bytes of all files in and below a folder, by their paths from there; nothing if there is none."""
-        at, system = self._at(path)
-        found: dict[str, int] = {}
-        # Hadoop can walk through folders itself, and on a disk starts a program for each file to ask for its owner.
-        todo = [("", at)] if system.exists(at) else []
-        while todo:
-            above, folder = todo.pop()
-            for status in system.listStatus(folder):
-                name = f"{above}{status.getPath().getName()}"
-                if status.isDirectory():
-                    todo.append((f"{name}/", status.getPath()))
-                else:
-                    found[name] = int(status.getLen())
-        return found
-
     def read(self, path: str) -> str:
         at, system = self._at(path)
         opened = system.open(at)

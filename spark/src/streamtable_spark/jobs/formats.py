@@ -111,9 +111,8 @@ class DeltaTables:
 
     def sizes(self, name: str) -> dict[str, int]:
         """The bytes of each file that holds rows of the table as it is now, by its path in the table's folder."""
-        there = self._files.sizes(self.path(name))
-        files = [unquote(uri).rpartition(f"{self.path(name)}/")[2] for uri in self.read(name).inputFiles()]
-        return {file: there[file] for file in files if file in there}
+        files = self.read(name).select("_metadata.file_path", "_metadata.file_size").distinct()
+        return {self._in_folder(name, row["file_path"]): row["file_size"] for row in files.collect()}
 
     def compact(self, name: str, size: int) -> tuple[int, int]:
         """Write files that are smaller than `size` bytes together, day by day. Returns how many went in and came out."""
@@ -125,7 +124,7 @@ class DeltaTables:
     def expired(self, name: str, days: int) -> list[str]:
         """The files that no version of the last `days` days needs, by their paths in the table's folder."""
         rows = self._vacuum(name, f"RETAIN {days * 24} HOURS DRY RUN").collect()
-        return sorted(unquote(row["path"]).rpartition(f"{self.path(name)}/")[2] for row in rows)
+        return sorted(self._in_folder(name, row["path"]) for row in rows)
 
     def expire(self, name: str, days: int) -> None:
         """Delete these files."""
@@ -141,6 +140,10 @@ class DeltaTables:
         if not required.items() <= {row["key"]: row["value"] for row in rows}.items():
             said = ", ".join(f"'{key}' = '{value}'" for key, value in required.items())
             self._spark.sql(f"ALTER TABLE delta.`{self.path(name)}` SET TBLPROPERTIES ({said})")
+
+    def _in_folder(self, name: str, uri: str) -> str:
+        """The path in a table's folder of a file that Spark names by a URI."""
+        return unquote(uri).rpartition(f"{self.path(name)}/")[2]
 
     def _vacuum(self, name: str, how: str) -> DataFrame:
         tasks = str(self._spark.sparkContext.defaultParallelism)
@@ -177,8 +180,7 @@ class ParquetTables:
 
     def exists(self, name: str) -> bool:
         # Of the batches the last may be half written.
-        batches = [each for each in self._files.names(self.path(name)) if each.startswith("batch=")]
-        folders = [f"{self.path(name)}/{batch}" for batch in sorted(batches, key=batch_of)]
+        folders = [f"{self.path(name)}/batch={batch}" for batch in self._batches(name)]
         return any(self._files.exists(f"{folder}/_SUCCESS") for folder in folders or [self.path(name)])
 
     def read(self, name: str) -> DataFrame:
@@ -188,9 +190,8 @@ class ParquetTables:
         return self.read(name).where(fn.col("batch") < batch)
 
     def last_batch(self, name: str) -> int:
-        names = self._files.names(self.path(name))
-        batches = [batch_of(each) for each in names if each.startswith("batch=")]
-        return max(batches) if batches else _last(self.read(name))
+        batches = self._batches(name)
+        return batches[-1] if batches else _last(self.read(name))
 
     def append(self, name: str, rows: DataFrame, batch: int) -> None:
         rows.drop("batch").write.mode("overwrite").parquet(f"{self.path(name)}/batch={batch}")
@@ -201,10 +202,10 @@ class ParquetTables:
         self._files.delete(self.path(name))
         self._files.move(f"{above}/_{last}", self.path(name))
 
-
-def batch_of(path: str) -> int:
-    """The batch whose folder a path begins with."""
-    return int(path.partition("/")[0].removeprefix("batch="))
+    def _batches(self, name: str) -> list[int]:
+        """The numbers of the batches that have a folder, in their order."""
+        names = self._files.names(self.path(name))
+        return sorted(int(each.removeprefix("batch=")) for each in names if each.startswith("batch="))
 
 
 def _last(table: DataFrame) -> int:
