@@ -39,10 +39,18 @@ DISTURBED: Final = (
 )
 
 
-class DeltaTables:
-    """Delta tables: a read sees one version, also while another job writes; earlier versions can be read too.
+class _Folder:
+    """A folder of tables: a table's name is its folder's below this one."""
 
-    A table's name is its folder's below the lake's.
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._spark, self._folder, self._files = spark, folder, Files(spark)
+
+    def path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+
+class DeltaTables(_Folder):
+    """Delta tables: a read sees one version, also while another job writes; earlier versions can be read too.
 
     Args:
         spark: The Spark session.
@@ -51,11 +59,8 @@ class DeltaTables:
     """
 
     def __init__(self, spark: SparkSession, folder: str, writer: str) -> None:
-        self._spark, self._folder, self._writer = spark, folder, writer
-        self._files = Files(spark)
-
-    def path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        super().__init__(spark, folder)
+        self._writer = writer
 
     def exists(self, name: str) -> bool:
         return self._files.exists(f"{self.path(name)}/_delta_log")
@@ -165,18 +170,11 @@ class DeltaTables:
             self._spark.conf.unset(setting)
 
 
-class ParquetTables:
+class ParquetTables(_Folder):
     """Plain Parquet: any tool reads it, without what Delta gives: whole versions, earlier ones, changes in place, compaction.
 
     A table has a folder for each batch, `batch=7`, which a repetition of the batch overwrites.
     """
-
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        self._spark, self._folder = spark, folder
-        self._files = Files(spark)
-
-    def path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
 
     def exists(self, name: str) -> bool:
         # Of the batches the last may be half written.

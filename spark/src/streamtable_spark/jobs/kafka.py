@@ -129,18 +129,11 @@ class _Security:
         if protocol not in PROTOCOLS:
             self._wrong("security.protocol", f"{protocol!r}: {', '.join(PROTOCOLS)} are known")
             return {}
-        unused = {
-            name
-            for name in options
-            if (name.startswith("sasl.") and not protocol.startswith("SASL"))
-            or (name.startswith("ssl.") and not protocol.endswith("SSL"))
-        }
-        for name in sorted(unused):
-            self._wrong(
-                name,
-                f"is of no use with {variable_of('security.protocol')}={protocol}: set that to "
-                f"{'SASL_SSL' if name.startswith('sasl.') else 'SSL or SASL_SSL'}, or leave this out",
-            )
+        for kind, of_use in (("sasl", "SASL_SSL"), ("ssl", "SSL or SASL_SSL")):
+            for name in sorted(options):
+                if name.startswith(f"{kind}.") and kind.upper() not in protocol.split("_"):
+                    here = f"{variable_of('security.protocol')}={protocol}"
+                    self._wrong(name, f"is of no use with {here}: set that to {of_use}, or leave this out")
         java = {} if protocol == PLAINTEXT else {"security.protocol": protocol}
         if protocol.startswith("SASL"):
             java |= self._login()

@@ -21,7 +21,6 @@ from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.positions import Offsets, Place, Spans
 
-FORMAT = 1
 State = Literal["begun", "done"]
 
 
@@ -38,6 +37,7 @@ class Manifest:
         inputs: The offset ranges that were read of each topic; `letters` are those of dead letters.
         offsets: The offsets that are committed for `as_group`.
         before: The committed offsets of `as_group` when the rebuild began; `topic[partition]` -> offset.
+        format: The version of this form of a manifest.
         lake: The folder of the lake that was read; None if only Kafka was read.
         code: The version of the jobs, and a digest of their source.
         state: `begun`, or `done` when the offsets are committed.
@@ -58,6 +58,7 @@ class Manifest:
     code: str
     began: str
     lake: str | None = None
+    format: Literal[1] = 1
     state: State = "begun"
     table: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Manifest:
 
     def save(self, path: Path | RemotePath) -> None:
         """Write the file, whole or not at all."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+        text = json.dumps(asdict(self), indent=2) + "\n"
         if isinstance(path, RemotePath):
             path.write_text(text)
             return
@@ -85,13 +86,10 @@ _MANIFEST: Final = TypeAdapter(Manifest)
 def load(path: Path | RemotePath) -> Manifest | None:
     """What was saved; None if nothing was. Raises `ConfigurationError` if it is no manifest."""
     try:
-        found = json.loads(path.read_text())
-        if found.pop("format") != FORMAT:
-            raise ValueError("of another format")
-        return _MANIFEST.validate_python(found)
+        return _MANIFEST.validate_json(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         why, _, _ = str(error).partition("\n")
         raise ConfigurationError(f"{path} is no manifest of a rebuild ({why}): name another file") from error
 

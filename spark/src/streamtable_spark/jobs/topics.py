@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from streamtable_spark.transforms.codecs import PLAIN_KINDS, AvroCodec, Codec, P
 
 CODECS: Final = "avro:FILE, avro-plain:FILE, json, string or bytes"
 HORIZON_DAYS: Final = 7
+_HORIZON: Final = f"days that events with one id may be apart to be found out as repeated ({HORIZON_DAYS})"
 
 
 @dataclass(frozen=True)
@@ -120,39 +122,29 @@ def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]
 
 def topic_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what a lake is made of; `contents_of` reads them."""
-    for argument, metavar, about in (
-        (
-            "--topics",
-            "NAME[=TOPIC],...",
-            "topics to read, by the names of their tables (all that --codecs and --graph name)",
-        ),
-        (
-            "--codecs",
-            "NAME=CODEC,...",
-            f"how the values of a topic are read: {CODECS}. FILE+OLDER+...: with older versions of the schema",
-        ),
-        (
-            "--ids",
-            "NAME=FIELD,...",
-            "the field that holds the id of an event; without one no event of the topic repeats another",
-        ),
-        (
-            "--horizon",
-            "NAME=DAYS,...",
-            f"days that two events with one id may be apart and still be recognised as a repetition across batches ({HORIZON_DAYS})",
-        ),
-        (
-            "--byte-keys",
-            "NAME,...",
-            "topics whose keys may be missing, or any bytes; the keys of others are text",
-        ),
-        (
-            "--graph",
-            "MODULE:NAME",
-            "a group, a flow, or the contents of a lake, whose topics are read; may be repeated",
-        ),
-    ):
-        parser.add_argument(argument, action="append", default=[], metavar=metavar, help=about)
+    add = partial(parser.add_argument, action="append", default=[])
+    add("--topics", metavar="NAME[=TOPIC],...", help="topics to read (all that --codecs and --graph name)")
+    add(
+        "--codecs",
+        metavar="NAME=CODEC,...",
+        help=f"how the values of a topic are read: {CODECS}. FILE+OLDER+...: with older versions of the schema",
+    )
+    add(
+        "--ids",
+        metavar="NAME=FIELD,...",
+        help="the field that holds the id of an event; without it none repeats",
+    )
+    add("--horizon", metavar="NAME=DAYS,...", help=_HORIZON)
+    add(
+        "--byte-keys",
+        metavar="NAME,...",
+        help="topics whose keys may be missing, or any bytes; others are text",
+    )
+    add(
+        "--graph",
+        metavar="MODULE:NAME",
+        help="a group, a flow, or the contents of a lake, whose topics are read",
+    )
 
 
 def contents_of(found: argparse.Namespace) -> Contents:
