@@ -14,10 +14,11 @@ from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.positions import TABLE, Offsets, Spans, spans_to
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Program, Summary
-from streamtable_spark.transforms.applied import RECORD, applied, kept
+from streamtable_spark.transforms.applied import applied, kept
 from streamtable_spark.transforms.applied import letters as letters_of
 from streamtable_spark.transforms.changelog import ROW, digests
 from streamtable_spark.transforms.history_order import in_order
+from streamtable_spark.transforms.layers import RECORD
 from streamtable_spark.transforms.tables import GroupTable, events, read_values, values
 
 Times = Mapping[int, Mapping[str, tuple[int, int]]]
@@ -30,14 +31,13 @@ class Computed:
     """The tables of a group. What they are made of is persisted: `clearCache` of the session's catalog drops it.
 
     Attributes:
-        values: Of each table by its name: `partition`, `key`, `value` (bytes).
-        rows: The same with `row`, a struct with the field `value` in which two versions are compared.
+        tables: Of each table by its name: `partition`, `key`, `value` (bytes), and `row`, a struct with the field `value` in
+            which two versions are compared.
         counts: How many `events` there were, and how many of them no handler may see (`unfit`).
         times: The event time that each input of the graph has reached, and the watermark, by partition.
     """
 
-    values: Mapping[str, DataFrame]
-    rows: Mapping[str, DataFrame]
+    tables: Mapping[str, DataFrame]
     counts: Mapping[str, int]
     times: Times = field(default_factory=dict)
 
@@ -129,7 +129,7 @@ class TableRequest:
 
 
 def live_rows(source: Source, held: DataFrame) -> DataFrame:
-    """Return the rows that a changelog holds, with `row` as `Computed.rows` have it; null where the bytes are no row."""
+    """Return the rows that a changelog holds, with `row` as `Computed.tables` have it; null where the bytes are no row."""
     if isinstance(source.computes, Program):
         return held.withColumn("row", fn.struct("value"))
     return read_values(held, source.computes)
@@ -144,7 +144,7 @@ def _natively(source: Source, table: GroupTable, records: DataFrame, counted: Da
     made = values(rows, table).persist()
     found = rows.agg(fn.sum("events").alias("events"), fn.sum("unfit").alias("unfit")).collect()[0]
     counts = {"events": found["events"] or 0, "unfit": found["unfit"] or 0}
-    return Computed({TABLE: made}, {TABLE: rows.where("row IS NOT NULL")}, counts)
+    return Computed({TABLE: made}, counts)
 
 
 def _by_handlers(session: SparkSession, replay: GroupReplay, ordered: DataFrame) -> Computed:
@@ -153,10 +153,9 @@ def _by_handlers(session: SparkSession, replay: GroupReplay, ordered: DataFrame)
         row["partition"]: Summary.decode(bytes(row["value"]))
         for row in made.where(fn.col("name") == SUMMARY).collect()
     }
-    of_name = {name: made.where(fn.col("name") == name).select(*ROW) for name in replay.program.tables}
+    rows = made.select("name", *ROW, fn.struct("value").alias("row"))
     return Computed(
-        of_name,
-        {name: rows.withColumn("row", fn.struct("value")) for name, rows in of_name.items()},
+        {name: rows.where(fn.col("name") == name).drop("name") for name in replay.program.tables},
         {"events": sum(each.events for each in summaries.values()), "unfit": 0},
         {number: each.times for number, each in summaries.items()},
     )

@@ -10,8 +10,8 @@ from streamtable.types import Committed
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to
+from streamtable_spark.transforms.layers import RECORD
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _SCHEMA = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"
@@ -50,7 +50,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
     )
-    return reader.load().select(*COLUMNS)
+    return reader.load().select(*RECORD)
 
 
 def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_missing: bool) -> Spans:

@@ -10,9 +10,10 @@ from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs.checkpoint import read_from, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.history import COLUMNS, read
+from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.lake import BRONZE, Lake
 from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
+from streamtable_spark.transforms.layers import RECORD
 
 
 @dataclass(frozen=True)
@@ -89,4 +90,4 @@ def read_with(
             rest[topic][number] = Span(min(max(high, start), span.end), span.end)
             inside = (fn.col("offset") >= span.start) & (fn.col("offset") < high)
             here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & inside)
-    return lake.raw.where(here).select(*COLUMNS).unionByName(read(spark, cluster.bootstrap_servers, rest))
+    return lake.raw.where(here).select(*RECORD).unionByName(read(spark, cluster.bootstrap_servers, rest))

@@ -149,13 +149,13 @@ def _make(
     now = datetime.fromisoformat(plan.began).timestamp()
     computed = replace(request, lake=plan.lake).compute(session, cluster, plan.inputs, plan.letters, now)
     try:
-        target = {name: digests_of(computed.values[name], count) for name in writers}
+        target = {name: digests_of(computed.tables[name], count) for name in writers}
         reached("computed")
         progress.stage(STAGES[2], **computed.counts)
         written: list[Written] = []
         for name, writer in writers.items():
             held = rows_held(_changelog(session, cluster, writer.topic))
-            todo = changes(computed.values[name], held)
+            todo = changes(computed.tables[name], held)
             todo = todo.repartition("partition").sortWithinPartitions("partition", "key")
             progress.stage(STAGES[3])
             written += _write(todo, writer)

@@ -99,7 +99,7 @@ def reconcile(
     found = reduce(
         DataFrame.unionByName,
         [
-            differences(computed.rows[name], live[name], fields).withColumn("table", fn.lit(name))
+            differences(computed.tables[name], live[name], fields).withColumn("table", fn.lit(name))
             for name in asked.tables
         ],
     ).persist()
@@ -134,7 +134,7 @@ def reconcile(
             overwritten=sum(keys for (_, kind), keys in kinds.items() if kind == OVERWRITTEN),
             partitions=_partitions(
                 asked.cut,
-                digests_of(_together(computed.values.values()), count),
+                digests_of(_together(computed.tables.values()), count),
                 digests_of(_together(live.values()), count),
                 by_partition,
             ),

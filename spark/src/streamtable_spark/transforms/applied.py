@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from streamtable_spark.transforms.layers import LAST_MS
+from streamtable_spark.transforms.layers import LAST_MS, RECORD
 
 PREFIX = "streamtable-"
-RECORD = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
 ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "attempt"]
 
 

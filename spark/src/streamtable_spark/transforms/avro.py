@@ -12,6 +12,8 @@ body that is cut short, ignore bytes behind it, and pass on text that is not UTF
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -105,7 +107,7 @@ def decode(frame: DataFrame, framing: Framing) -> DataFrame:
     frame = frame.withColumns({step.read: step.as_written() for step in steps})
     frame = frame.withColumns({step.fault: step.verdict() for step in steps})
     frame = frame.withColumns({step.resolved: step.resolve() for step in steps if step.differs})
-    known = _any(fn.col("_prefix") == fn.lit(prefix) for prefix in framing.writers)
+    known = fn.col("_prefix").isin(*framing.writers)
     reason = (
         fn.when(data.isNull(), fn.lit("no value"))
         .when(fn.length(data) < size, fn.lit(f"shorter than the {size} bytes in front of a body"))
@@ -283,16 +285,4 @@ def _all_items(value: Column, tree: Any) -> Column:
 
 def _every(checks: Iterable[Column | None]) -> Column | None:
     found = [fn.coalesce(check, fn.lit(True)) for check in checks if check is not None]
-    if not found:
-        return None
-    result = found[0]
-    for check in found[1:]:
-        result = result & check
-    return result
-
-
-def _any(checks: Iterable[Column]) -> Column:
-    first, *others = checks
-    for check in others:
-        first = first | check
-    return first
+    return reduce(and_, found) if found else None

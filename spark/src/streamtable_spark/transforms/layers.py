@@ -7,11 +7,8 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.transforms.codecs import Codec
 
-BRONZE: Final = (
-    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>, day date, batch bigint"
-)
-RAW: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "day", "batch")
+RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+RAW: Final = (*RECORD, "day", "batch")
 PLACE: Final = ("timestamp", "partition", "offset")
 ID_HASH: Final = "id_hash"
 # What a timestamp of Spark can hold and print; the far ends of a long are no dates.

@@ -68,9 +68,9 @@ def events(records: DataFrame, schema: RecordSchema[Any]) -> DataFrame:
 
 
 def values(rows: DataFrame, table: GroupTable) -> DataFrame:
-    """Rows as they stand in the changelog: `partition`, `key`, `value` (bytes)."""
+    """Rows as they stand in the changelog: `partition`, `key`, `row`, `value` (bytes)."""
     value = encode(fn.col("row")["value"], table.value, fingerprint_prefix(table.value))
-    return rows.where("row IS NOT NULL").select(*PLACE, value.alias("value"))
+    return rows.where("row IS NOT NULL").select(*PLACE, "row", value.alias("value"))
 
 
 def read_values(held: DataFrame, table: GroupTable) -> DataFrame:
