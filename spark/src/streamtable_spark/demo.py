@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from contracts.records import FOLLOW, TWEET, USER_CLICK, USER_STATUS_CHANGE, USER_STATUS_UPDATE
 from streamtable_spark.jobs.topics import Contents, Result, Topic
 from streamtable_spark.transforms import clicks, reach, statuses
-from streamtable_spark.transforms.codecs import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec
 
 CLICKS: Final = "user-clicks"
 UPDATES: Final = "user-status-updates"

@@ -9,7 +9,8 @@ from typing import Any
 from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
 from streamtable.graph import groups_in
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.transforms.codecs import AvroCodec, Codec, PlainCodec
+from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.codecs import Codec, PlainCodec
 
 
 def load(text: str) -> Any:

@@ -21,7 +21,7 @@ from streamtable.flow.foreign_key import PartsCodec
 from streamtable.graph import HANDLED, IDS, STATES
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of, load
-from streamtable_spark.transforms.codecs import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_testing.replay import TABLE, Replay
 from streamtable_testing.topic import InMemoryMessage
 

@@ -33,7 +33,7 @@ from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.positions import Span
 from streamtable_spark.transforms import reach
 from streamtable_spark.transforms.applied import applied, letters
-from streamtable_spark.transforms.avro import decode, released
+from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.changelog import rows_held
 from streamtable_spark.transforms.tables import GroupTable, events
 
@@ -136,7 +136,9 @@ def records_handled(
         read(spark, servers, spans), [f"{group}-retry"], list(schemas), letters(read(spark, servers, dead))
     ).persist()
     return [
-        events(counted.where(counted["input"] == topic), schema).where("event IS NOT NULL")
+        events(counted.where(counted["input"] == topic), AvroCodec.released(schema)).where(
+            "event IS NOT NULL"
+        )
         for topic, schema in schemas.items()
     ]
 
@@ -184,8 +186,10 @@ def test_the_reach_of_every_url_is_that_of_the_micro_batches_and_their_sketches_
         ],
         "partition int, offset long, key binary, value binary",
     )
-    streamed = decode(rows_held(rows), released(REACH)).select(
-        fn.col("key").cast("string").alias("url"), fn.col("decoded")["sketch"].alias("sketch")
+    streamed = (
+        AvroCodec.released(REACH)
+        .decode(rows_held(rows))
+        .select(fn.col("key").cast("string").alias("url"), fn.col("decoded")["sketch"].alias("sketch"))
     )
     brought = tweeted.join(followers, "author")
     sketched = brought.groupBy("url").agg(fn.hll_sketch_agg("follower").alias("sketch"))

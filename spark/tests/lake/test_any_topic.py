@@ -17,7 +17,8 @@ from streamtable import Avro, Context, Group, Input, Json, Long, Once, Output, S
 from streamtable.flow import Flow
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, input_topics, topic_arguments
-from streamtable_spark.transforms.codecs import AvroCodec, PlainCodec
+from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.codecs import PlainCodec
 
 
 def schema(*fields: dict[str, Any]) -> str:

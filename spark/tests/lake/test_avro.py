@@ -12,16 +12,7 @@ from pyspark.testing import assertDataFrameEqual
 from contracts import records
 from contracts.schema import RecordSchema
 from streamtable import Avro
-from streamtable_spark.transforms.avro import (
-    Framing,
-    decode,
-    encode,
-    fingerprint_prefix,
-    peek,
-    plain,
-    released,
-    single_object,
-)
+from streamtable_spark.transforms.avro import AvroCodec
 
 EACH = 1_500
 SCHEMAS = [value for value in vars(records).values() if isinstance(value, RecordSchema)]
@@ -104,6 +95,10 @@ CHOSEN = [
 ]
 
 
+def plain(schema: str) -> AvroCodec:
+    return AvroCodec(schema, framed=False)
+
+
 @pytest.mark.parametrize("record", CHOSEN, ids=lambda record: record.name)
 def test_what_the_services_write_is_read_and_written_again_byte_for_byte(
     spark: SparkSession, record: RecordSchema[Any]
@@ -112,11 +107,9 @@ def test_what_the_services_write_is_read_and_written_again_byte_for_byte(
     values = [made_up(random, json.loads(record.schema)) for _ in range(EACH)]
     encoded = [codec.encode(value) for value in values]
     frame = spark.createDataFrame(list(enumerate(encoded)), "n int, value binary")
-    prefix = fingerprint_prefix(record.schema)
-    found = decode(frame, released(record))
-    rows = found.select(
-        "n", "decoded", "reason", encode(fn.col("decoded"), record.schema, prefix).alias("again")
-    ).collect()
+    spark_codec = AvroCodec.released(record)
+    again = spark_codec.encode(fn.col("decoded")).alias("again")
+    rows = spark_codec.decode(frame).select("n", "decoded", "reason", again).collect()
     assert len(rows) == EACH
     for row in rows:
         assert row["reason"] is None
@@ -124,9 +117,10 @@ def test_what_the_services_write_is_read_and_written_again_byte_for_byte(
         assert bytes(row["again"]) == encoded[row["n"]]
 
 
-def test_the_prefix_of_every_record_is_the_one_that_the_services_write(spark: SparkSession) -> None:
+def test_the_prefix_of_every_record_is_the_one_that_the_services_write() -> None:
     for record in SCHEMAS:
-        assert fingerprint_prefix(record.schema) == b"\xc3\x01" + record.fingerprint.to_bytes(8, "little")
+        prefix = AvroCodec.released(record).prefix(record.schema)
+        assert prefix == b"\xc3\x01" + record.fingerprint.to_bytes(8, "little")
 
 
 def text(data: str | bytes) -> bytes:
@@ -135,15 +129,15 @@ def text(data: str | bytes) -> bytes:
 
 
 def test_three_versions_of_a_record_are_read_as_the_newest(spark: SparkSession) -> None:
-    framing = single_object(V3, [V1, V2])
-    first, second, third = framing.writers
+    codec = AvroCodec(V3, (V1, V2))
+    first, second, third = codec.writers
     values = [
         first + text("a") + b"\x02\x01",
         second + text("b") + b"\x04\x00\x02" + text("mail"),
         third + text("c") + bytes(8) + b"\x00" + b"\x04" + text("x") + text("y") + b"\x00",
     ]
     frame = spark.createDataFrame(list(enumerate(values)), "n int, value binary")
-    found = decode(frame, framing).select("n", "decoded.*", "reason")
+    found = codec.decode(frame).select("n", "decoded.*", "reason")
     expected = spark.createDataFrame(
         [(0, "a", 1.0, None, ["none"]), (1, "b", 2.0, "mail", ["none"]), (2, "c", 0.0, None, ["x", "y"])],
         "n int, visit string, n_ double, `from` string, tags array<string>",
@@ -153,13 +147,13 @@ def test_three_versions_of_a_record_are_read_as_the_newest(spark: SparkSession) 
         expected.toDF("k", "visit", "n", "from", "tags"),
     )
     assert [row["reason"] for row in found.collect()] == [None] * 3
-    peeked = frame.select("n", peek(fn.col("value"), framing, "visit").alias("visit"))
+    peeked = frame.select("n", codec.peek("visit").alias("visit"))
     assert {row["n"]: row["visit"] for row in peeked.collect()} == {0: "a", 1: "b", 2: "c"}
 
 
 def test_what_cannot_be_read_gets_a_reason_and_harms_nothing_beside_it(spark: SparkSession) -> None:
-    framing = single_object(V2, [V1])
-    first, second = framing.writers
+    codec = AvroCodec(V2, (V1,))
+    first, second = codec.writers
     whole = first + text("abc") + b"\x02\x01"
     cut = {f"cut to {size}": (whole[:size], "cut short") for size in range(10, len(whole))}
     poison = {
@@ -187,7 +181,7 @@ def test_what_cannot_be_read_gets_a_reason_and_harms_nothing_beside_it(spark: Sp
         "a container file": (b"Obj\x01" + bytes(20), "does not begin with C3 01"),
     }
     rows = [(name, value) for name, (value, _) in poison.items()] + [("right", whole)]
-    found = decode(spark.createDataFrame(rows, "name string, value binary"), framing).collect()
+    found = codec.decode(spark.createDataFrame(rows, "name string, value binary")).collect()
     assert {row["name"] for row in found} == {*poison, "right"}
     for row in found:
         if row["name"] == "right":
@@ -199,7 +193,7 @@ def test_what_cannot_be_read_gets_a_reason_and_harms_nothing_beside_it(spark: Sp
 
 
 def test_arrays_in_several_blocks_are_read_and_huge_ones_refused(spark: SparkSession) -> None:
-    framing = plain(json.dumps({"type": "array", "items": "string"}))
+    codec = plain(json.dumps({"type": "array", "items": "string"}))
     rows = [
         (0, b"\x02" + text("a") + b"\x02" + text("b") + b"\x00"),
         (1, b"\x02" + text("a") + b"\x01\x04" + text("b") + b"\x00"),
@@ -207,7 +201,7 @@ def test_arrays_in_several_blocks_are_read_and_huge_ones_refused(spark: SparkSes
         (3, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
         (4, b"\x02" + text(b"\xff") + b"\x00"),
     ]
-    found = decode(spark.createDataFrame(rows, "n int, value binary"), framing).orderBy("n").collect()
+    found = codec.decode(spark.createDataFrame(rows, "n int, value binary")).orderBy("n").collect()
     assert [row["decoded"] for row in found] == [["a", "b"], ["a", "b"], None, None, None]
     assert [row["reason"] is None for row in found] == [True, True, False, False, False]
 
@@ -229,7 +223,8 @@ def test_a_type_that_is_used_a_second_time_is_checked_there_too(spark: SparkSess
         (1, b"\x00" + b"\x02" + text(b"\xff") + b"\x00"),
     ]
     found = (
-        decode(spark.createDataFrame(rows, "n int, value binary"), plain(json.dumps(pair)))
+        plain(json.dumps(pair))
+        .decode(spark.createDataFrame(rows, "n int, value binary"))
         .orderBy("n")
         .collect()
     )
@@ -263,7 +258,7 @@ def test_a_value_is_read_from_the_one_encoding_that_it_has(spark: SparkSession) 
         "a byte too few": (text("a") + b"\x02", "cut short"),
     }
     rows = [(name, value) for name, (value, _) in values.items()]
-    found = decode(spark.createDataFrame(rows, "name string, value binary"), plain(click)).collect()
+    found = plain(click).decode(spark.createDataFrame(rows, "name string, value binary")).collect()
     for row in found:
         fault = values[row["name"]][1]
         assert (row["reason"] is None) == (fault is None) == (row["decoded"] is not None), row
@@ -272,22 +267,17 @@ def test_a_value_is_read_from_the_one_encoding_that_it_has(spark: SparkSession) 
 
 def test_a_count_without_a_frame_is_read(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(b"\x54",), (b"\xff",), (b"",)], "value binary")
-    assert [row["decoded"] for row in decode(frame, plain('"long"')).collect()] == [42, None, None]
+    assert [row["decoded"] for row in plain('"long"').decode(frame).collect()] == [42, None, None]
 
 
 def test_null_is_a_value_where_the_schema_has_it(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(b"\x00",), (b"\x02\x54",), (b"\x09",)], "value binary")
-    found = decode(frame, plain('["null", "long"]')).collect()
+    found = plain('["null", "long"]').decode(frame).collect()
     assert [row["decoded"] for row in found] == [None, 42, None]
     assert [row["reason"] is None for row in found] == [True, True, False]
 
 
 def test_a_filter_on_the_reason_does_not_decode_a_value_a_second_time(spark: SparkSession) -> None:
-    frame = decode(spark.createDataFrame([Row(value=b"")]), released(records.USER_CLICK))
+    frame = AvroCodec.released(records.USER_CLICK).decode(spark.createDataFrame([Row(value=b"")]))
     plan = frame.where("reason IS NULL")._jdf.queryExecution().executedPlan()
     assert plan.toString().count("from_avro(") == 1
-
-
-def test_a_framing_without_writers_is_refused() -> None:
-    with pytest.raises(ValueError, match="one length"):
-        Framing(V1, {})

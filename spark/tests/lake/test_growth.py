@@ -19,7 +19,7 @@ from streamtable_spark.jobs.etl import around
 from streamtable_spark.jobs.formats import DeltaTables
 from streamtable_spark.jobs.topics import Contents, Topic
 from streamtable_spark.transforms import layers
-from streamtable_spark.transforms.codecs import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec
 
 FIRST = date(2026, 3, 1)
 BATCHES = 3

@@ -27,7 +27,7 @@ from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.topics import Topic
-from streamtable_spark.transforms.codecs import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec
 
 pytestmark = [
     pytest.mark.faults_long,

@@ -7,7 +7,7 @@ from pyspark.testing import assertDataFrameEqual
 from contracts.records import USER_CLICK
 from streamtable import Avro
 from streamtable_spark.transforms import layers
-from streamtable_spark.transforms.codecs import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec
 
 AT = datetime(2026, 3, 1, 23, 59, 59, 999000, tzinfo=UTC)
 SOURCE = (
@@ -95,7 +95,7 @@ def test_an_event_that_comes_again_is_marked_in_its_batch_and_across_batches(spa
 
 def test_only_records_whose_ids_come_again_are_looked_at_for_repetitions(spark: SparkSession) -> None:
     codec = AvroCodec.released(USER_CLICK)
-    peeked = codec.peek("value", "id")
+    peeked = codec.peek("id")
     first = layers.bronze(records(spark, (b"u", click(1)), (b"u", click(2)), (b"u", click(1))), 0)
     before = silver(layers.read(first, codec)).persist()
     second = layers.bronze(

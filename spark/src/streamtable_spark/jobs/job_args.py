@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from datetime import timedelta
-from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from contracts.schema import RecordSchema
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
@@ -23,7 +21,7 @@ from streamtable_spark.jobs.run_report import run_report_arguments
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import FAILED, counted, program_of
 from streamtable_spark.session import Local
-from streamtable_spark.transforms.tables import TABLES, GroupTable, counts, table_named
+from streamtable_spark.transforms.tables import LONG, TABLES, GroupTable, counts, table_named
 
 INTERRUPTED = 130
 
@@ -137,9 +135,8 @@ def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
     if native is None:
         return Source(found.group, program)
     topic, codec, by, within_ms = native
-    schema: RecordSchema[Any] = RecordSchema(dict, topic, codec.reader, 0, (*codec.older, codec.reader))
     rows = counts(topic, by, timedelta(milliseconds=within_ms))
-    return Source(found.group, GroupTable(program.name, {topic: schema}, '"long"', (), rows))
+    return Source(found.group, GroupTable(program.name, {topic: codec}, LONG, (), rows))
 
 
 def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -> Manifest | None:

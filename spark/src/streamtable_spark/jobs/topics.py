@@ -13,7 +13,8 @@ from exactavro import Schema, Unusable
 from streamtable import String
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of, load
-from streamtable_spark.transforms.codecs import PLAIN_KINDS, AvroCodec, Codec, PlainCodec
+from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.codecs import PLAIN_KINDS, Codec, PlainCodec
 
 CODECS: Final = "avro:FILE, avro-plain:FILE, json, string or bytes"
 HORIZON_DAYS: Final = 7
@@ -53,13 +54,13 @@ class Topic:
     @property
     def event_id(self) -> Column | None:
         """The id of an event, from the column `event`; None if events have none."""
-        return None if self.id is None else self.codec.field("event", self.id)
+        return None if self.id is None else self.codec.field(self.id)
 
     @property
     def peeked_id(self) -> Column:
         """The id of an event, from the column `value`. Where a value cannot be decoded, it may be anything."""
         assert self.id is not None, "asked for a topic whose events have ids"
-        return self.codec.peek("value", self.id)
+        return self.codec.peek(self.id)
 
 
 @dataclass(frozen=True)

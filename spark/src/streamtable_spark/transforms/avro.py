@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -29,135 +29,106 @@ CHECK: Final = {"name": "check", "type": {"type": "fixed", "name": "Check", "siz
 
 
 @dataclass(frozen=True)
-class Framing:
-    """How the values of a topic say which schema they were written with.
+class AvroCodec:
+    """Avro values.
 
     Attributes:
-        reader: JSON text of the schema to which all are resolved.
-        writers: The prefix of a body -> JSON text of the schema that the body was written with. All of one
-            length; a single empty one means that the values are bodies alone.
-        magic: The bytes with which each value of this framing begins.
+        reader: JSON text of the schema to which all values are resolved.
+        older: JSON texts of the other schemas that values may be written with.
+        framed: Whether the single-object encoding names the writer's schema in front of each body, as the services write: C3
+            01 and its fingerprint. If not, the values are bodies alone, all written with `reader`.
     """
 
     reader: str
-    writers: Mapping[bytes, str]
-    magic: bytes = b""
+    older: tuple[str, ...] = ()
+    framed: bool = True
 
-    def __post_init__(self) -> None:
-        if len({len(prefix) for prefix in self.writers}) != 1:
-            raise ValueError("the prefixes of one framing have one length, and there is at least one")
+    @classmethod
+    def released(cls, record: RecordSchema[Any]) -> Self:
+        """Every version of a record that was ever released, read as the present one."""
+        return cls(record.schema, record.history)
 
     @property
-    def prefix_bytes(self) -> int:
-        """How many bytes stand in front of each body."""
-        return len(next(iter(self.writers)))
+    def writers(self) -> dict[bytes, str]:
+        """JSON text of the schema that a body was written with, by what stands in front of the body."""
+        return {self.prefix(text): text for text in (*self.older, self.reader)}
 
+    def prefix(self, schema: str) -> bytes:
+        """Return what stands in front of the bodies of a schema."""
+        return SINGLE_OBJECT + Schema.load(schema).fingerprint if self.framed else b""
 
-def single_object(reader: str, older: Iterable[str] = ()) -> Framing:
-    """C3 01, the fingerprint of the writer's schema, the body: how the services write.
+    def decode(self, frame: DataFrame) -> DataFrame:
+        """Decode the column `value`, bytes, or add the reason why it cannot be decoded.
 
-    Args:
-        reader: JSON text of the schema to read with.
-        older: JSON texts of the other schemas that values may be written with.
-    """
-    return Framing(reader, {fingerprint_prefix(text): text for text in (*older, reader)}, SINGLE_OBJECT)
-
-
-def released(record: RecordSchema[Any]) -> Framing:
-    """Every version of a record that was ever released, read as the present one."""
-    return single_object(record.schema, record.history)
-
-
-def plain(reader: str) -> Framing:
-    """Bodies alone, all written with one schema."""
-    return Framing(reader, {b"": reader})
-
-
-def fingerprint_prefix(schema: str) -> bytes:
-    """C3 01 and the little-endian CRC-64-AVRO of the parsing canonical form of a schema."""
-    return SINGLE_OBJECT + Schema.load(schema).fingerprint
-
-
-def decode(frame: DataFrame, framing: Framing) -> DataFrame:
-    """Decode the column `value`, bytes, or add the reason why it cannot be decoded.
-
-    Args:
-        frame: The frame with the column.
-        framing: The framing of the values.
-
-    Returns:
-        The frame and two columns: `decoded`, of the reader schema's type, null where there is a reason; `reason`, text,
-        null where the value was decoded.
-    """
-    columns = frame.columns
-    data = fn.col("value")
-    size = framing.prefix_bytes
-    frame = frame.withColumns(
-        {
-            "_prefix": fn.substring(data, 1, size),
-            "_body": fn.when(data.isNotNull(), fn.substring(data, size + 1, TO_THE_END)),
-        }
-    )
-    steps = [
-        _Writer(number, prefix, text, framing.reader)
-        for number, (prefix, text) in enumerate(framing.writers.items())
-    ]
-    if any(step.sealed or step.differs for step in steps):
-        frame = frame.withColumn("_check", fn.unhex(fn.md5("_body")))
-    frame = frame.withColumns({step.read: step.as_written() for step in steps})
-    frame = frame.withColumns({step.fault: step.verdict() for step in steps})
-    frame = frame.withColumns({step.resolved: step.resolve() for step in steps if step.differs})
-    known = fn.col("_prefix").isin(*framing.writers)
-    reason = (
-        fn.when(data.isNull(), fn.lit("no value"))
-        .when(fn.length(data) < size, fn.lit(f"shorter than the {size} bytes in front of a body"))
-        .when(
-            fn.substring(data, 1, len(framing.magic)) != fn.lit(framing.magic),
-            fn.lit(f"does not begin with {framing.magic.hex(' ').upper()}"),
+        Returns:
+            The frame and two columns: `decoded`, of the reader schema's type, null where there is a reason; `reason`, text,
+            null where the value was decoded.
+        """
+        columns = frame.columns
+        data = fn.col("value")
+        writers, magic = self.writers, SINGLE_OBJECT if self.framed else b""
+        size = len(next(iter(writers)))
+        frame = frame.withColumns(
+            {
+                "_prefix": fn.substring(data, 1, size),
+                "_body": fn.when(data.isNotNull(), fn.substring(data, size + 1, TO_THE_END)),
+            }
         )
-        .when(~known, fn.concat(fn.lit("schema not known: "), fn.hex("_prefix")))
-        .otherwise(fn.coalesce(*[fn.col(step.fault) for step in steps]))
-    )
-    # Spark moves a condition to the input's side, with all that it depends on: a filter on the reason would decode each
-    # value seven times. Not so where a column seems to depend on more than the row.
-    here = fn.spark_partition_id() >= 0
-    return frame.select(
-        *[fn.col(f"`{name}`") for name in columns],
-        fn.when(here, fn.coalesce(*[step.value() for step in steps])).alias("decoded"),
-        fn.coalesce(reason, *[step.unresolved() for step in steps if step.differs]).alias("reason"),
-    )
+        steps = [_Writer(n, *writer, self.reader) for n, writer in enumerate(writers.items())]
+        if any(step.sealed or step.differs for step in steps):
+            frame = frame.withColumn("_check", fn.unhex(fn.md5("_body")))
+        frame = frame.withColumns({step.read: step.as_written() for step in steps})
+        frame = frame.withColumns({step.fault: step.verdict() for step in steps})
+        frame = frame.withColumns({step.resolved: step.resolve() for step in steps if step.differs})
+        known = fn.col("_prefix").isin(*writers)
+        reason = (
+            fn.when(data.isNull(), fn.lit("no value"))
+            .when(fn.length(data) < size, fn.lit(f"shorter than the {size} bytes in front of a body"))
+            .when(
+                fn.substring(data, 1, len(magic)) != fn.lit(magic),
+                fn.lit(f"does not begin with {magic.hex(' ').upper()}"),
+            )
+            .when(~known, fn.concat(fn.lit("schema not known: "), fn.hex("_prefix")))
+            .otherwise(fn.coalesce(*[fn.col(step.fault) for step in steps]))
+        )
+        # Spark moves a condition to the input's side, with all that it depends on: a filter on the reason would decode each
+        # value seven times. Not so where a column seems to depend on more than the row.
+        here = fn.spark_partition_id() >= 0
+        return frame.select(
+            *[fn.col(f"`{name}`") for name in columns],
+            fn.when(here, fn.coalesce(*[step.value() for step in steps])).alias("decoded"),
+            fn.coalesce(reason, *[step.unresolved() for step in steps if step.differs]).alias("reason"),
+        )
 
+    def encode(self, value: Column) -> Column:
+        """The bytes of values that are not null, of the reader's type; a record's fields are found by their names."""
+        body = to_avro(fn.struct(value.alias("value")), _wrapped(self.reader))
+        return fn.concat(fn.lit(self.prefix(self.reader)), body)
 
-def peek(value: Column, framing: Framing, field: str) -> Column:
-    """A field of values, as `decode` finds it where a value is right. Of one that is not it may be anything, or null.
+    def has(self, field: str) -> bool:
+        """Return whether an event has this field."""
+        tree = json.loads(self.reader)
+        return isinstance(tree, dict) and any(each["name"] == field for each in tree.get("fields", ()))
 
-    Nothing else of a value is kept or checked, so it costs a fraction of decoding it.
+    def field(self, name: str) -> Column:
+        """Return a field of the events in the column `event`."""
+        return fn.col("event").getField(name)
 
-    Args:
-        value: A column of bytes.
-        framing: The framing of the values, whose reader's schema is a record.
-        field: The name of a field of that record.
-    """
-    tree: Any = Schema.load(framing.reader).tree
-    alone = json.dumps({**tree, "fields": [each for each in tree["fields"] if each["name"] == field]})
-    size, options = framing.prefix_bytes, {"mode": "PERMISSIVE", "avroSchema": alone}
-    body = fn.substring(value, size + 1, TO_THE_END)
-    found = [
-        from_avro(fn.when(fn.substring(value, 1, size) == fn.lit(prefix), body), text, options)[field]
-        for prefix, text in framing.writers.items()
-    ]
-    return fn.coalesce(*found)
+    def peek(self, name: str) -> Column:
+        """Return a field of the bytes in the column `value`, where these are right; else it may be anything, or null.
 
-
-def encode(value: Column, schema: str, prefix: bytes) -> Column:
-    """The bytes of values that are not null, as the services write them.
-
-    Args:
-        value: A column of the schema's type; a record's fields are found by their names.
-        schema: JSON text.
-        prefix: The prefix of each body; see `fingerprint_prefix`.
-    """
-    return fn.concat(fn.lit(prefix), to_avro(fn.struct(value.alias("value")), _wrapped(schema)))
+        Nothing else of a value is kept or checked, so it costs a fraction of decoding it.
+        """
+        tree: Any = Schema.load(self.reader).tree
+        alone = json.dumps({**tree, "fields": [each for each in tree["fields"] if each["name"] == name]})
+        writers, options = self.writers, {"mode": "PERMISSIVE", "avroSchema": alone}
+        size, value = len(next(iter(writers))), fn.col("value")
+        body = fn.substring(value, size + 1, TO_THE_END)
+        found = [
+            from_avro(fn.when(fn.substring(value, 1, size) == fn.lit(prefix), body), text, options)[name]
+            for prefix, text in writers.items()
+        ]
+        return fn.coalesce(*found)
 
 
 class _Writer:

@@ -8,17 +8,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from contracts.records import USER_CLICK, USER_STATUS, USER_STATUS_UPDATE
-from contracts.schema import RecordSchema
-from streamtable_spark.transforms.avro import decode, encode, fingerprint_prefix, released, single_object
+from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.once import WITHIN, accepted
 
 PLACE = ["partition", "key"]
+CLICKS: Final = AvroCodec.released(USER_CLICK)
+LONG: Final = AvroCodec('"long"')
 _VERSION = re.compile(r"-v[0-9]+")
 
 
@@ -28,10 +29,10 @@ class GroupTable:
 
     Attributes:
         name: The name of the scenario, which is also the usual name of its group.
-        inputs: The record schema of each topic whose events make rows.
-        context: The record schema of each further topic that is needed to compute rows.
+        inputs: The codec of each topic whose events make rows.
+        context: The codec of each further topic that is needed to compute rows.
         joins: The topics whose offsets the group commits beside those of its inputs: the tables that it joins.
-        value: The Avro schema of a row, as JSON; `older` holds those of its other released versions.
+        value: The codec of a row.
         fields: The fields in which two versions of a row must agree; empty for whole rows. A field that depends on when the
             processor met an event is left out.
         rows: Computes, from events by topic (see `events`), `partition`, `key`, `row` (a struct with the field `value`),
@@ -39,43 +40,42 @@ class GroupTable:
     """
 
     name: str
-    inputs: Mapping[str, RecordSchema[Any]]
-    value: str
+    inputs: Mapping[str, AvroCodec]
+    value: AvroCodec
     fields: tuple[str, ...]
     rows: Callable[[Mapping[str, DataFrame]], DataFrame]
-    context: Mapping[str, RecordSchema[Any]] = field(default_factory=dict)
+    context: Mapping[str, AvroCodec] = field(default_factory=dict)
     joins: tuple[str, ...] = ()
-    older: tuple[str, ...] = ()
     loop: ClassVar[None] = None
     tables: ClassVar[tuple[str, ...]] = ("table",)
     compared: ClassVar[tuple[str, ...]] = tables
 
 
-def events(records: DataFrame, schema: RecordSchema[Any]) -> DataFrame:
+def events(records: DataFrame, codec: AvroCodec) -> DataFrame:
     """Decode records to events.
 
     Args:
         records: The records, with at least `partition`, `key`, `value`, `timestamp`.
-        schema: The schema of the values, which may be written with any released version of it.
+        codec: The codec of the values.
 
     Returns:
         The columns of `records`, with `event` (a struct; null for records that no handler may see: without key or
         value, with a key that is no text, with bytes that do not decode).
     """
-    read = decode(records, released(schema)).drop("reason")
+    read = codec.decode(records).drop("reason")
     legal = fn.is_valid_utf8(fn.col("key").cast("string"))
     return read.withColumn("event", fn.when(legal, fn.col("decoded"))).drop("decoded")
 
 
 def values(rows: DataFrame, table: GroupTable) -> DataFrame:
     """Rows as they stand in the changelog: `partition`, `key`, `row`, `value` (bytes)."""
-    value = encode(fn.col("row")["value"], table.value, fingerprint_prefix(table.value))
-    return rows.where("row IS NOT NULL").select(*PLACE, "row", value.alias("value"))
+    value = table.value.encode(fn.col("row")["value"]).alias("value")
+    return rows.where("row IS NOT NULL").select(*PLACE, "row", value)
 
 
 def read_values(held: DataFrame, table: GroupTable) -> DataFrame:
     """The opposite: `partition`, `key`, `value`, and `row`, null where the bytes are no row."""
-    read = decode(held, single_object(table.value, table.older))
+    read = table.value.decode(held)
     row = fn.struct(fn.col("decoded").alias("value"))
     return read.select(*PLACE, "value", fn.when(fn.col("reason").isNull(), row).alias("row"))
 
@@ -152,16 +152,15 @@ def _that_count(clicks: DataFrame, event_id: str = "id", within: timedelta = WIT
 TABLES: Mapping[str, GroupTable] = {
     table.name: table
     for table in (
-        GroupTable("click-count", {"user-clicks": USER_CLICK}, '"long"', (), counts("user-clicks", "id")),
+        GroupTable("click-count", {"user-clicks": CLICKS}, LONG, (), counts("user-clicks", "id")),
         GroupTable(
             "user-status",
-            {"user-status-updates": USER_STATUS_UPDATE},
-            USER_STATUS.schema,
+            {"user-status-updates": AvroCodec.released(USER_STATUS_UPDATE)},
+            AvroCodec.released(USER_STATUS),
             ("status", "at", "id"),
             latest_statuses,
-            context={"user-clicks": USER_CLICK},
+            context={"user-clicks": CLICKS},
             joins=("click-count-table",),
-            older=USER_STATUS.history,
         ),
     )
 }
