@@ -153,7 +153,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
         ),
         (["--until", '{"user-clicks": {"0": 9, "1": 0, "2": 0}}'], "user-clicks[0] is requested up to 9"),
         (["--until", '{"clicks": {"0": 1}}'], "'clicks' is no input of the group"),
-        (["--until", '{"user-clicks": {"0": -1, "1": 0, "2": 0}}'], "user-clicks[0]: -1 is no offset"),
+        (["--until", '{"user-clicks": {"0": -1, "1": 0, "2": 0}}'], "user-clicks[0]: -1: Input should be"),
         (["--topic", "user-clicks=elsewhere"], "has no topic 'elsewhere'"),
         (
             ["--scenario", "user-status"],

@@ -9,7 +9,7 @@ from typing import Final
 
 from streamtable_spark.errors import InputLost, OtherLake
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.positions import READ_OFFSETS, Offsets, Place
+from streamtable_spark.jobs.positions import READ_OFFSETS, Offsets, Place, Span
 
 Read = dict[str, Offsets]
 """The next offset of each partition, by topic and partition."""
@@ -68,7 +68,7 @@ def check_kept(
     Raises:
         InputLost: Unread records are gone, or a topic ends before what was read.
     """
-    gone: dict[Place, int] = {}
+    gone: dict[Place, Span] = {}
     for topic, parts in sorted(read.items()):
         for number, offset in sorted(parts.items()):
             end = ends.get(topic, {}).get(number, offset)
@@ -77,15 +77,14 @@ def check_kept(
                     f"{topic}[{number}] ends at offset {end}, and {offset} records of it were read: it is not the "
                     "topic any more that this lake was made from. Make a new lake for the new topic"
                 )
-            if (lost := starts.get(topic, {}).get(number, offset) - offset) > 0:
-                gone[Place(topic, number)] = lost
+            if (start := starts.get(topic, {}).get(number, offset)) > offset:
+                gone[Place(topic, number)] = Span(offset, start)
     if gone and not allow:
         said = [
-            f"{place} offsets {(at := read[place.topic][place.partition])} to {at + lost - 1} ({lost})"
-            for place, lost in gone.items()
+            f"{place} offsets {lost.start} to {lost.end - 1} ({lost.size})" for place, lost in gone.items()
         ]
         raise InputLost(
-            f"{sum(gone.values())} offsets were deleted before they were read: "
+            f"{sum(lost.size for lost in gone.values())} offsets were deleted before they were read: "
             f"{'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
             "short for how rarely this job runs. --allow-missing goes on with what is left"
         )

@@ -251,7 +251,7 @@ class Etl:
 
     def _part(self) -> float:
         """How much of what was there at the start is read; offsets without records count too."""
-        offsets = sum(span.end - span.start for parts in self._inputs.values() for span in parts.values())
+        offsets = sum(span.size for parts in self._inputs.values() for span in parts.values())
         return self._records() / offsets if offsets else 1.0
 
     def _earlier(

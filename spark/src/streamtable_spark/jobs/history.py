@@ -25,8 +25,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
     """
     requested = {
-        topic: {number: span for number, span in parts.items() if span.end > span.start}
-        for topic, parts in spans.items()
+        topic: {number: span for number, span in parts.items() if span.size} for topic, parts in spans.items()
     }
     requested = {topic: parts for topic, parts in requested.items() if parts}
     if not requested:

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, TopicPartition
@@ -21,6 +21,11 @@ Offsets = dict[int, int]
 READ_OFFSETS: Final = TypeAdapter(dict[str, Offsets])
 """Reads offsets by topic and partition from JSON, which has the numbers of partitions as text."""
 
+_UNTIL: Final = TypeAdapter(
+    Annotated[dict[str, dict[str, Annotated[int, Field(strict=True, ge=0)]]], Field(min_length=1)]
+)
+_UNTIL_LIKE: Final = 'offsets by topic and partition look like {"user-clicks": {"0": 1200, "1": 1187}}'
+
 
 @dataclass(frozen=True)
 class Span:
@@ -28,6 +33,10 @@ class Span:
 
     start: int
     end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
 
 
 Spans = dict[str, dict[int, Span]]
@@ -66,17 +75,28 @@ def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | No
     if text == "now":
         return None
     try:
-        read = json.loads(text, object_pairs_hook=_no_key_twice)
-    except (json.JSONDecodeError, RecursionError) as error:
+        read = _UNTIL.validate_python(json.loads(text, object_pairs_hook=_no_key_twice))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"[{each}]" if depth else f"{each}" for depth, each in enumerate(first["loc"]))
+        said = filter(None, ("--until", where, json.dumps(first["input"])[:80], first["msg"]))
+        raise ConfigurationError(f"{': '.join(said)}; {_UNTIL_LIKE}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"--until {text[:80]!r} is neither 'now' nor JSON ({error}); "
-            'JSON looks like {"user-clicks": {"0": 1200, "1": 1187}}'
+            f"--until {text[:80]!r} is neither 'now' nor JSON ({error}); {_UNTIL_LIKE}"
         ) from error
-    if not isinstance(read, dict) or not read:
+    if strange := sorted(read.keys() - topics.keys()):
         raise ConfigurationError(
-            '--until: offsets by topic are needed: {"user-clicks": {"0": 1200, "1": 1187}}'
+            f"--until: {strange[0]!r} is no input of the group; its inputs are {', '.join(sorted(topics))}"
         )
-    return {topic: _parse_topic(topic, offsets, topics) for topic, offsets in read.items()}
+    for topic, offsets in read.items():
+        expected = {str(number) for number in range(topics[topic])}
+        if strange := sorted(set(offsets) ^ expected, key=lambda name: (len(name), name)):
+            what = "is missing" if strange[0] in expected else "is none of its partitions"
+            raise ConfigurationError(
+                f"--until: {topic} has the partitions 0 to {topics[topic] - 1}, and {strange[0]!r} {what}"
+            )
+    return {topic: {int(number): at for number, at in offsets.items()} for topic, offsets in read.items()}
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -84,29 +104,6 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ConfigurationError("--until: a topic or a partition stands there twice")
     return found
-
-
-def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets:
-    if topic not in topics:
-        raise ConfigurationError(
-            f"--until: {topic!r} is no input of the group; its inputs are {', '.join(sorted(topics))}"
-        )
-    if not isinstance(offsets, dict):
-        raise ConfigurationError(
-            f"--until: for {topic} offsets by partition are needed, not {json.dumps(offsets)[:80]}"
-        )
-    expected = {str(number) for number in range(topics[topic])}
-    if strange := sorted(set(offsets) ^ expected, key=lambda name: (len(name), name)):
-        what = "is missing" if strange[0] in expected else "is none of its partitions"
-        raise ConfigurationError(
-            f"--until: {topic} has the partitions 0 to {topics[topic] - 1}, and {strange[0]!r} {what}"
-        )
-    for number, offset in offsets.items():
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise ConfigurationError(
-                f"--until: {topic}[{number}]: {json.dumps(offset)[:80]} is no offset (0 or more)"
-            )
-    return {int(number): offset for number, offset in offsets.items()}
 
 
 def first_beyond(
