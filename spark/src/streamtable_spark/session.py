@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
 from pyspark.sql import SparkSession
@@ -46,6 +46,7 @@ key, in a dictionary that no cache holds, takes as long as the rest of writing t
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 LOG_LEVEL: Final = "spark.log.level"
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+_Options: TypeAlias = dict[str, bool | float | int | str | None]
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,7 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
     Raises:
         ConfigurationError: There is no Java that Spark can use, or the jars were not fetched.
     """
-    builder = SparkSession.Builder().appName(name)
-    for key, value in _meaning().items():
-        builder = builder.config(key, value)
+    builder = SparkSession.Builder().appName(name).config(map=_meaning())
     if SUBMITTED_VARIABLE not in os.environ:
         check_java()
         # Read once, by the script that starts Java: without it that script prints which settings it falls back to.
@@ -99,8 +98,7 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # Else each thread of Java, its compilers' first of all, keeps memory of its own that it has freed.
         os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-        for key, value in _place(local or Local(), jars_folder(os.environ)).items():
-            builder = builder.config(key, value)
+        builder = builder.config(map=_place(local or Local(), jars_folder(os.environ)))
     session = builder.getOrCreate()
     context, given = session.sparkContext, session.sparkContext.getConf()
     if not given.contains(LOG_LEVEL):
@@ -186,7 +184,7 @@ def check_java() -> None:
         )
 
 
-def _meaning() -> dict[str, str]:
+def _meaning() -> _Options:
     """What decides about results: the same here and on a cluster."""
     return {
         "spark.sql.session.timeZone": "UTC",
@@ -201,16 +199,12 @@ def _meaning() -> dict[str, str]:
     }
 
 
-def _place(local: Local, jars: Path) -> dict[str, str]:
+def _place(local: Local, jars: Path) -> _Options:
     """What belongs to this machine."""
-    scratch = (
-        {}
-        if local.scratch is None
-        else {
-            "spark.local.dir": str(local.scratch / "spill"),
-            "spark.sql.warehouse.dir": str(local.scratch / "warehouse"),
-        }
-    )
+    scratch: _Options = {}
+    if local.scratch is not None:
+        scratch["spark.local.dir"] = str(local.scratch / "spill")
+        scratch["spark.sql.warehouse.dir"] = str(local.scratch / "warehouse")
     return {
         "spark.master": f"local[{local.cores}]",
         "spark.driver.memory": local.memory,

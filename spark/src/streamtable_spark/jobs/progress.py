@@ -123,12 +123,6 @@ class Progress:
                 f"\r\x1b[K[{bar}] {standing.done}/{standing.stages} {name}{said} ({seconds:.0f} s)"
             )
         else:
-            line = {
-                "state": state,
-                "stage": name,
-                "of": standing.stages,
-                "done": standing.done,
-                "seconds": round(seconds, 1),
-            }
-            self._out.write(json.dumps(line | facts) + "\n")
+            line = {"state": state, "stage": name, "of": standing.stages, "done": standing.done}
+            self._out.write(json.dumps({**line, "seconds": round(seconds, 1), **facts}) + "\n")
         self._out.flush()

@@ -30,7 +30,7 @@ from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
-from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Span, first_beyond
+from streamtable_spark.jobs.positions import TABLE, Offsets, Place, first_beyond, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
@@ -189,12 +189,7 @@ def _changelog(session: SparkSession, cluster: Cluster, topic: str) -> DataFrame
     """All committed records, when what fencing has aborted is out of the way."""
     ends = cluster.ends([topic])[topic]
     cluster.wait_stable(topic, ends, _STABLE_S)
-    starts = cluster.starts([topic])[topic]
-    return read(
-        session,
-        cluster.bootstrap_servers,
-        {topic: {number: Span(starts[number], end) for number, end in ends.items()}},
-    )
+    return read(session, cluster.bootstrap_servers, spans_to({topic: ends}, cluster.starts([topic])))
 
 
 def _write(todo: DataFrame, writer: ChangelogWriter) -> list[Written]:

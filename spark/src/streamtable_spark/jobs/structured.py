@@ -96,9 +96,8 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
         .option("topic", streaming.output)
         .option("checkpointLocation", streaming.checkpoint)
     )
-    if streaming.every is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=streaming.every).start()
+    every = streaming.every
+    return (writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)).start()
 
 
 def check(streaming: Streaming) -> None:

@@ -162,14 +162,22 @@ def contents_of(found: argparse.Namespace) -> Contents:
         results |= declared.results
     for name, codec in _pairs("--codecs", found.codecs).items():
         of_name[name] = Topic(name, name, _codec(name, codec))
+
+    def change(argument: str, name: str, **fields: Any) -> None:
+        if name not in of_name:
+            raise ConfigurationError(
+                f"{argument} {name}: neither --codecs nor --graph says how this topic is read"
+            )
+        of_name[name] = replace(of_name[name], **fields)
+
     for name, event_id in _pairs("--ids", found.ids).items():
-        of_name[name] = replace(_known(of_name, "--ids", name), id=event_id)
+        change("--ids", name, id=event_id)
     for name, days in _pairs("--horizon", found.horizon).items():
         if not days.isascii() or not days.isdecimal():
             raise ConfigurationError(f"--horizon {name}={days}: a number of days is needed")
-        of_name[name] = replace(_known(of_name, "--horizon", name), horizon_days=int(days))
+        change("--horizon", name, horizon_days=int(days))
     for name in _split(found.byte_keys):
-        of_name[name] = replace(_known(of_name, "--byte-keys", name), text_keys=False)
+        change("--byte-keys", name, text_keys=False)
     topics = topics_of(found.topics, tuple(of_name.values()))
     if not topics:
         raise ConfigurationError(
@@ -227,14 +235,6 @@ def _schema(name: str, path: str) -> str:
         return Schema.load(Path(path).read_text("utf-8")).text
     except (OSError, ValueError, Unusable) as error:
         raise ConfigurationError(f"--codecs {name}: the schema {path} cannot be read ({error})") from error
-
-
-def _known(of_name: Mapping[str, Topic], argument: str, name: str) -> Topic:
-    if name not in of_name:
-        raise ConfigurationError(
-            f"{argument} {name}: neither --codecs nor --graph says how this topic is read"
-        )
-    return of_name[name]
 
 
 def _pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:

@@ -205,14 +205,12 @@ def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
 def _has_one_encoding(tree: Any) -> bool:
     """Whether equal values always have equal bytes: arrays and maps may be cut into blocks anywhere."""
     if isinstance(tree, list):
-        return all(_has_one_encoding(branch) for branch in tree)
+        return all(map(_has_one_encoding, tree))
     if not isinstance(tree, dict):
-        return True
-    if tree["type"] in ("array", "map"):
-        return False
+        return tree not in ("array", "map")
     if tree["type"] == "record":
         return all(_has_one_encoding(entry["type"]) for entry in tree["fields"])
-    return _has_one_encoding(tree["type"]) if isinstance(tree["type"], list | dict) else True
+    return _has_one_encoding(tree["type"])
 
 
 def _can_be_null(tree: Any) -> bool:
@@ -225,7 +223,10 @@ def _can_be_null(tree: Any) -> bool:
 def _valid_texts(value: Column, tree: Any) -> Column | None:
     """Whether all texts in a value are UTF-8; None: there are none. Null counts as valid."""
     if isinstance(tree, list):
-        return _valid_branches(value, [branch for branch in tree if branch != "null"])
+        # Spark has one column for null and one other branch, and else one field for each.
+        branches = [branch for branch in tree if branch != "null"]
+        several = [value[f"member{number}"] for number in range(len(branches))]
+        return _every(map(_valid_texts, [value] if len(branches) == 1 else several, branches))
     kind = tree["type"] if isinstance(tree, dict) else tree
     if kind == "string":
         return fn.is_valid_utf8(value)
@@ -237,13 +238,6 @@ def _valid_texts(value: Column, tree: Any) -> Column | None:
         keys = fn.forall(fn.map_keys(value), fn.is_valid_utf8)
         return _every([keys, _all_items(fn.map_values(value), tree["values"])])
     return _valid_texts(value, kind) if isinstance(kind, list | dict) else None
-
-
-def _valid_branches(value: Column, branches: Sequence[Any]) -> Column | None:
-    """Of a union: Spark has one column for null and one other branch, and else one field for each."""
-    if len(branches) == 1:
-        return _valid_texts(value, branches[0])
-    return _every(_valid_texts(value[f"member{n}"], branch) for n, branch in enumerate(branches))
 
 
 def _all_items(value: Column, tree: Any) -> Column:
