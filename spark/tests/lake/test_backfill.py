@@ -1,14 +1,23 @@
-"""What is refused; that days come out the same is tested with the lake that `test_etl` makes."""
+"""What is refused, and what was never in quarantine; days come out the same of the lake that `test_etl` makes."""
 
+import io
+import time
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from contracts.records import USER_CLICK, UserClick
+from streamtable import Avro
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.job_args import ended
-from streamtable_spark.jobs.lake import Lake, Origin, delta_tables
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, delta_tables
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.topics import Contents, Topic
+from streamtable_spark.transforms import layers
+from streamtable_spark.transforms.avro import AvroCodec
 
 DEMO = ["--graph", "streamtable_spark.demo:LAKE"]
 
@@ -47,3 +56,27 @@ def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_fail
     assert "plain parquet tables" in capsys.readouterr().err
     exported = (tmp_path / "metrics/backfill.prom").read_text()
     assert 'streamtable_job_failed{group="",job_name="backfill"} 1.0' in exported
+
+
+def test_records_that_cannot_be_read_any_more_come_into_quarantine_where_none_was_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, at = Lake(spark, str(tmp_path)), datetime(2026, 3, 1, 12, tzinfo=UTC)
+    lake.declare(Origin("x", "delta", {}))
+    (tmp_path / "checkpoint/commits").mkdir(parents=True)
+    (tmp_path / "checkpoint/commits/0").write_text("v1\n{}")
+    good = Avro(USER_CLICK).encode(UserClick(id="1", user_id="u", url="/", at=1))
+    rows = [("c", 0, n, at, b"u", value, None) for n, value in enumerate([good, good, b"x"])]
+    columns = "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
+    records = spark.createDataFrame(rows, columns + "headers array<struct<key: string, value: binary>>")
+    tables = delta_tables(lake)
+    tables.append(BRONZE, layers.bronze(records, 0), 0)
+    contents = Contents((Topic("clicks", "c", AvroCodec.released(USER_CLICK), "id"),))
+    days = backfill.DateRange(date(2026, 3, 1), date(2026, 3, 2))
+    progress = Progress(backfill.STAGES, io.StringIO(), time.monotonic)
+    for _ in range(2):
+        found = backfill.backfill(lake, contents, days, progress)
+        assert found == {"clicks": 2, "clicks quarantined": 1}
+        silver = tables.read("silver/clicks").orderBy("offset").collect()
+        assert [(row["offset"], row["repeat"]) for row in silver] == [(0, False), (1, True)]
+        assert [row["offset"] for row in tables.read(QUARANTINE).collect()] == [2]
