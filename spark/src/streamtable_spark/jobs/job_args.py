@@ -26,21 +26,8 @@ from streamtable_spark.transforms.tables import LONG, TABLES, GroupTable, counts
 INTERRUPTED = 130
 
 
-def kafka_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add what names Kafka; the result is a `Kafka`. Wrong settings raise `ConfigurationError` when it is read."""
-    servers = os.environ.get(SERVERS_VARIABLE)
-    parser.add_argument(
-        "--bootstrap-servers",
-        required=required and servers is None,
-        default=servers,
-        type=lambda text: kafka_of(text, os.environ),
-        metavar="HOST:PORT",
-        help=f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication",
-    )
-
-
 def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> argparse.ArgumentParser:
-    """Return a parser with what all jobs take.
+    """Return a parser with what all jobs take; wrong values of Kafka or the lake raise `ConfigurationError` when it reads them.
 
     Args:
         name: The name of the job.
@@ -49,11 +36,21 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
         lake: What --lake means to it; empty if it takes none.
     """
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
-    kafka_argument(parser, required=kafka)
+    servers = os.environ.get(SERVERS_VARIABLE)
+    parser.add_argument(
+        "--bootstrap-servers",
+        required=kafka and servers is None,
+        default=servers,
+        type=lambda text: kafka_of(text, os.environ),
+        metavar="HOST:PORT",
+        help=f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication",
+    )
     run_report_arguments(parser)
     if lake:
         parser.add_argument("--lake", required=True, type=lake_folder, metavar="FOLDER", help=lake)
-    place_arguments(parser)
+    here, heap = "where Spark runs in this process", Local().memory
+    parser.add_argument("--cores", type=int, default=2, help=f"threads, {here} (2)")
+    parser.add_argument("--memory", default=heap, help=f"heap of Spark, {here} ({heap})")
     return parser
 
 
@@ -149,15 +146,6 @@ def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -
             f"--rebuilt {found.rebuilt}: the manifest of a rebuild as {found.group!r} that was done is needed"
         )
     return earlier
-
-
-def place_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how Spark runs in this process; `local_of` reads it."""
-    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
-    heap = Local().memory
-    parser.add_argument(
-        "--memory", default=heap, help=f"heap of Spark, where it runs in this process ({heap})"
-    )
 
 
 def local_of(found: argparse.Namespace) -> Local:

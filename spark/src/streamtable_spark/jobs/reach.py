@@ -114,11 +114,9 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
 
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
-    about, lake = (
-        "Compute reach exactly and by sketches, side by side.",
-        "folder of a lake that the ETL has filled",
-    )
-    found = job_parser("reach", about, kafka=False, lake=lake).parse_args(argv)
+    about = "Compute reach exactly and by sketches, side by side."
+    parser = job_parser("reach", about, kafka=False, lake="folder of a lake that the ETL has filled")
+    found = parser.parse_args(argv)
     spark = connect("reach", local_of(found))
     with reported_run(found, "reach", STAGES, lake=found.lake) as progress:
         progress.stage(STAGES[0])

@@ -89,29 +89,19 @@ class Report:
 
     def as_html(self) -> str:
         """The page. What stands in topics is text there, whatever it looks like."""
-        verdict = (
-            f'<p class="bad">{_many(self.differences)} not as the inputs say.</p>'
-            if self.differences
-            else '<p class="ok">All rows are as the inputs say.</p>'
-        )
+        verdict = '<p class="ok">All rows are as the inputs say.</p>'
+        if self.differences:
+            keys = "1 key is" if self.differences == 1 else f"{self.differences} keys are"
+            verdict = f'<p class="bad">{keys} not as the inputs say.</p>'
         compared = ", ".join(self.compared) or "whole rows"
         facts = (
             f"<p>Scenario {html.escape(self.scenario)}; compared: {html.escape(compared)}; {self.events} events counted, "
             f"{self.unfit} unreadable and not in the dead letters; {self.overwritten} rows overwritten and compacted away "
             f"before they were read; {html.escape(self.at)}; code {html.escape(self.code)}.</p>"
         )
-        shown = (
-            ""
-            if not self.keys
-            else f"<h2>The first {len(self.keys)}</h2>"
-            + _table(
-                ("partition", "key", "difference", "expected", "live"),
-                [
-                    (each.partition, each.key, each.difference, each.expected, each.live or each.live_value)
-                    for each in self.keys
-                ],
-            )
-        )
+        rows = [(k.partition, k.key, k.difference, k.expected, k.live or k.live_value) for k in self.keys]
+        found = _table(("partition", "key", "difference", "expected", "live"), rows)
+        shown = f"<h2>The first {len(rows)}</h2>{found}" if rows else ""
         parts = _table(
             ("partition", "inputs", "changelog", "rows expected", "rows live", "differences", "same bytes"),
             [
@@ -133,10 +123,6 @@ class Report:
             f'<meta name="viewport" content="width=device-width"><h1>{title}</h1>{verdict}{facts}{shown}'
             f"<h2>Partitions</h2>{parts}</html>\n"
         )
-
-
-def _many(count: int) -> str:
-    return "1 key is" if count == 1 else f"{count} keys are"
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
