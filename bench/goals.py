@@ -26,7 +26,7 @@ class Goal:
     """One goal.
 
     Attributes:
-        title: What the goal is about, in words.
+        title: The description of the goal.
         row: The row whose figure is compared.
         of: The row by which it is divided; None: it is not divided.
         figure: The row's value or its CPU per record.

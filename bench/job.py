@@ -28,8 +28,8 @@ class Job:
         table: The table that is joined, looked up or queried beside `topic`; the output of a micro-batch.
         store: The URL of a central store.
         until: a processor stops after: `last` (record), `ready`, `handled` (one record), or `signal`; for `killed` it
-            tells of the first record of each partition, and does not stop. For that and for `shared` it
-            tells when each of `clients` processes has its share of the partitions.
+            reports the first record of each partition, and does not stop. For that and for `shared` it
+            reports when each of `clients` processes has its share of the partitions.
         instance: The instance id of a processor in its group.
         standby: 1: a processor keeps standby replicas of the partitions of other processes.
         rate: The records per second.

@@ -84,7 +84,7 @@ def worked_off(site: Site, program: Program, job: Job, reads: Mapping[str, Seque
     """Wait until all groups have committed their inputs: first the clicks, then the internal topics.
 
     Args:
-        site: Where the program runs.
+        site: The site of the program.
         program: The program.
         job: The job of the program.
         reads: The topics that each group reads.

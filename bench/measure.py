@@ -106,7 +106,7 @@ class Program:
 
         Args:
             done: Returns whether the condition is met.
-            lacking: What to report if the condition is not met.
+            lacking: The text to report if the condition is not met.
 
         Raises:
             RowFailed: It has ended with an error, or before the condition was met, or the timeout has passed.

@@ -45,7 +45,7 @@ class Input:
     """The events of a run, in their topics.
 
     Args:
-        site: Where they are written.
+        site: The site of the topics.
         count: The number of events, without those that close the windows.
         now_ms: The wall-clock time, before which they have happened.
     """
@@ -281,7 +281,7 @@ def _worked_off(
     """Wait until all events are committed and all results are there, and check these.
 
     Args:
-        site: Where the program runs.
+        site: The site of the program.
         program: The program.
         given: The events.
         query: The number of the query.

@@ -31,7 +31,7 @@ class ChainArena(Arena):
         early: all events but the last one of each key.
         late: these.
         armed: the failpoint of each process that runs with one.
-        deaths: How often processes were found dead of a failpoint, by its name, or had given up when they woke.
+        deaths: The number of processes that a failpoint killed, by its name, or that gave up after a freeze.
     """
 
     def __init__(self, bootstrap_servers: str, folder: Path, **settings: Any) -> None:

@@ -45,9 +45,9 @@ class Ledger:
         sent: Ids of all clicks that were ever in a request.
         accepted: Those that an answer called stored.
         unknown: Those that an answer called unknown without `not_sent`, or whose answer did not come.
-        not_sent: How often an answer called a click not sent.
-        answers: How many there were, by status; 0: none came.
-        wrong: What in an answer contradicts its request.
+        not_sent: The number of answers that called a click not sent.
+        answers: The number of answers by status; 0: no answer arrived.
+        wrong: The contradictions between an answer and its request.
     """
 
     sent: set[str] = field(default_factory=set)
@@ -89,7 +89,7 @@ class EdgeArena:
         folder: Of the broker and the processor.
         seed: Of everything that is random.
         plant: The fault of `faulty_edge` that emitter and processor have; None: none.
-        settled_seconds: How long the count may take to become right.
+        settled_seconds: The seconds that the count may take to become right.
         patience: The share of requests whose client sends again what was not accepted, until it is.
     """
 
@@ -164,7 +164,7 @@ class EdgeArena:
     # ---- one round -------------------------------------------------------------------------------------------------
 
     def round(self, attack: str) -> None:
-        """Let all clients send while the attack goes on, and wait until each click is accepted or given up."""
+        """Let all clients send during the attack, and wait until each click is accepted or given up."""
         clients = [
             threading.Thread(target=self._client, args=(Random(self.random.random()),))
             for _ in range(CLIENTS)

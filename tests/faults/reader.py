@@ -18,8 +18,8 @@ class Reader(threading.Thread):
     """Asks for the rows of the kind `order`: the values it reads for a key never go back.
 
     Attributes:
-        answers: How many rows it was given.
-        refusals: How often the view said that it cannot answer.
+        answers: The number of rows it has read.
+        refusals: The number of reads that the view refused.
     """
 
     def __init__(self, view: View[str, Any], keys: Sequence[str]) -> None:

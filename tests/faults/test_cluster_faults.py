@@ -105,7 +105,7 @@ def test_each_of_three_brokers_lost_in_turn_under_load_costs_nothing(
             else:
                 broker.pause()
             load.finish()
-            # With two of three brokers everything goes on.
+            # With two of three brokers everything continues.
             arena.wait_handled(120)
             lost.append(f"{broker.node.node_id} ({', '.join(sorted(had))})")
             if how == "killed":

@@ -93,7 +93,7 @@ FRAMING_TEXTS: Final = re.compile(
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a view service serves.
+    """A view service with its rows.
 
     Attributes:
         module: The module to run.

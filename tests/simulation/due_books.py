@@ -10,7 +10,7 @@ class DueBooks:
     """The rows and timers that one partition of a group has still to fire.
 
     Attributes:
-        pending: What was set by committed records, and has not fired.
+        pending: The rows and timers set by committed records that have not fired.
     """
 
     def __init__(self) -> None:
@@ -20,8 +20,8 @@ class DueBooks:
         """Some commits were seen. Raises `Wrong`.
 
         Args:
-            new: What their records have set.
-            fired: What has fired in them, in this order.
+            new: The rows and timers that their records have set.
+            fired: The rows and timers that have fired in them, in this order.
             now_ms: The time of the wall clock.
         """
         before = dict(self.pending)

@@ -41,8 +41,8 @@ class Books:
     """Keeps account of one group.
 
     Attributes:
-        commits: How often its committed offsets were seen to change.
-        times: What is known of its event time; None if it does not follow it.
+        commits: The number of observed changes of its committed offsets.
+        times: The bounds of its event time; None if it does not use event time.
         named: the changelogs of its named tables, replayed.
         tables: The table of each partition replayed from the changelog, when it was last quiet.
     """

@@ -62,7 +62,7 @@ class Expected:
         letters: the same of dead letters.
         looped: Source and key of what must have been looped back and was not seen yet.
         stream_ms: The greatest event time of each input that the group reads.
-        planned: What the records have set that have come since it was looked at.
+        planned: The rows and timers set by the records since the last check.
         timed: Topic, offset and stream time of the records that have come since they were looked at.
     """
 

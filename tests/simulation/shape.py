@@ -73,10 +73,10 @@ class JoinShape:
 
     Attributes:
         kind: One of `JOINS`.
-        before: How far a right record may be before a left one; of a join as of a time, its history.
-        after: How far it may be after it.
-        grace: How much longer records wait.
-        keys: How many keys there are.
+        before: The most that a right record may be before a left one; for a temporal join, its history.
+        after: The most that it may be after it.
+        grace: The additional time that records wait.
+        keys: The number of keys.
     """
 
     kind: str

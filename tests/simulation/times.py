@@ -109,8 +109,8 @@ class TimeBooks:
 
         Args:
             partition: Its number.
-            offsets: What is committed now.
-            expected: What the inputs up to these offsets must have come to.
+            offsets: The present committed offsets.
+            expected: The expected state for the inputs up to these offsets.
         """
         positions = {
             topic: TablePosition.decode(offsets[TopicPartition(topic, partition)].metadata)

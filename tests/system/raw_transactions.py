@@ -24,7 +24,7 @@ class RawTransactions:
 
     Args:
         address: `host:port` of the broker.
-        transactional_id: Whose transactions.
+        transactional_id: The transactional id of the producer.
     """
 
     def __init__(self, address: str, transactional_id: str) -> None:

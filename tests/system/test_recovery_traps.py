@@ -338,7 +338,7 @@ def test_nothing_of_a_recreated_input_is_committed_at_the_old_one_s_offset(
     running = bench.run(group, guarantee=guarantee)
     bench.wait_handled(group, running)
     recreate(bench, admin, bench.name("in"), {})
-    # More than the old one had: the client goes on in the middle of it.
+    # More than the old one had: the client continues in the middle of it.
     bench.send(bench.name("in"), *events("a", times=300))
     error = running.failure()
     assert isinstance(error, InputLost)

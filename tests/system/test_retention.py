@@ -37,7 +37,7 @@ class World:
 
     Attributes:
         batches: Another group, which reads the same input in micro-batches.
-        taken: What that has handled: partition and offset of each record.
+        taken: The records that the other group has handled: partition and offset of each.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -171,7 +171,7 @@ def test_a_group_whose_inputs_are_quiet_for_longer_than_their_retention_goes_on_
     taken = len(world.taken)
     assert taken == busy + 2  # each transaction has one record for it
     until(lambda: world.expired(BUSY), "the busy partition is empty too", 30)
-    # A restart finds nothing to refuse, and goes on where it was.
+    # A restart finds nothing to refuse, and continues where it stopped.
     with world.running(state="lost") as again, world.batching() as batching:
         world.everything(QUIET)
         until(_going(again, lambda: world.value(QUIET) == 1224), "it goes on")

@@ -103,7 +103,7 @@ class _Builder:
 
     Args:
         program: The program.
-        event_time: How it follows event time.
+        event_time: The event time settings of the flow.
     """
 
     def __init__(self, program: Program, event_time: EventTime) -> None:

@@ -104,7 +104,7 @@ class _Maker:
     """Draws a program.
 
     Args:
-        random: Where all chance comes from.
+        random: The source of all random choices.
     """
 
     def __init__(self, random: Random) -> None:

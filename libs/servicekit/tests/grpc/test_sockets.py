@@ -1,4 +1,4 @@
-"""Real sockets, because what is tested is what the kernel tells of them."""
+"""Real sockets, because the tests are about the kernel's reports of them."""
 
 import os
 import socket

@@ -53,10 +53,7 @@ _GROUPS: Final = {Handler.COUNT: topics.by_count, Handler.RECORD: topics.by_reco
 
 def _processor(
     handler: Annotated[
-        Handler,
-        typer.Option(
-            help="count: the built-in aggregate, in batches; record: a function called for each click."
-        ),
+        Handler, typer.Option(help="count: built-in, in batches; record: called for each click.")
     ] = Handler.COUNT,
     workers: options.Workers = 1,
     parent: options.Parent = None,

@@ -36,9 +36,7 @@ class Click(Strict):
         ),
     ] = None
     at: Annotated[
-        int | None,
-        TIME_MS,
-        Field(description="the time of the event, in milliseconds since 1970; default: now"),
+        int | None, TIME_MS, Field(description="the event time, in milliseconds since 1970; default: now")
     ] = None
 
 

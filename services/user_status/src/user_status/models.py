@@ -73,9 +73,7 @@ class Place(BaseModel):
     """The position and the age of the copy of one table."""
 
     partition: int
-    offset: Annotated[
-        int, Field(description="the offset in the table's partition up to which the answer is current")
-    ]
+    offset: Annotated[int, Field(description="offset of the partition up to which the answer is current")]
     age_seconds: Annotated[
         float, Field(description="seconds since this replica was last up to date with the broker")
     ]
@@ -119,7 +117,5 @@ class UserPage(BaseModel):
     tables: Ages
     unreadable: Annotated[
         int,
-        Field(
-            description="the number of users left out because their row in one of the tables cannot be decoded"
-        ),
+        Field(description="number of users left out because a row in one of the tables cannot be decoded"),
     ] = 0

@@ -170,7 +170,7 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self._begin_to_wait()
         self._idle = True
-        super().on_response_complete()  # goes on with the next request, if that was sent already
+        super().on_response_complete()  # continues with the next request, if it was sent already
         self._idle = self._waits_for_head and not self.conn.trailing_data[0]
 
     def overdue(self, now: float) -> str | None:

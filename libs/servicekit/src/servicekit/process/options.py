@@ -21,12 +21,12 @@ Workers = Annotated[
 ]
 Parent = Annotated[int | None, typer.Option(hidden=True)]
 Rate = Annotated[
-    float, typer.Option(min=0, callback=_finite, help="Records a second; 0: as fast as it goes.")
+    float, typer.Option(min=0, callback=_finite, help="Records per second; 0: as fast as possible.")
 ]
 Keys = Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of users.")]
 Skew = Annotated[
-    float, typer.Option(min=0, max=10, callback=_finite, help="Exponent of Zipf's law; 0: all users alike.")
+    float, typer.Option(min=0, max=10, callback=_finite, help="Exponent of Zipf's law; 0: uniform.")
 ]
-Count = Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")]
-Seconds = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Stop after so much time.")]
-Seed = Annotated[int, typer.Option(help="Of the random choices: the same seed gives the same records.")]
+Count = Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")]
+Seconds = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Stop after this many seconds.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random choices: the same seed gives the same records.")]
