@@ -19,7 +19,7 @@ LIBRDKAFKA: Mapping[Partitioner, str] = {
     "fnv1a": "fnv1a_random",
     "crc32": "consistent_random",
 }
-"""What librdkafka calls each. Records without a key are spread; by `crc32` those with an empty key are too."""
+"""The name of each partitioner in librdkafka. Records without a key are spread; by `crc32` those with an empty key are too."""
 
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF

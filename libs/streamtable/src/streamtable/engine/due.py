@@ -313,7 +313,7 @@ class DueIndex:
 
     @property
     def noted(self) -> Mapping[bytes, int]:
-        """When changed rows are due that are to be indexed later, mostly in the order of their times."""
+        """The due times of changed rows that are indexed later, mostly in the order of their times."""
         return self._later_ms
 
     def _enter_up_to(self, until_ms: int) -> None:

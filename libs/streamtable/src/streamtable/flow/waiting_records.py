@@ -21,11 +21,11 @@ _TIMES = Struct(">Q9x?q")
 _ROW_AT = 16  # behind time and number
 _NUMBER_BYTES = 8
 NUMBER = slice(_ROW_AT - _NUMBER_BYTES, _ROW_AT)
-"""Where a record has its number."""
+"""The slice of a record that holds its number."""
 _MATCHED_AT = _ROW_AT + 1
 _HEAD_BYTES = _RECORD.size - _ROW_AT
 _PLACE_BYTES = 1 + _ROW_AT
-"""What follows the key of a record in its key in the table: the side, the time and the number."""
+"""The size of what follows a record's key in the table: the side, the time and the number."""
 
 
 def records_of(
