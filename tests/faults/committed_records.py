@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Partition
 from tests.faults.patience import patiently
 
 from localkafka import waiting
+from localkafka.reading import read_to_end
 from streamtable.errors import RetryLater
 from streamtable.ports import ClusterClient
 from streamtable.types import TopicPartition
@@ -33,35 +33,14 @@ def committed_records(cluster: ClusterClient, places: Sequence[TopicPartition]) 
     end of the partition in front of it, although committed records follow. So the transactions are waited for.
     """
     _wait_stable(cluster, places)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.servers,
-            "group.id": "no-group",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "check.crcs": True,
-        }
-    )
     lows = patiently(lambda: cluster.watermarks(places))
-    consumer.assign([Partition(*place, marks.low) for place, marks in lows.items()])
+    starts = [Partition(*place, marks.low) for place, marks in lows.items()]
     found: dict[int, list[Change]] = {place.partition: [] for place in places}
-    open_ends, deadline = set(found), waiting.Deadline(30)
-    while open_ends:
-        assert not deadline.passed(), f"partitions {open_ends} of {places[0].topic} have no end"
-        for message in consumer.consume(10_000, 0.5):
-            partition = message.partition() or 0
-            error = message.error()
-            if error is None:
-                key = message.key()
-                assert isinstance(key, bytes)
-                change = Change(message.offset() or 0, key, message.value(), message.timestamp()[1] / 1000)
-                found[partition].append(change)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error  # its public name
-                open_ends.discard(partition)
-    consumer.close()
+    for message in read_to_end(cluster.servers, starts):
+        key = message.key()
+        assert isinstance(key, bytes)
+        change = Change(message.offset() or 0, key, message.value(), message.timestamp()[1] / 1000)
+        found[message.partition() or 0].append(change)
     return found
 
 

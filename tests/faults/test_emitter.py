@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Partition
 from tests.faults import burst
 from tests.faults.arena import ROOT, wait_until
@@ -16,6 +15,7 @@ from tests.faults.arena import ROOT, wait_until
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import Child
+from localkafka.reading import read_to_end
 from streamtable.codec.plain import Long
 
 PARTITIONS = 4
@@ -25,33 +25,12 @@ FIRST_OF_ROUND = 10_000_000
 
 def stored(broker: Broker, topic: str) -> dict[int, list[int]]:
     """The numbers in each partition, in their order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "-",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-        }
-    )
-    consumer.assign([Partition(topic, partition, 0) for partition in range(PARTITIONS)])
+    starts = [Partition(topic, partition, 0) for partition in range(PARTITIONS)]
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
-    left = set(found)
-
-    def read() -> bool:
-        for message in consumer.consume(10_000, 0.5):
-            partition, error = message.partition() or 0, message.error()
-            if error is None:
-                value = message.value()
-                assert isinstance(value, bytes)
-                found[partition].append(Long().decode(value))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                left.discard(partition)
-        return not left
-
-    wait_until(read, "the end of the topic")
-    consumer.close()
+    for message in read_to_end(broker.bootstrap_servers, starts):
+        value = message.value()
+        assert isinstance(value, bytes)
+        found[message.partition() or 0].append(Long().decode(value))
     return found
 
 

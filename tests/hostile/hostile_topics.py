@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.hostile import codec_fuzz
@@ -21,6 +21,7 @@ from contracts.schema import RecordSchema
 from exactavro import Schema
 from inventory.flow import inventory
 from localkafka.broker import Broker
+from localkafka.reading import read_to_end
 from localkafka.waiting import Deadline
 from messaging.commands import ROLES
 from messaging.groups import GROUPS
@@ -297,32 +298,7 @@ class Stack:
 
     def read(self, topic: str, partition: int, start: int = 0) -> list[Any]:
         """The committed records of a partition from an offset on."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "hostile-reading",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
-        consumer.assign([Partition(topic, partition, start)])
-        found: list[Any] = []
-        deadline = Deadline(SECONDS_MAX)
-        try:
-            while not deadline.passed():
-                for message in consumer.consume(1_000, 0.1):
-                    error = message.error()
-                    if error is None:
-                        found.append(message)
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        return found
-                    else:
-                        raise AssertionError(str(error))
-        finally:
-            consumer.close()
-        raise AssertionError(f"{topic}[{partition}] cannot be read to its end")
+        return read_to_end(self.servers, [Partition(topic, partition, start)], SECONDS_MAX)
 
     def dead_letters(self, group: Group[Any, Any]) -> Counter[Place]:
         """Return how often each record is among the dead letters of a group, by its origin."""

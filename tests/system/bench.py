@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Producer
 from confluent_kafka import TopicPartition as Partition
 from prometheus_client import CollectorRegistry
 
 from localkafka.fixtures import Topics
+from localkafka.reading import read_to_end
 from localkafka.waiting import Deadline
 from streamtable import App, Kafka, View
 from streamtable.clock import Clock, SystemClock
@@ -281,36 +282,18 @@ class Bench:
 
     def read(self, topic: str) -> list[Found]:
         """All committed records, partition by partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": self.name("reading"),
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
         partitions = self.cluster.topics([topic])[topic].partitions
-        consumer.assign([Partition(topic, p, 0) for p in range(partitions)])
-        found: dict[int, list[Found]] = {p: [] for p in range(partitions)}
-        left = set(found)
-        deadline = Deadline(SECONDS_MAX)
-        while left:
-            assert not deadline.passed(), f"{topic} does not come to an end"
-            for message in consumer.consume(1_000, 0.1):
-                error, partition = message.error(), message.partition() or 0
-                if error is None:
-                    headers = dict(_headers(message.headers()))
-                    found[partition].append(
-                        Found(message.offset() or 0, _bytes(message.key()), _bytes(message.value()), headers)
-                    )
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    left.discard(partition)
-        consumer.close()
-        return [record for partition in sorted(found) for record in found[partition]]
+        starts = [Partition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
+        messages = read_to_end(self.kafka.bootstrap_servers, starts, SECONDS_MAX)
+        return [
+            Found(
+                message.offset() or 0,
+                _bytes(message.key()),
+                _bytes(message.value()),
+                dict(_headers(message.headers())),
+            )
+            for message in sorted(messages, key=lambda each: (each.partition() or 0, each.offset() or 0))
+        ]
 
     def table(self, group: Group[Any, Any]) -> dict[str, int]:
         """The counts that the changelog says."""

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -24,6 +24,7 @@ from spark.tests.groups.jobs import Jobs
 
 from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
+from localkafka.reading import read_to_end
 from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
@@ -236,27 +237,8 @@ class Stage:
         return [(record.partition(), record.offset(), record.key()) for record in self._read(topic)]
 
     def _read(self, topic: str) -> list[Any]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-            found: list[Any] = []
-            ended = 0
-            while ended < PARTITIONS:
-                messages = consumer.consume(1000, 1)
-                ended += sum(message.error() is not None for message in messages)
-                found += [message for message in messages if message.error() is None]
-            return found
-        finally:
-            consumer.close()
+        starts = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
+        return read_to_end(self.servers, starts)
 
     def table(self, group: str, codec: Any = COUNTS) -> dict[bytes, Any]:
         """The rows that the table's topic holds."""
@@ -264,7 +246,7 @@ class Stage:
         return {key: codec.decode(value) for key, value in rows.items() if value is not None}
 
     def wait(self, condition: Callable[[], bool], seconds: float = 90.0) -> None:
-        wait_until(condition, seconds, every=0.25)  # most conditions read a whole topic
+        wait_until(condition, seconds, every=0.1)  # most conditions read a whole topic
 
 
 @pytest.fixture
