@@ -71,6 +71,7 @@ class Process:
         self._module = f"tests.faults.{Path(program).stem}"
         self._arguments = arguments
         self._child: ForkedChild | None = None
+        self._was_killed = False  # once or more, also before it was last started
         self._log_start = 0
 
     def start(self, failpoint: str | None = None) -> None:
@@ -109,6 +110,12 @@ class Process:
         """Kill the process with SIGKILL, if it runs."""
         if self._child is not None:
             self._child.kill()
+            self._was_killed |= self._child.returncode == -signal.SIGKILL
+
+    def half_made(self, group: str, table: str, partition: int) -> bool:
+        """Whether a kill has met the making of this copy, which it has not come back to."""
+        current = self.state / group / table / str(partition) / "rows" / "CURRENT"
+        return self._was_killed and not current.exists()
 
     def stop(self, timeout: float = 30) -> int:
         """Stop the process with SIGTERM, and return its exit code."""
@@ -439,9 +446,8 @@ class Arena:
         for process in self.processes.values():
             stores = RocksStores(process.state / self.group.name, memory_bytes=8 << 20)
             for table, partition in sorted(stores.present()):
-                made = process.state / self.group.name / table / str(partition) / "rows" / "CURRENT"
-                if process.returncode == -signal.SIGKILL and not made.exists():
-                    continue  # it was killed while it made the store
+                if process.half_made(self.group.name, table, partition):
+                    continue
                 store = stores.open(table, partition)
                 checkpoint = store.checkpoint()
                 if checkpoint is not None:

@@ -242,6 +242,8 @@ def _copies_of(
 ) -> Iterator[tuple[str, int, int, list[tuple[bytes, bytes]]]]:
     stores = RocksStores(process.state / group.name, memory_bytes=8 << 20)
     for table, partition in sorted(stores.present()):
+        if process.half_made(group.name, table, partition):
+            continue
         store = stores.open(table, partition)
         checkpoint = store.checkpoint()
         if checkpoint is not None:

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.faults.arena import BROKER_SETTINGS, Arena
-from tests.faults.aside import ArenaMaker, Body, body_of
+from tests.faults.aside import ArenaMaker, Body, body_of, needs_of
 
 from localkafka.broker import Broker
 from localkafka.wire import WireProxy
@@ -87,17 +88,24 @@ class Outcomes:
 
 
 @pytest.fixture(scope="session")
-def outcomes(request: pytest.FixtureRequest, fault_broker: Broker, seed: int) -> Iterator[Outcomes]:
+def outcomes(
+    request: pytest.FixtureRequest, fault_broker: Broker, fault_wire: WireProxy, seed: int
+) -> Iterator[Outcomes]:
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     # Those that take longest begin first, so that none is left over at the end.
     items.sort(key=_limit, reverse=True)
 
+    one_at_a_time = threading.Lock()
+
     def run(body: Body, params: Mapping[str, object]) -> str | None:
-        with (
-            tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder,
-            arenas(fault_broker, Path(folder), seed) as make,
-        ):
-            return body(make, **params)
+        needs = needs_of(body)
+        with ExitStack() as stack:
+            if "wire" in needs:
+                stack.enter_context(one_at_a_time)
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-faults-")))
+            make = stack.enter_context(arenas(fault_broker, path, seed))
+            given = {"make": make, "folder": path, "seed": seed, "broker": fault_broker, "wire": fault_wire}
+            return body(**{name: given[name] for name in needs}, **params)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         bodies = {

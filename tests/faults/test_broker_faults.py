@@ -159,6 +159,7 @@ def test_a_broker_whose_disk_is_full_goes_on_with_more_room_and_nothing_is_lost(
 
 
 @pytest.mark.faults
+@aside
 def test_the_ends_of_partitions_are_known_again_soon_after_the_broker_was_killed(folder: Path) -> None:
     with Broker(folder, brief=True) as broker:
         topics = Topics(broker.bootstrap_servers)

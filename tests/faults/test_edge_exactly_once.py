@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.faults.aside import aside
 from tests.faults.edge_arena import ATTACKS, EdgeArena
 from tests.faults.faulty_edge import PLANTS
 
@@ -45,13 +46,14 @@ def check(arena: EdgeArena) -> str:
     ],
     ids=len,
 )
+@aside
 def test_answers_and_topic_agree_when_the_broker_freezes_dies_or_loses_answers(
-    folder: Path, seed: int, tell: Callable[[str], None], attacks: tuple[str, ...]
-) -> None:
+    folder: Path, seed: int, attacks: tuple[str, ...]
+) -> str:
     with EdgeArena(folder, seed) as arena:
         for attack in attacks:
             arena.round(attack)
-        tell(check(arena))
+        return check(arena)
 
 
 @pytest.mark.faults_long

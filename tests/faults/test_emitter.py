@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition as Partition
 from tests.faults import burst
 from tests.faults.arena import ROOT, wait_until
+from tests.faults.aside import aside
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
@@ -35,16 +36,17 @@ def stored(broker: Broker, topic: str) -> dict[int, list[int]]:
 
 
 @pytest.mark.faults
+@aside
 def test_what_an_emitter_called_accepted_before_it_was_killed_in_a_burst_is_stored_once_and_in_order(
-    fault_broker: Broker, folder: Path, seed: int
+    broker: Broker, folder: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-    topics = Topics(fault_broker.bootstrap_servers)
+    topics = Topics(broker.bootstrap_servers)
     topic = topics.create("burst", partitions=PARTITIONS)
     acknowledged = folder / "acknowledged"
     acknowledged.touch()
     for number in range(ROUNDS):
-        command = [sys.executable, burst.__file__, "--bootstrap", fault_broker.bootstrap_servers]
+        command = [sys.executable, burst.__file__, "--bootstrap", broker.bootstrap_servers]
         command += ["--topic", topic, "--acknowledged", str(acknowledged)]
         command += ["--first", str(number * FIRST_OF_ROUND)]
         before = acknowledged.stat().st_size
@@ -54,7 +56,7 @@ def test_what_an_emitter_called_accepted_before_it_was_killed_in_a_burst_is_stor
         child.kill()
     # The last line may have been cut off by the kill.
     whole = acknowledged.read_text().split("\n")[:-1]
-    found = stored(fault_broker, topic)
+    found = stored(broker, topic)
     topics.delete_all()
     times = Counter(number for numbers in found.values() for number in numbers)
     assert {int(line) for line in whole if line} - times.keys() == set(), "accepted, and not stored"

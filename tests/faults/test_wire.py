@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.faults.aside import aside
 from tests.faults.patience import patiently
 from tests.faults.wire_arena import WireArena
 
@@ -76,35 +77,35 @@ RATES: Final[Mapping[Api, float]] = dict.fromkeys(
 
 @pytest.mark.faults
 @pytest.mark.timeout(300)
-def test_lost_answers_late_requests_cut_connections_and_darkness_cost_nothing(
-    folder: Path, seed: int, tell: Callable[[str], None]
-) -> None:
+@aside
+def test_lost_answers_late_requests_cut_connections_and_darkness_cost_nothing(folder: Path, seed: int) -> str:
     with WireArena(folder, seed, events=4_000) as arena:
         arena.wait_begun()
         arena.strike([Each(api, fault) for api, fault in arena.rng.sample(EACH, len(EACH))])
         arena.dark(DARK_SECONDS)
         arena.wire.reset()
         seconds = arena.settle()
-        tell(f"all handled {seconds:.1f} s after the last fault; {arena.verify()}")
+        return f"all handled {seconds:.1f} s after the last fault; {arena.verify()}"
 
 
 @pytest.mark.faults
+@aside
 def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coordinator_has_gone_silent(
-    fault_broker: Broker, fault_wire: WireProxy
+    broker: Broker, wire: WireProxy
 ) -> None:
-    topics = Topics(fault_broker.bootstrap_servers)
+    topics = Topics(broker.bootstrap_servers)
     places = [TopicPartition(topics.create("in", partitions=1), 0)]
-    cluster = Kafka(fault_wire.bootstrap_servers).cluster()
+    cluster = Kafka(wire.bootstrap_servers).cluster()
     try:
         assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places)) == {places[0]: None}
         # As when the coordinator's machine has lost its power: the connection stays, and nothing comes.
-        fault_wire.plan = Each(Api.OFFSET_FETCH, LoseAnswer(SILENT_SECONDS))
+        wire.plan = Each(Api.OFFSET_FETCH, LoseAnswer(SILENT_SECONDS))
         with pytest.raises(RetryLater):
             cluster.stable_offsets(topics.name("g"), places)
         assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places), 20)
     finally:
-        fault_wire.plan = None
-        fault_wire.reset()
+        wire.plan = None
+        wire.reset()
         cluster.close()
         topics.delete_all()
 
@@ -125,13 +126,14 @@ class Owned:
 
 
 @pytest.mark.faults
+@aside
 def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_nor_skips_a_record(
-    fault_broker: Broker, fault_wire: WireProxy
+    broker: Broker, wire: WireProxy
 ) -> None:
-    topics = Topics(fault_broker.bootstrap_servers)
+    topics = Topics(broker.bootstrap_servers)
     topic = topics.create("in", partitions=PARTITIONS)
-    sender = Kafka(fault_broker.bootstrap_servers).transactional_producer(None)
-    member = Kafka(fault_wire.bootstrap_servers).group_consumer(topics.name("g"), "1")
+    sender = Kafka(broker.bootstrap_servers).transactional_producer(None)
+    member = Kafka(wire.bootstrap_servers).group_consumer(topics.name("g"), "1")
     owned = Owned()
 
     def send(count: int) -> None:
@@ -142,7 +144,7 @@ def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_
 
     try:
         send(SKIPPED + 100)
-        fault_wire.plan = Each(Api.LIST_OFFSETS, DelayAnswer(0.7), times=4)
+        wire.plan = Each(Api.LIST_OFFSETS, DelayAnswer(0.7), times=4)
         member.subscribe([topic], owned)
         waiting.wait_until(
             lambda: not member.poll(10, 0.05) and len(owned.places) == PARTITIONS, 60, "all partitions"
@@ -163,7 +165,7 @@ def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_
 
         waiting.wait_until(all_read, 60, "everything is read")
     finally:
-        fault_wire.plan = None
+        wire.plan = None
         member.close()
         sender.close()
         topics.delete_all()

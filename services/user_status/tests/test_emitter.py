@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -39,8 +40,8 @@ class MemoryEmitter:
     def close(self, timeout: float) -> None: ...
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
+@contextmanager
+def serving(timeouts: SendTimeouts) -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
     emitter = MemoryEmitter()
     app = build_emitter(
         emitter,
@@ -48,12 +49,18 @@ def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        timeouts=SendTimeouts(delivery=4.0, wait=5.0),  # a stall of a busy machine is shorter
+        timeouts=timeouts,
     )
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield emitter, client
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
+    with serving(SendTimeouts(delivery=4.0, wait=5.0)) as made:  # a stall of a busy machine is shorter
+        yield made
 
 
 @pytest.fixture
@@ -98,17 +105,22 @@ def test_a_list_is_answered_in_its_order(emitter: MemoryEmitter, client: httpx.C
     assert accepted[7]["token"] == "user-status-updates:3:7"
 
 
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[httpx.Client]:
+    """Of a service that waits for half a second."""
+    with serving(SendTimeouts(delivery=0.2, wait=0.5)) as (_, client):
+        yield client
+
+
 @pytest.mark.parametrize("user", ["silent", "late", "full"])
-def test_what_kafka_did_not_acknowledge_is_reported_with_503(
-    emitter: MemoryEmitter, client: httpx.Client, user: str
-) -> None:
-    response = client.post("/statuses", json=[update(), update(user_id=user, id=ID)])
+def test_what_kafka_did_not_acknowledge_is_reported_with_503(impatient: httpx.Client, user: str) -> None:
+    response = impatient.post("/statuses", json=[update(), update(user_id=user, id=ID)])
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"
     document = response.json()
     assert [each["id"] for each in document["accepted"]] == [str(NEW_ID)]
     assert document["unknown"] == [ID]
-    alone = client.put(f"/users/{user}/status", json={"status": "x", "id": ID})
+    alone = impatient.put(f"/users/{user}/status", json={"status": "x", "id": ID})
     assert (alone.status_code, alone.json()["unknown"]) == (503, [ID])
 
 
