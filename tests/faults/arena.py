@@ -328,7 +328,7 @@ class Arena:
     def unhandled_by_place(self, patience: float = 30.0) -> dict[TopicPartition, int]:
         """Input records beyond the committed offsets."""
         committed = self.committed(patience)
-        ends = self.cluster.watermarks(committed)
+        ends = patiently(lambda: self.cluster.watermarks(committed), patience)
         return {
             place: ends[place].high - (done.next_offset if done else 0) for place, done in committed.items()
         }

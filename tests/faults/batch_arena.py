@@ -12,6 +12,7 @@ import orjson
 from tests.faults import batch_worker
 from tests.faults.arena import Process, wait_until
 from tests.faults.committed_records import committed_records
+from tests.faults.patience import patiently
 
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
@@ -93,7 +94,7 @@ class BatchArena:
     def wait_handled(self, timeout: float = 90) -> None:
         """Wait until the group has committed all input."""
         places = [TopicPartition(f"{self.group}-in", partition) for partition in range(PARTITIONS)]
-        ends = self._cluster.watermarks(places)
+        ends = patiently(lambda: self._cluster.watermarks(places))
 
         def handled() -> bool:
             committed = self.committed(places)
