@@ -105,6 +105,19 @@ def test_a_long_of_other_than_8_bytes_is_poison(data: Any) -> None:
 
 
 @settings(deadline=None, database=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
+def test_longs_are_decoded_together_as_one_by_one(numbers: Any) -> None:
+    assert list(Long().decode_many(list(map(Long().encode, numbers))).values) == numbers
+
+
+def test_a_column_of_longs_has_poison_and_gaps_where_they_are() -> None:
+    one, other = Long().encode(1), Long().encode(-2)
+    decoded = Long().decode_many([one, None, other + b"\x00", one[:7], other])
+    assert list(decoded.values) == [1, None, None, None, -2]
+    assert list(decoded.poison) == [2, 3], "of 16 bytes together, but neither has 8"
+
+
+@settings(deadline=None, database=None)
 @given(json_values)
 def test_json_comes_back_as_it_was(value: Any) -> None:
     assert Json().decode(Json().encode(value)) == value

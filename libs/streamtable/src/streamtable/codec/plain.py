@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import isfinite
-from struct import Struct
+from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any, TypeVar, cast
 
@@ -100,7 +100,10 @@ class Long:
         return number
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[int]:
-        return decode_each(self.decode, data)
+        items = [item for item in data if item is not None]
+        if len(items) < len(data) or set(map(len, items)) != {_LONG.size}:
+            return decode_each(self.decode, data)
+        return Decoded(Lazy(len(items), lambda: list(unpack(f">{len(items)}q", b"".join(items)))), {})
 
     def __repr__(self) -> str:
         return "Long()"
