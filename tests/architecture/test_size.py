@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 15_360,  # aim 7,000: exactly once, recovery, faults, ids as arrays, the seam for other tasks, state tables and what falls due in them, timers, event time, what flows stand on, whose hosts a server is, queries of the rows at work, tails of streams; watches bounded by bytes; rows that take the place of others, and ranges of many keys read and decoded at once; waits until brokers know created topics; rows that are appended, and read back as bytes; a name for refused passwords and certificates; records that are not in the partition of their key
     "libs/streamtable_admin": 1_910,  # aim 1,500: one layout for two faces, and what open transactions and inputs hold back; letters that cannot be sent again
-    "libs/streamtable_cli": 3_830,  # aim 3,500: reset, compare and skip are operations that only the command line has; flows stand for their groups, and letters that hold timers are named
+    "libs/streamtable_cli": 3_840,  # aim 3,500: reset, compare and skip are operations that only the command line has; flows stand for their groups, and letters that hold timers are named
     "libs/microbatch": 3_500,  # aim 3,000
     "libs/servicekit": 6_580,  # aim 3,800: the declared service of a table has moved here; hosts, origins, scopes, audit and windows too; gRPC's connections and streams are shared among peers, as grpcio cannot; calls for windows, a status for each group of a flow, and events of closed windows that a client can resume; an event is encoded once for all who watch its row; waits that lose no signal
     "spark": 4_330,  # aim 3,200: any topic and any group, plain Parquet and object stores, audits and reports that the console shows
