@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError, StateMeaningChanged, TopicMismatch
@@ -156,6 +157,26 @@ def test_what_has_matched_does_not_come_out_alone(tester: Tester) -> None:
     emit(tester, ("c", "a", "c", 100), ("o", "a", "o", 100))
     emit(tester, *END)
     assert written(tester) == [("a", "c", "o", 100)]
+
+
+def test_a_match_is_noted_without_handling_the_batch_again(tester: Tester) -> None:
+    tester.run(joined("outer_join"))
+    with capture_logs() as logged:
+        emit(tester, ("c", "a", "c", 100), ("o", "a", "o", 100), ("o", "a", "p", 101), *END)
+    assert [each["event"] for each in logged if each["log_level"] != "info"] == []
+    assert written(tester) == [("a", "c", "o", 100), ("a", "c", "p", 101)]
+
+
+@pytest.mark.parametrize("limits", [(30, 10), (25, 13)])
+def test_of_many_records_of_a_key_those_within_the_bounds_match(
+    tester: Tester, limits: tuple[int, int]
+) -> None:
+    before, after = limits
+    tester.run(joined("join", within=(ms(before), ms(after)), grace=1_000))
+    emit(tester, *[("o", "a", f"o{time}", time) for time in range(1_000, 1_100)])
+    emit(tester, ("c", "a", "c", 1_050))
+    expected = range(1_050 - before, 1_050 + after + 1)
+    assert [each[2] for each in written(tester)] == [f"o{time}" for time in expected]
 
 
 def test_the_last_record_of_a_silent_stream_comes_out(tester: Tester) -> None:
