@@ -1,1 +1,1 @@
-"""PySpark jobs over the topics: `jobs` are what is submitted, `transforms` map data frames to data frames."""
+"""PySpark jobs over the topics: `jobs` holds the programs to submit, `transforms` maps data frames to data frames."""

@@ -1,7 +1,7 @@
-"""Pack what `spark-submit` needs of this project: `python -m streamtable_spark.archive FOLDER`.
+"""Pack the files of this project that `spark-submit` needs: `python -m streamtable_spark.archive FOLDER`.
 
-It writes `streamtable-spark.zip`, for `--py-files`, and `streamtable-spark.py`, the program to submit. What the packages
-themselves depend on has to be installed where the driver and the tasks run.
+It writes `streamtable-spark.zip`, for `--py-files`, and `streamtable-spark.py`, the program to submit. The dependencies
+of the packages have to be installed where the driver and the tasks run.
 """
 
 import sys

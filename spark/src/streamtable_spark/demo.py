@@ -1,4 +1,4 @@
-"""What the lake of the demo's services is made of: `--graph streamtable_spark.demo:LAKE`."""
+"""The contents of the lake of the demo's services: `--graph streamtable_spark.demo:LAKE`."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ REACH: Final = "reach"
 
 
 def _reach(tweets: DataFrame, follows: DataFrame) -> DataFrame:
-    """Of each URL, exactly and by sketches; from all tweets and follows, since one of them can change that of many URLs."""
+    """Compute each URL's reach, exactly and by sketches, from all tweets and follows: one event can change many URLs."""
     return reach.compared(reach.tweeted(tweets), reach.followers(follows))
 
 

@@ -1,8 +1,8 @@
-"""Every error of the jobs, named after what its receiver must do.
+"""Every error of the jobs, named after the action that it asks for.
 
     SparkJobError
     ├── ConfigurationError   correct the arguments, or install what is missing; nothing was started
-    ├── InputLost            records were deleted before they were read: a person must decide how to go on
+    ├── InputLost            records were deleted before they were read: a person must decide how to continue
     ├── OtherLake            the folder belongs to another job, topic or cluster: name another folder
     ├── RetryLater           Kafka does not answer, or not yet: run the job again
     └── Fenced               another run of the same job has begun: leave it to that
@@ -20,30 +20,30 @@ class SparkJobError(Exception):
 
 
 class ConfigurationError(SparkJobError):
-    """An argument is wrong, or something that a job needs is not here. Nothing was started."""
+    """An argument is wrong, or something that a job needs is missing. Nothing was started."""
 
     status = 2
 
 
 class InputLost(SparkJobError):
-    """Input that was not read yet is gone: going on would lose records silently."""
+    """Input that was not read yet is gone: continuing would lose records silently."""
 
     status = 3
 
 
 class OtherLake(SparkJobError):
-    """What lies in the folder was made from something else: writing there would mix them."""
+    """The folder holds data from other inputs, or is damaged: writing there would mix different data."""
 
     status = 4
 
 
 class RetryLater(SparkJobError):
-    """Kafka does not answer, or cannot say yet. A job that is run again goes on where it was."""
+    """Kafka does not answer, or has no answer yet. A job that is run again resumes where it stopped."""
 
     status = 5
 
 
 class Fenced(SparkJobError):
-    """Another run of the same job has begun since, and does what this one was to do."""
+    """Another run of the same job has begun since, and replaces this one."""
 
     status = 6

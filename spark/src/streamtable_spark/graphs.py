@@ -1,4 +1,4 @@
-"""Programs that arguments name, `module:NAME` as for web servers, and what is in them: groups, flows, codecs."""
+"""Programs that arguments name, `module:NAME` as for web servers, and their groups, flows and codecs."""
 
 import sys
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from streamtable_spark.transforms.codecs import Codec, PlainCodec
 
 
 def load(text: str) -> Any:
-    """Import a module and return what it calls NAME. The current folder counts as one of modules.
+    """Import a module and return its attribute NAME. Modules are also looked for in the current folder.
 
     Args:
         text: MODULE:NAME.
@@ -44,7 +44,7 @@ def groups_of(program: Any, text: str) -> list[Group[Any, Any]]:
 
     Args:
         program: The program; several of them in a list, or by name.
-        text: How an argument has named it.
+        text: The argument that names it, for messages.
 
     Raises:
         ConfigurationError: It is none.

@@ -1,4 +1,4 @@
-"""The command `streamtable-spark`: a job by its name, once or again and again.
+"""The command `streamtable-spark`: runs a job by its name, once or repeatedly.
 
     streamtable-spark etl --lake lake
     streamtable-spark every 600 etl --lake lake
@@ -39,7 +39,7 @@ _LOOK_S: Final = 0.1
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the job that the command line names."""
     match sys.argv[1:]:
         case [("-h" | "--help"), *_]:
             print(USAGE)  # noqa: T201 - a command line
@@ -72,7 +72,7 @@ def _every(text: str, job: str, rest: Sequence[str]) -> int:
 
 
 def seconds_of(text: str) -> float:
-    """From an argument. Raises `ConfigurationError`."""
+    """Parse the interval of `every`, in seconds. Raises `ConfigurationError` unless it is a whole number >= 1."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ConfigurationError(f"every {text!r}: whole seconds are needed, at least 1")
     return float(text)
@@ -86,7 +86,7 @@ def repeat(
     Args:
         command: The command to run; its exit status is ignored.
         seconds: The interval from start to start.
-        stopping: Asked ten times a second.
+        stopping: Called ten times a second; true ends the repetition.
         clock: A monotonic clock in seconds.
     """
     while not stopping():
@@ -107,7 +107,7 @@ def repeat(
 
 @contextmanager
 def served(environ: Mapping[str, str]) -> Iterator[None]:
-    """Serve the jobs' metrics within the block, if the environment says where.
+    """Serve the jobs' metrics within the block, if the environment sets an address.
 
     Raises:
         ConfigurationError: The address is invalid or in use, or no folder is named.

@@ -1,8 +1,8 @@
-"""A group's table by the group's own handlers: history goes through them, partition by partition, in Spark's workers.
+"""A group's table by the group's own handlers: they process history, partition by partition, in Spark's workers.
 
 The records of a partition are handled in the order of their timestamps across topics, and of their offsets within each, as
-a processor that is never behind meets them. The engine is that of the processors, without a broker
-(`streamtable_testing.replay`); what handlers emit goes nowhere.
+in a processor without lag. The engine is that of the processors, without a broker
+(`streamtable_testing.replay`); records that handlers emit are dropped.
 """
 
 import json
@@ -27,7 +27,7 @@ from streamtable_testing.topic import InMemoryMessage
 
 SCHEMA: Final = "name string, partition int, key binary, value binary"
 SUMMARY: Final = ""
-"""The name of the rows that say what became of a partition, beside those of tables; see `Summary`."""
+"""The name of the rows that summarize a partition, beside those of tables; see `Summary`."""
 FAILED: Final = "the group's handlers have failed: "
 _ENGINES_OWN: Final = frozenset({IDS, HANDLED, STATES})
 
@@ -38,12 +38,12 @@ class Program:
 
     Attributes:
         graph: MODULE:NAME, where the workers find it too.
-        name: The name of the group in there.
-        arguments: What NAME is called with, if it is a function.
+        name: The name of the group in that program.
+        arguments: The arguments of NAME, if it is a function.
         inputs: The names of its inputs, the loop included.
         loop: The name of its loop; None if it has none.
         joins: The names of the tables that it joins.
-        changes: Those of them whose changes it handles.
+        changes: The names of those joined tables whose changes it handles.
         context: The names of the tables that it looks up.
         retry: The name of its retries.
         tables: The ends of the names of its tables' topics: `table` is the group's own.
@@ -81,7 +81,7 @@ class Program:
         return _as_text(key_codec, key), None if value is None else _as_text(value_codec, value)
 
     def same(self, table: str, key: bytes, one: bytes, other: bytes) -> bool:
-        """Return whether two rows are the same, whatever their bytes: the fields of JSON may be in another order."""
+        """Return whether two rows are the same, also if their bytes differ: the fields of JSON may be in another order."""
         if one == other:
             return True
         _, codec = _codecs(self.load(), table, key)
@@ -96,7 +96,7 @@ def program_of(graph: str, group: str) -> Program:
 
     Args:
         graph: MODULE:NAME of a group, a flow, several of them, or a function that makes them for a group's name.
-        group: The name of the group, perhaps with a version behind it: `orders-v2` is what `orders` computes.
+        group: The name of the group, perhaps with a version as a suffix: `orders-v2` computes the same as `orders`.
 
     Raises:
         ConfigurationError: There is no such group, or it keeps no table.
@@ -127,7 +127,7 @@ def program_of(graph: str, group: str) -> Program:
 
 
 def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
-    """Return what a group counts that has a native form in Spark: one input, by `Count()`, into a table of Avro longs.
+    """Return the count of a group, if Spark has a native form of it: one input, by `Count()`, into a table of Avro longs.
 
     Returns:
         The input, the codec of its values, the field by which repeated events are recognised, and for how many milliseconds;
@@ -152,7 +152,7 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
 
 
 class Summary(NamedTuple):
-    """What became of a partition: how many records were handled, and the event time that each input has reached."""
+    """The summary of a partition: the number of handled records, and the event time that each input has reached."""
 
     events: int
     times: Mapping[str, tuple[int, int]]
@@ -178,7 +178,7 @@ class GroupReplay:
         partitions: The number of partitions of its topics.
         now: Seconds since 1970 that handlers see; see `Replay`.
         names: The names that the group gives the topics of the records, by their names in Kafka.
-        watermarks: Where the watermark of each partition is to end at least.
+        watermarks: The minimum watermark of each partition at the end, in milliseconds.
     """
 
     program: Program
@@ -196,7 +196,7 @@ class GroupReplay:
             try:
                 yield from self._partition(group, number, records)
             except StreamtableError as error:
-                # As an error that says where; Spark puts it into its own.
+                # The prefix marks the error of a handler in the text of the error that Spark wraps it in.
                 raise RuntimeError(f"{FAILED}{error}") from error
 
     def _partition(self, group: Group[Any, Any], number: int, rows: Iterable[Any]) -> Iterator[Made]:
@@ -258,7 +258,7 @@ def _chosen(groups: list[Group[Any, Any]], name: str) -> Group[Any, Any]:
 
 
 def _codecs(group: Group[Any, Any], table: str, key: bytes) -> tuple[Any, Any]:
-    """The codecs of the keys and rows of a table."""
+    """Return the codecs of the keys and rows of a table."""
     if table != TABLE:
         (state,) = (each for each in group.all_states if each.name == table)
         return state.key, state.value

@@ -1,6 +1,6 @@
 """The Spark session: quiet, in UTC, and with the connectors' jars that `make setup SPARK=1` has fetched.
 
-A job that was submitted to a cluster keeps what it was submitted with (master, memory, jars). One that was started as
+A job that was submitted to a cluster keeps the settings of its submission (master, memory, jars). One that was started as
 a plain Python program runs on this machine, in this process's own Java.
 """
 
@@ -25,7 +25,7 @@ OLDEST_JAVA: Final = 17
 MEMORY: Final = re.compile(r"[1-9][0-9]*[mg]")
 BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """With one compiler a JVM reserves 48 MB for compiled code. Spark fills these within minutes, and then a sixth of the CPU time
-goes into throwing code away and compiling it again: so it gets the 240 MB that it has with both."""
+is spent on discarding and recompiling code: so it gets the 240 MB that a JVM reserves with both."""
 PACKAGE: Final = files("streamtable_spark")
 JARS_VARIABLE: Final = "SPARK_CONNECTOR_JARS"
 PACKAGES: Final = {
@@ -51,7 +51,7 @@ _Options: TypeAlias = dict[str, bool | float | int | str | None]
 
 @dataclass(frozen=True)
 class Local:
-    """How a job runs that was not submitted to a cluster.
+    """The settings of a job that was not submitted to a cluster.
 
     Attributes:
         cores: The number of threads that run tasks.
@@ -80,7 +80,7 @@ class Local:
 
 
 def connect(name: str, local: Local | None = None) -> SparkSession:
-    """The session of this process, made now if there is none.
+    """Return the session of this process, and create it if there is none.
 
     Args:
         name: The name of the job, as a cluster shows it.
@@ -94,7 +94,7 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
         check_java()
         # Read once, by the script that starts Java: without it that script prints which settings it falls back to.
         os.environ.setdefault("SPARK_CONF_DIR", str(PACKAGE))
-        # Else its workers run whatever python3 comes first on the path, without what is installed here.
+        # Else its workers run the first python3 on the path, without the packages that are installed here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # Else each thread of Java, its compilers' first of all, keeps memory of its own that it has freed.
         os.environ.setdefault("MALLOC_ARENA_MAX", "2")
@@ -112,12 +112,12 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
 
 
 def check_packages(session: SparkSession) -> None:
-    """See whether a session has the connectors.
+    """Check that a session has the connectors.
 
     Raises:
-        ConfigurationError: One is missing; the error says which option of spark-submit brings it.
+        ConfigurationError: One is missing; the error names the option of spark-submit that adds it.
     """
-    java: Any = session._jvm  # noqa: SLF001 - whether a class is there, only Java knows
+    java: Any = session._jvm  # noqa: SLF001 - only Java knows whether a class is there
     missing = [package for name, package in PACKAGES.items() if not _has(java, name)]
     if missing:
         session.stop()
@@ -136,7 +136,7 @@ def _has(java: Any, name: str) -> bool:
 
 
 def jars_folder(environ: Mapping[str, str]) -> Path:
-    """Where the connectors' jars are: the folder that SPARK_CONNECTOR_JARS names, else that of `make setup SPARK=1`.
+    """Return the folder of the connectors' jars: the value of SPARK_CONNECTOR_JARS, else the cache of `make setup SPARK=1`.
 
     Raises:
         ConfigurationError: The jars were not downloaded.
@@ -154,17 +154,17 @@ def jars_folder(environ: Mapping[str, str]) -> Path:
 
 
 def cache_name(pinned: str) -> str:
-    """The folder of the cache that holds the jars of these pins, so that changed pins are downloaded again."""
+    """Return the name of the cache folder that holds the jars of these pins, so that changed pins are downloaded again."""
     return f"spark-jars-{hashlib.sha256(pinned.encode()).hexdigest()[:12]}"
 
 
 def jar_names(pinned: str) -> list[str]:
-    """The files' names, from the lines that sha256sum prints."""
+    """Return the names of the files, from the lines that sha256sum prints."""
     return [line.rpartition("/")[2] for line in pinned.splitlines()]
 
 
 def check_java() -> None:
-    """Look at the Java that Spark would start.
+    """Check the version of the Java that Spark would start.
 
     Raises:
         ConfigurationError: There is no Java, or it is too old.
@@ -185,7 +185,7 @@ def check_java() -> None:
 
 
 def _meaning() -> _Options:
-    """What decides about results: the same here and on a cluster."""
+    """Return the options that affect results: the same on this machine and on a cluster."""
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -200,7 +200,7 @@ def _meaning() -> _Options:
 
 
 def _place(local: Local, jars: Path) -> _Options:
-    """What belongs to this machine."""
+    """Return the options of a session on this machine."""
     scratch: _Options = {}
     if local.scratch is not None:
         scratch["spark.local.dir"] = str(local.scratch / "spill")

@@ -1,1 +1,1 @@
-"""What is submitted to Spark: arguments, sources and sinks. What is computed between them stands in `transforms`."""
+"""The programs to submit to Spark: arguments, sources and sinks. `transforms` has the computations between them."""

@@ -1,6 +1,6 @@
-"""Recompute silver of some days, and all results, from bronze: after a schema was added or a transform was corrected.
+"""Recompute the silver rows of some days, and all results, from bronze: after a schema was added or a transform was corrected.
 
-Kafka is not needed. Running it again after a crash is safe; readers see each table as before or as after, never between.
+Kafka is not needed. Running it again after a crash is safe; readers see each table before or after the change, never between.
 Only batches that all tables have are touched, so the ETL may run at the same time where the storage supports concurrent
 writers; on a local disk one waits for the other, see `writer_lock`.
 """
@@ -54,7 +54,7 @@ class DateRange:
 
     @property
     def condition(self) -> str:
-        """The SQL condition for a column `day`."""
+        """Return the SQL condition for a column `day`."""
         return f"day >= DATE'{self.start}' AND day < DATE'{self.end}'"
 
 
@@ -88,7 +88,7 @@ def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress
         progress: Receives the progress of the run; see `STAGES`.
 
     Returns:
-        How many records came out, by `<topic>` and `<topic> quarantined`.
+        The number of records written, by `<topic>` and `<topic> quarantined`.
 
     Raises:
         ConfigurationError: See `delta_tables`.
@@ -125,7 +125,7 @@ def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> di
 
 
 def work(argv: Sequence[str]) -> int:
-    """The job as a program."""
+    """Run the job with these arguments, and return its exit status."""
     about = "Recompute silver of some days from bronze."
     parser = job_parser("backfill", about, kafka=False, lake="folder of the lake")
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")

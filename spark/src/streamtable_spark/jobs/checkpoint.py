@@ -1,7 +1,7 @@
-"""How far a lake has read Kafka, and whether Kafka still has what comes next. Looked at before a job starts.
+"""The offsets that a lake has read from Kafka, and a check, before a job starts, that Kafka still has the next records.
 
-Spark would notice too, in the middle of the work; or not at all, when a topic was deleted and created again and has grown
-past the old offset since.
+Spark would notice missing records in the middle of the work; or not at all, when a topic was deleted and created again and has
+grown past the old offset since.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ _FIRST: Final = "sources/0/0"
 
 
 def last_finished(files: Files, checkpoint: str) -> int:
-    """The number of the last batch that all tables have; -1: there is none."""
+    """Return the number of the last batch that all tables have; -1 if there is none."""
     return max((int(name) for name in files.names(f"{checkpoint}/commits") if name.isdigit()), default=-1)
 
 
 def read_so_far(files: Files, checkpoint: str) -> Read | None:
-    """Where the next batch begins, from Spark's checkpoint: the end of the last batch that was finished.
+    """Return the start offsets of the next batch from Spark's checkpoint: the end of the last finished batch.
 
     Returns:
         None if nothing was read yet.
@@ -37,12 +37,12 @@ def read_so_far(files: Files, checkpoint: str) -> Read | None:
 
 
 def read_from(files: Files, checkpoint: str) -> Read:
-    """Where the first batch began, from Spark's checkpoint. Raises `OtherLake` if it is damaged."""
+    """Return the start offsets of the first batch from Spark's checkpoint. Raises `OtherLake` if it is damaged."""
     return _offsets(files, f"{checkpoint}/{_FIRST}")
 
 
 def _offsets(files: Files, path: str) -> Read:
-    """The last line of a file of the checkpoint; those before it hold no offsets of Kafka."""
+    """Return the offsets in the last line of a checkpoint file; the lines before it hold no offsets of Kafka."""
     text = files.read(path) if files.exists(path) else ""
     try:
         return READ_OFFSETS.validate_json(text.rpartition("\n")[2])
@@ -57,10 +57,10 @@ def _offsets(files: Files, path: str) -> Read:
 def check_kept(
     read: Read, starts: Mapping[str, Offsets], ends: Mapping[str, Offsets], *, allow: bool
 ) -> None:
-    """Compare what is to be read next with what Kafka has.
+    """Check that Kafka has the records to read next.
 
     Args:
-        read: What was read so far; see `read_so_far`.
+        read: The offsets read so far; see `read_so_far`.
         starts: The first offset of each partition in Kafka.
         ends: The end offset of each partition in Kafka.
         allow: Continue without records that retention has deleted.

@@ -1,4 +1,4 @@
-"""What the jobs ask of Kafka beside records, and do to it: the library's administration, by topic and partition."""
+"""Metadata, offsets and groups of a Kafka cluster, for the jobs: the library's administration by topic and partition."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,19 +14,19 @@ from streamtable_spark.jobs.positions import Offsets, Place, first_beyond
 T = TypeVar("T")
 
 _ASK_AGAIN_S: Final = 0.2
-_REFUSED_S: Final = 2.0  # a broker that starts or stops may break off a handshake
+_REFUSED_S: Final = 2.0  # a broker that is starting or stopping may abort a handshake
 
 
 class Cluster:
     """A Kafka cluster.
 
-    Every method raises `RetryLater` when there is no answer in time, and `ConfigurationError` when Kafka does not let the job in
-    or does not allow what it asks.
+    Every method raises `RetryLater` when there is no answer in time, and `ConfigurationError` when Kafka refuses the
+    authentication of the job or does not authorize the request.
 
     Args:
         bootstrap_servers: The addresses of the brokers; a `Kafka` where the connection needs TLS or authentication.
-        timeout_s: For how many seconds a question is repeated. A transaction of a process that was killed holds committed
-            offsets back for up to 20.
+        timeout_s: The time in seconds for which a request is retried. The open transaction of a killed process holds
+            committed offsets back for up to 20 seconds.
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
@@ -41,13 +41,13 @@ class Cluster:
         self._admin.close()
 
     def id(self) -> str:
-        """Kafka's name of itself."""
+        """Return the id that Kafka gives the cluster."""
         return self._answer(self._admin.cluster_id)
 
     # ---- topics ----------------------------------------------------------------------------------------------------
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each has.
+        """Return the number of partitions of each topic.
 
         Raises:
             ConfigurationError: A topic does not exist.
@@ -55,18 +55,18 @@ class Cluster:
         return {name: found.partitions for name, found in self._topics(topics).items()}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each: another one means that the topic was deleted and created again.
+        """Return the id of each topic: it changes when the topic is deleted and created again.
 
         Raises:
-            ConfigurationError: one does not exist.
+            ConfigurationError: A topic does not exist.
         """
         return {name: found.topic_id for name, found in self._topics(topics).items()}
 
     def settings(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """How each is configured: all of Kafka's settings of topics, by Kafka's names.
+        """Return the configuration of each topic: all of its settings, by Kafka's names.
 
         Raises:
-            ConfigurationError: one does not exist.
+            ConfigurationError: A topic does not exist.
         """
         return {name: found.config for name, found in self._topics(topics).items()}
 
@@ -81,20 +81,20 @@ class Cluster:
         return {name: found[name] for name in names}
 
     def starts(self, topics: Iterable[str]) -> dict[str, Offsets]:
-        """The first offset that is still there, of each partition."""
+        """Return the first available offset of each partition."""
         return _by_topic({place: each.low for place, each in self._watermarks(topics).items()})
 
     def ends(self, topics: Iterable[str]) -> dict[str, Offsets]:
-        """The offset that the next record will get, open transactions included."""
+        """Return the end offset of each partition, open transactions included."""
         return _by_topic({place: each.high for place, each in self._watermarks(topics).items()})
 
     def stable_ends(self, topics: Iterable[str]) -> dict[str, Offsets]:
-        """How far committed records can be read: up to the first open transaction."""
+        """Return the last stable offset of each partition: the offset up to which committed records can be read."""
         places = self._places(topics)
         return _by_topic(self._answer(lambda: self._admin.stable_ends(places)))
 
     def wait_stable(self, topic: str, until: Offsets, wait_s: float) -> None:
-        """Wait until everything before these offsets can be read: the broker shows a commit a moment after it.
+        """Wait until all records before these offsets can be read: a commit becomes visible with a short delay.
 
         Raises:
             RetryLater: A transaction is still open there after `wait_s` seconds.
@@ -117,7 +117,7 @@ class Cluster:
         return self._answer(lambda: self._admin.watermarks(places))
 
     def _places(self, topics: Iterable[str]) -> list[Place]:
-        """All partitions of these topics."""
+        """Return all partitions of these topics."""
         counts = self.partitions(topics)
         return [Place(topic, number) for topic, count in counts.items() for number in range(count)]
 
@@ -129,7 +129,7 @@ class Cluster:
         return [] if found is None else [f"{each.client_id} on {each.host}" for each in found.members]
 
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[Place, Committed | None]:
-        """The stable offsets of a group in all partitions of these topics: the answer waits for commits that are under way."""
+        """Return a group's stable committed offsets in all partitions of these topics, after pending commits have ended."""
         places = self._places(topics)
         return self._answer(lambda: self._admin.stable_offsets(group, places))
 
@@ -142,7 +142,7 @@ class Cluster:
         self._answer(lambda: self._admin.set_offsets(group, offsets))
 
     def _answer(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer: brokers that have just started, or moved their work, have none for a while."""
+        """Retry a request until it is answered: brokers that have just started, or moved partitions, fail for a while."""
         began = time.monotonic()
         while True:
             try:

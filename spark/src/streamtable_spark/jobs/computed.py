@@ -28,12 +28,12 @@ Digests = dict[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Computed:
-    """The tables of a group. What they are made of is persisted: `clearCache` of the session's catalog drops it.
+    """The tables of a group. Their intermediate frames are persisted: `clearCache` of the session's catalog drops it.
 
     Attributes:
-        tables: Of each table by its name: `partition`, `key`, `value` (bytes), and `row`, a struct with the field `value` in
-            which two versions are compared.
-        counts: How many `events` there were, and how many of them no handler may see (`unfit`).
+        tables: The rows of each table, by its name: `partition`, `key`, `value` (bytes), and `row`, a struct with the field
+            `value`, in which two versions are compared.
+        counts: The number of `events`, and of those among them that handlers do not get (`unfit`).
         times: The event time that each input of the graph has reached, and the watermark, by partition.
     """
 
@@ -44,7 +44,7 @@ class Computed:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRequest:
-    """Whose tables are computed, and from what.
+    """The group whose tables are computed, and the history that they are computed from.
 
     Attributes:
         source: The group whose history is read.
@@ -59,21 +59,21 @@ class TableRequest:
     earlier: Manifest | None = None
 
     def spans(self, cluster: Cluster, ends: Mapping[str, Offsets]) -> tuple[Spans, Spans]:
-        """What to read: of inputs, retries and context, and of dead letters.
+        """Return the offset ranges to read: of inputs, retries and context, and of dead letters.
 
         Args:
             cluster: The Kafka cluster.
-            ends: Up to where inputs, retries and joins are read; context is read to its present end.
+            ends: The end offsets of inputs, retries and joins; context is read to its current end.
 
         Raises:
             InputLost: Without a lake, the beginning of a topic is gone.
         """
         source = self.source
-        # After the ends: letters of records before these are there now, and those of later ones do no harm.
+        # Read after the ends: the letters of records before these exist by now, and later letters do no harm.
         beside = cluster.stable_ends([source.dead_letters, *source.context])
         letter_ends = {source.dead_letters: beside.pop(source.dead_letters)}
         inputs = self._from_beginning(cluster, {**beside, **ends})
-        # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
+        # In our scenarios expired letters belong to records that cannot be decoded.
         letters = whole(letter_ends, cluster.starts(letter_ends), allow_missing=True)
         if self.earlier is None:
             return inputs, letters
@@ -95,7 +95,7 @@ class TableRequest:
         now: float,
         watermarks: Mapping[int, int] | None = None,
     ) -> Computed:
-        """Compute the tables from what `spans` returns, or has returned before.
+        """Compute the tables from the offset ranges of `spans`, or from saved ones.
 
         Args:
             session: The Spark session.
@@ -103,7 +103,7 @@ class TableRequest:
             inputs: The offset ranges of inputs, retries and all other topics that are needed.
             letters: The offset ranges of the dead letters.
             now: Seconds since 1970: the time that handlers see.
-            watermarks: Where the watermark of each partition is to end at least.
+            watermarks: The minimum watermark of each partition at the end, in milliseconds.
         """
         source, records = self.source, self._records(session, cluster, inputs)
         set_aside = letters_of(read(session, cluster.bootstrap_servers, letters))
@@ -121,7 +121,7 @@ class TableRequest:
         return _by_handlers(session, replay, ordered)
 
     def _records(self, session: SparkSession, cluster: Cluster, spans: Spans) -> DataFrame:
-        """From Kafka, or from the lake as far as it goes."""
+        """Return the records of these spans, from the lake as far as it has them, and from Kafka."""
         if self.lake is None:
             return read(session, cluster.bootstrap_servers, spans)
         lake = lake_history(session, self.lake, cluster)
@@ -162,7 +162,7 @@ def _by_handlers(session: SparkSession, replay: GroupReplay, ordered: DataFrame)
 
 
 def digests_of(rows: DataFrame, partitions: int) -> Digests:
-    """Return the digests of so many partitions, also of those without rows."""
+    """Return the digests of all partitions, also of those without rows."""
     empty = {number: {"rows": 0, "digest": "0" * 16} for number in range(partitions)}
     found = digests(rows).collect()
     return empty | {row["partition"]: {"rows": row["rows"], "digest": row["digest"]} for row in found}

@@ -1,9 +1,9 @@
-"""Topics to the lake: everything that came since the last run, then stop. Each record exactly once, whatever is killed.
+"""Read all new records of the topics into the lake, then stop. Each record is written exactly once, also across kills.
 
 Spark plans a batch (from which offset to which, in the checkpoint) before it reads it, and plans the same one again
-after a crash. Each table takes a batch once, so it does not matter how many of them had it. Kafka is read once, to bronze;
-silver is made from that. What another job does to the tables meanwhile, compaction say, makes a step fail at worst, and it
-is done again.
+after a crash. Each table takes a batch once, so some tables may already have it. Kafka is read once, to bronze;
+silver is made from that. Changes of the tables by another job meanwhile, such as compaction, make a step fail at worst,
+and it is retried.
 """
 
 import json
@@ -54,7 +54,7 @@ class Settings:
     Attributes:
         bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
         lake: The folder of the lake.
-        contents: What the lake is made of.
+        contents: The topics and results of the lake.
         format: The table format of a new lake: delta or parquet.
         records_max: The most offsets that one batch reads.
         allow_missing: Continue even if retention has deleted records that were not read.
@@ -103,11 +103,11 @@ class Etl:
             name: A unique name for the lake, used if there is no lake yet.
 
         Returns:
-            How many records came, by `<topic>` and `<topic> quarantined`, and how many `batches` it took.
+            The number of records read, by `<topic>` and `<topic> quarantined`, and the number of `batches`.
 
         Raises:
             ConfigurationError: A topic does not exist.
-            InputLost: Kafka does not have all of what was not read yet.
+            InputLost: Kafka no longer has all records that were not read yet.
             OtherLake: The folder is another lake, or is damaged.
         """
         self._progress.stage(STAGES[0])
@@ -218,7 +218,7 @@ class Etl:
         self._reached("bronze written")
         wrong, counts = [], Counter({"batches": 1})
         # Spark writes the number into the program that it generates. A program ends at `coalesce`, which here merges nothing:
-        # so the longer one behind it, which decodes, is that of the batch before, and Java has compiled it already.
+        # so the longer one after it, which decodes, equals that of the previous batch, and Java has compiled it already.
         raw = tables.read(BRONZE).where(fn.col("batch") == batch).coalesce(PARTITIONS_MAX)
         have: dict[str, dict[date, int]] = defaultdict(dict)
         for row in raw.groupBy("topic", "day").count().collect():
@@ -227,12 +227,12 @@ class Etl:
             if topic.kafka not in have:
                 continue
             came = sum(have[topic.kafka].values())
-            # A batch of one topic is taken as it is, without a condition that would be looked at for each record.
+            # A batch of one topic needs no filter, whose condition would be evaluated for each record.
             of_topic = raw if len(have) == 1 else raw.where(fn.col("topic") == topic.kafka)
             name, earlier = f"silver/{topic.name}", self._earlier(tables, topic, batch, have[topic.kafka])
             with ExitStack() as kept:
                 tables.append(name, silver(topic, of_topic, earlier, kept), batch)
-            # What was written says it at less cost than to decode everything once more before.
+            # Counted in the written rows: that costs less than decoding all values once more before.
             right = tables.read(name).where(fn.col("batch") == batch).count()
             if right < came:
                 wrong.append(layers.quarantine(decoded(topic, of_topic)))
@@ -246,18 +246,18 @@ class Etl:
         self._progress.stage(STAGES[1], part=self._part(), records=self._records(), **self._counts)
 
     def _records(self) -> int:
-        """Read in this run."""
+        """Return the number of records read in this run."""
         return self._counts.total() - self._counts["batches"]
 
     def _part(self) -> float:
-        """How much of what was there at the start is read; offsets without records count too."""
+        """Return the share of the offsets present at the start that was read; offsets without records count too."""
         offsets = sum(span.size for parts in self._inputs.values() for span in parts.values())
         return self._records() / offsets if offsets else 1.0
 
     def _earlier(
         self, tables: DeltaTables | ParquetTables, topic: Topic, batch: int, days: Iterable[date]
     ) -> DataFrame | None:
-        """The silver of the days within the topic's horizon; None if there is none."""
+        """Return the silver rows of the days within the topic's horizon; None if there are none."""
         name = f"silver/{topic.name}"
         if topic.id is None or not tables.exists(name):
             return None
@@ -278,7 +278,7 @@ def around(days: Iterable[date], horizon: int) -> list[tuple[date, date]]:
 
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
-    """The job as a program; see `Etl` for `reached`."""
+    """Run the job with these arguments, and return its exit status; see `Etl` for `reached`."""
     parser = job_parser("etl", "Topics to the lake.", lake="folder of the lake; created if there is none")
     topic_arguments(parser)
     parser.add_argument(

@@ -11,7 +11,7 @@ from streamtable_spark.errors import OtherLake
 
 
 class Files:
-    """Hadoop's file systems, as far as a lake needs them beside its tables."""
+    """The operations of Hadoop's file systems that a lake needs besides its tables."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._java: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems: Spark has no interface to them for Python
@@ -23,7 +23,7 @@ class Files:
         return bool(system.exists(at))
 
     def names(self, path: str) -> list[str]:
-        """What a folder holds; nothing if there is none."""
+        """Return the names in a folder; none if there is no folder."""
         at, system = self._at(path)
         return sorted(each.getPath().getName() for each in system.listStatus(at)) if system.exists(at) else []
 
@@ -36,7 +36,7 @@ class Files:
             opened.close()
 
     def write(self, path: str, text: str) -> None:
-        """Create or replace a file atomically: readers find the old text or the new one, also after a crash."""
+        """Create or replace a file atomically: readers see the old text or the new one, also after a crash."""
         at, system = self._at(path)
         beside = self._java.org.apache.hadoop.fs.Path(f"{path}.new")
         made = system.create(beside, True)
@@ -81,7 +81,7 @@ class RemotePath:
 
     Attributes:
         url: The URL, of one of Hadoop's file systems.
-        session: Returns the session, which is made when a file is read or written first.
+        session: Returns the session; called when a file is first read or written.
     """
 
     url: str
@@ -94,7 +94,7 @@ class RemotePath:
         return RemotePath(f"{self.url}/{name}", self.session)
 
     def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
-        """Do nothing: folders come with their files."""
+        """Do nothing: writing a file creates its folder."""
 
     def read_text(self) -> str:
         """Read a file. Raises `FileNotFoundError`."""

@@ -1,6 +1,6 @@
 """The tables of a lake: Delta, or plain Parquet. Writing a batch a second time changes nothing.
 
-Delta notes in each commit which batch it was, in one step with the data; Parquet keeps each batch in a folder of its own,
+Delta records the number of the batch in the commit of its data; Parquet keeps each batch in a folder of its own,
 which a repetition replaces as a whole.
 """
 
@@ -24,8 +24,8 @@ Reached = Callable[[str], None]
 """Called with the name of each step that is done, for tests."""
 
 BOUNDED: Final = "batch"
-"""The column of which Delta notes the bounds in each file. By the bounds of others, which Parquet notes as well, nothing is found
-faster; of each of them they cost a part of writing."""
+"""The column whose bounds Delta records for each file. Bounds of other columns, which Parquet records as well, speed up no query,
+and each costs a part of writing."""
 OPTIMIZE: Final = "spark.databricks.delta.optimize"
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
@@ -70,13 +70,13 @@ class DeltaTables(_Folder):
 
     def before(self, name: str, batch: int) -> DataFrame:  # noqa: ARG002 - see below
         """Return the rows of earlier batches, when `batch` is the next one to be added."""
-        # A batch that is there already is not added again, whatever its rows say: so no condition on the batch is needed, which
+        # A batch that is there already is not added again, even with other rows: so no condition on the batch is needed, which
         # would make another program of each read.
         return self.read(name)
 
     def last_batch(self, name: str) -> int:
-        """Return the greatest number of a batch in a table; -1: it is empty."""
-        # Delta answers that from the bounds in its log, without a look at any row.
+        """Return the greatest number of a batch in a table; -1 if it is empty."""
+        # Delta answers that from the bounds in its log, without reading any row.
         return _last(self.read(name))
 
     def append(self, name: str, rows: DataFrame, batch: int) -> None:
@@ -96,14 +96,14 @@ class DeltaTables(_Folder):
         rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self.path(name))
 
     def replace(self, name: str, rows: DataFrame, where: str) -> None:
-        """Put these rows in the place of those that fulfil a condition, all at once; without a table, make it."""
+        """Replace the rows that fulfil a condition with these, atomically; create the table if there is none."""
         writer = rows.write.format("delta").mode("overwrite").partitionBy("day")
         if self.exists(name):
             writer = writer.option("replaceWhere", where)
         writer.option("mergeSchema", "true").save(self.path(name))
 
     def upsert(self, name: str, rows: DataFrame, keys: Sequence[str]) -> None:
-        """Put rows in the place of those with the same keys, and add those with new ones; a key may be null."""
+        """Replace the rows with the same keys, and add those with new keys; a key may be null."""
         if not self.exists(name):
             rows.write.format("delta").mode("errorifexists").save(self.path(name))
             return
@@ -115,19 +115,19 @@ class DeltaTables(_Folder):
         ).collect()
 
     def sizes(self, name: str) -> dict[str, int]:
-        """The bytes of each file that holds rows of the table as it is now, by its path in the table's folder."""
+        """Return the size in bytes of each file of the table's current version, by its path in the table's folder."""
         files = self.read(name).select("_metadata.file_path", "_metadata.file_size").distinct()
         return {self._in_folder(name, row["file_path"]): row["file_size"] for row in files.collect()}
 
     def compact(self, name: str, size: int) -> tuple[int, int]:
-        """Write files that are smaller than `size` bytes together, day by day. Returns how many went in and came out."""
+        """Merge files smaller than `size` bytes, day by day. Returns the numbers of merged and of new files."""
         with self._set(f"{OPTIMIZE}.minFileSize", str(size)), self._set(f"{OPTIMIZE}.maxFileSize", str(size)):
             row = self._spark.sql(f"OPTIMIZE delta.`{self.path(name)}`").first()
         assert row is not None
         return int(row["metrics"]["numFilesRemoved"]), int(row["metrics"]["numFilesAdded"])
 
     def expired(self, name: str, days: int) -> list[str]:
-        """The files that no version of the last `days` days needs, by their paths in the table's folder."""
+        """Return the files that no version of the last `days` days needs, by their paths in the table's folder."""
         rows = self._vacuum(name, f"RETAIN {days * 24} HOURS DRY RUN").collect()
         return sorted(self._in_folder(name, row["path"]) for row in rows)
 
@@ -136,7 +136,7 @@ class DeltaTables(_Folder):
         self._vacuum(name, f"RETAIN {days * 24} HOURS")
 
     def keep(self, name: str, days: int) -> None:
-        """Set for how many days versions are kept: otherwise Delta forgets which files an earlier one needs."""
+        """Set the number of days for which versions are kept: otherwise Delta forgets the files of earlier versions."""
         required = {
             f"delta.{what}Duration": f"interval {days} days"
             for what in ("deletedFileRetention", "logRetention")
@@ -147,16 +147,16 @@ class DeltaTables(_Folder):
             self._spark.sql(f"ALTER TABLE delta.`{self.path(name)}` SET TBLPROPERTIES ({said})")
 
     def _in_folder(self, name: str, uri: str) -> str:
-        """The path in a table's folder of a file that Spark names by a URI."""
+        """Return the path, in a table's folder, of a file that Spark names by a URI."""
         return unquote(uri).rpartition(f"{self.path(name)}/")[2]
 
     def _vacuum(self, name: str, how: str) -> DataFrame:
         tasks = str(self._spark.sparkContext.defaultParallelism)
         with (
-            # Else Delta takes what the table's properties say, and refuses less: how little is safe, the job's arguments say.
+            # Else Delta uses the table's properties, and refuses a shorter retention: the job's arguments set a safe one.
             self._set("spark.databricks.delta.vacuum.retentionWindowIgnore.enabled", "false"),
             self._set("spark.databricks.delta.retentionDurationCheck.enabled", "false"),
-            # In how many tasks files are listed: Spark means at most so many, and Delta starts all 10,000.
+            # The number of tasks that list files: for Spark the default of 10,000 is a maximum, but Delta starts that many.
             self._set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks),
         ):
             return self._spark.sql(f"VACUUM delta.`{self.path(name)}` {how}")
@@ -171,13 +171,13 @@ class DeltaTables(_Folder):
 
 
 class ParquetTables(_Folder):
-    """Plain Parquet: any tool reads it, without what Delta gives: whole versions, earlier ones, changes in place, compaction.
+    """Plain Parquet: any tool reads it. It lacks Delta's atomic versions, time travel, changes in place and compaction.
 
     A table has a folder for each batch, `batch=7`, which a repetition of the batch overwrites.
     """
 
     def exists(self, name: str) -> bool:
-        # Of the batches the last may be half written.
+        # Only the last batch may be half written.
         folders = [f"{self.path(name)}/batch={batch}" for batch in self._batches(name)]
         return any(self._files.exists(f"{folder}/_SUCCESS") for folder in folders or [self.path(name)])
 
@@ -201,7 +201,7 @@ class ParquetTables(_Folder):
         self._files.move(f"{above}/_{last}", self.path(name))
 
     def _batches(self, name: str) -> list[int]:
-        """The numbers of the batches that have a folder, in their order."""
+        """Return the numbers of the batches that have a folder, in ascending order."""
         names = self._files.names(self.path(name))
         return sorted(int(each.removeprefix("batch=")) for each in names if each.startswith("batch="))
 

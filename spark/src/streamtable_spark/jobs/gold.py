@@ -1,4 +1,4 @@
-"""Results that are kept in the lake, brought up to date with silver."""
+"""Updates of the results in the lake from silver."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ from streamtable_spark.jobs.topics import Result
 def refresh(
     tables: DeltaTables | ParquetTables, results: Mapping[str, Result], *, whole: bool = False
 ) -> list[str]:
-    """Bring results up to date. Safe to repeat. A result of which a topic has no silver table yet is left out.
+    """Update results. Safe to repeat. A result is left out while one of its topics has no silver table.
 
     Args:
         tables: The tables of the lake.
         results: The results, by the names of their tables.
         whole: Recompute all results from all of silver; else, with Delta, only for the keys of new records where a result
-            says what these are.
+            declares its keys.
 
     Returns:
         The names of the tables that were written.

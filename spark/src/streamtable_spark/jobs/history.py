@@ -19,7 +19,7 @@ _SCHEMA = (
 
 
 def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame:
-    """The committed records in these spans; those of aborted transactions are left out.
+    """Return the committed records in these spans; those of aborted transactions are left out.
 
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
@@ -29,7 +29,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
     }
     requested = {topic: parts for topic, parts in requested.items() if parts}
     if not requested:
-        # The condition tells Spark that there is nothing, so that it leaves out what would be joined with it.
+        # By the condition Spark knows that the frame is empty, and leaves out joins with it.
         return spark.createDataFrame([], _SCHEMA).where("false")
 
     def offsets(which: str) -> str:
@@ -53,7 +53,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
 
 
 def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_missing: bool) -> Spans:
-    """From each topic's first record to these ends.
+    """Return the spans from each partition's first record to these ends.
 
     Args:
         ends: The end offsets of all partitions.
@@ -80,14 +80,14 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
 
 
 def refuse_compacted(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool) -> None:
-    """See whether Kafka keeps all events of these topics, as long as retention lets it.
+    """Check that Kafka keeps all events of these topics until their retention ends.
 
     Args:
         settings: The settings of each topic, by Kafka's names.
         allow_missing: Continue with the events that there are.
 
     Raises:
-        InputLost: A topic is compacted, which deletes an event when there is a later one of the same key.
+        InputLost: A topic is compacted, which deletes an event once a later one has the same key.
     """
     compacted = sorted(topic for topic, each in settings.items() if "compact" in each["cleanup.policy"])
     if compacted and not allow_missing:
@@ -100,13 +100,13 @@ def refuse_compacted(settings: Mapping[str, Mapping[str, str]], *, allow_missing
 def refuse_recreated(
     group: str, committed: Mapping[Place, Committed | None], topic_ids: Mapping[str, str], advice: str
 ) -> None:
-    """Compare the topics that a group has read with those of today.
+    """Check that the topics that a group has read were not deleted and created again.
 
     Args:
-        group: For messages.
+        group: The name of the group, for messages.
         committed: Its offsets, of all partitions of its inputs.
         topic_ids: The ids of its inputs, by name.
-        advice: What to do, for the message.
+        advice: The remedy, for the message.
 
     Raises:
         InputLost: An input was deleted and created again.

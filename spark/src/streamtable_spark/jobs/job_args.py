@@ -1,4 +1,4 @@
-"""What the command lines of all jobs share: arguments that name Kafka and a group, and exit statuses."""
+"""The common part of all jobs' command lines: the arguments for Kafka, the group and Spark, and the exit statuses."""
 
 import argparse
 import os
@@ -27,13 +27,13 @@ INTERRUPTED = 130
 
 
 def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> argparse.ArgumentParser:
-    """Return a parser with what all jobs take; wrong values of Kafka or the lake raise `ConfigurationError` when it reads them.
+    """Return a parser with the arguments of all jobs. Invalid Kafka settings or lakes raise `ConfigurationError` in parsing.
 
     Args:
         name: The name of the job.
-        about: What it does.
-        kafka: Whether it cannot do without Kafka.
-        lake: What --lake means to it; empty if it takes none.
+        about: The description of the job, for --help.
+        kafka: Whether the job needs Kafka.
+        lake: The description of --lake; empty if the job has no such argument.
     """
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
     servers = os.environ.get(SERVERS_VARIABLE)
@@ -55,7 +55,7 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
 
 
 def arguments(name: str, about: str) -> argparse.ArgumentParser:
-    """A parser with what all jobs that compute a group's table take."""
+    """Return a parser with the arguments of all jobs that compute a group's table."""
     parser = job_parser(name, about)
     parser.add_argument(
         "--group", required=True, help="the group whose inputs, retries and dead letters are read"
@@ -96,12 +96,12 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
 
 
 def source_of(found: argparse.Namespace, *, goes_on: bool = False) -> Source:
-    """From the arguments. Raises `ConfigurationError`.
+    """Return the group that the arguments name. Raises `ConfigurationError`.
 
     Args:
         found: The arguments.
-        goes_on: Whether processors go on from what is computed: they need all tables, also the ids that count once, which
-            Spark's own counts do not make.
+        goes_on: Whether processors continue from the computed tables: they need all of them, also that of the ids that count
+            once, which Spark's native counts do not compute.
     """
     source = _of_scenario(found) if found.graph is None else _of_graph(found, goes_on=goes_on)
     known = {*source.inputs, *source.joins, *source.context} - {source.loop}
@@ -137,7 +137,7 @@ def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
 
 
 def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -> Manifest | None:
-    """The rebuild that the group's table comes from, from the arguments. Raises `ConfigurationError`."""
+    """Return the rebuild that the group's table comes from, if the arguments name one. Raises `ConfigurationError`."""
     if found.rebuilt is None:
         return None
     earlier = load(path_of(found.rebuilt, session))
@@ -149,12 +149,12 @@ def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -
 
 
 def local_of(found: argparse.Namespace) -> Local:
-    """Where Spark runs, from the arguments. Raises `ConfigurationError`."""
+    """Return the settings of a local Spark from the arguments. Raises `ConfigurationError`."""
     return changed(Local(), cores=found.cores, memory=found.memory, partitions=max(4, found.cores * 2))
 
 
 def ended(work: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
-    """Run a job; what went wrong is its last line. Returns its status."""
+    """Run a job, and return its exit status. An error is printed as the last line."""
     try:
         return work(argv)
     except SparkJobError as error:
@@ -169,7 +169,7 @@ def ended(work: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
 
 
 def _in_short(text: str) -> str:
-    """The innermost cause of Java's many lines, or what a handler has said."""
+    """Return the innermost cause in a Java stack trace, or the error of a handler."""
     if FAILED in text:
         return text[text.index(FAILED) :].partition("\n")[0]
     causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by:")]

@@ -2,7 +2,7 @@
 
 The services name librdkafka's options in their environment, `STREAMTABLE_KAFKA_SASL_USERNAME` for `sasl.username`. The
 jobs ask and write with the library's clients, which are librdkafka too, and Spark reads with Kafka's Java client, which has
-other names and wants certificates and keys as text. Files are read once, when the settings are built.
+other names and needs certificates and keys as text. Files are read once, when the settings are built.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ KNOWN: Final = (
     "ssl.endpoint.identification.algorithm",
 )
 POLL: Final = "20000"
-"""Records of one poll. Spark's source polls whenever it has handed on what it had: with Kafka's 500 that takes as long as reading."""
+"""The maximum number of records of a poll. With Kafka's default of 500, polling takes Spark's source as long as reading."""
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 _KEYS: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
 
@@ -45,7 +45,7 @@ _KEYS: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY
 class Kafka(str):
     """The addresses of the brokers, with the settings of TLS and authentication.
 
-    It is text because most that handle it only hand it on or name it in a message; secrets never show in it. It can be
+    It is a text because most code only passes it on or names it in a message; secrets never appear in it. It can be
     sent to Spark's workers. A plain text becomes one without security.
 
     Args:
@@ -68,19 +68,19 @@ class Kafka(str):
         return made
 
     def client(self, tuning: Mapping[str, str] | None = None) -> streamtable.Kafka:
-        """The library's clients, perhaps with further options of librdkafka."""
+        """Return the settings of the library's clients, with these options of librdkafka added."""
         return streamtable.Kafka(str(self), {**(tuning or {}), **self._options})
 
     def java(self) -> dict[str, str]:
-        """Options of Kafka's Java client."""
+        """Return the options of Kafka's Java client."""
         return {"bootstrap.servers": str(self), **self._java}
 
     def spark(self) -> dict[str, str]:
-        """Options of Spark's Kafka source and sink."""
+        """Return the options of Spark's Kafka source and sink."""
         return {f"kafka.{name}": value for name, value in self.java().items()}
 
     def spark_source(self) -> dict[str, str]:
-        """Options of Spark's Kafka source, which reads committed records."""
+        """Return the options of Spark's Kafka source, which reads committed records."""
         return {**self.spark(), "kafka.isolation.level": "read_committed", "kafka.max.poll.records": POLL}
 
 
@@ -115,7 +115,7 @@ def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:
 
 
 class _Security:
-    """Reads the options once and notes all that is wrong with them."""
+    """Reads the options once and collects all their errors."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.problems: list[str] = []
@@ -156,7 +156,7 @@ class _Security:
 
     def _trust(self) -> dict[str, str]:
         if "ssl.ca.location" not in self._options:
-            return {}  # both clients then trust whom the machine trusts
+            return {}  # both clients then trust the authorities that the machine trusts
         text = self._file("ssl.ca.location", (_CERTIFICATE,), "certificates in PEM")
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
 
@@ -206,11 +206,11 @@ class _Security:
 
 
 def variable_of(name: str) -> str:
-    """The variable that sets an option of librdkafka."""
+    """Return the name of the variable that sets an option of librdkafka."""
     return PREFIX + name.upper().replace(".", "_")
 
 
 def _quoted(text: str) -> str:
-    """As it stands in Java's login settings."""
+    """Return the value as Java's login settings quote it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

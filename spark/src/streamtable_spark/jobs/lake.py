@@ -1,10 +1,10 @@
-"""A folder of tables, what it was made from, and how far that was read.
+"""A lake: a folder of tables, with their origin and the checkpoint of the ETL.
 
-<folder>/origin.json        which cluster and topics it is made from
-<folder>/checkpoint/        how far Kafka was read, see `checkpoint`
+<folder>/origin.json        the name, the format and the topic ids
+<folder>/checkpoint/        the offsets that were read, see `checkpoint`
 <folder>/bronze/            raw records of all topics
 <folder>/silver/<topic>/    decoded records
-<folder>/quarantine/        what could not be decoded
+<folder>/quarantine/        raw records that could not be decoded
 <folder>/gold/<name>/       results
 """
 
@@ -28,7 +28,7 @@ QUARANTINE: Final = "quarantine"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a lake is made from; it never changes, but for topics that are added.
+    """The origin of a lake. It never changes, except that topics are added.
 
     Attributes:
         lake: The unique name of the lake, given when it was created.
@@ -42,7 +42,7 @@ class Origin:
 
 
 class Lake:
-    """The folder.
+    """A lake in a folder.
 
     Args:
         spark: The Spark session.
@@ -58,14 +58,14 @@ class Lake:
         return f"{self.folder}/checkpoint"
 
     def origin(self) -> Origin | None:
-        """None: there is no lake yet.
+        """Return the origin; None if there is no lake yet.
 
         Raises:
             OtherLake: The folder holds something that is not a lake.
         """
         path = f"{self.folder}/origin.json"
         if not self._files.exists(path):
-            # A run that was killed while it declared the lake leaves the file that was to become the origin.
+            # A run that was killed while it declared the lake leaves the temporary file of the origin.
             if set(self._files.names(self.folder)) - {"origin.json.new", WRITING}:
                 raise OtherLake(f"{self.folder} is not empty and no lake: name an empty or a new folder")
             return None
@@ -77,23 +77,23 @@ class Lake:
             ) from error
 
     def known(self) -> Origin:
-        """What an existing lake is made from. Raises `ConfigurationError` if there is none."""
+        """Return the origin of an existing lake. Raises `ConfigurationError` if there is none."""
         if (origin := self.origin()) is None:
             raise ConfigurationError(f"there is no lake at {self.folder}: `etl` makes one")
         return origin
 
     def declare(self, origin: Origin) -> None:
-        """Write down what the lake is made from."""
+        """Write the origin of the lake."""
         self._files.write(f"{self.folder}/origin.json", json.dumps(asdict(origin), indent=1))
 
     def tables(self, origin: Origin) -> DeltaTables | ParquetTables:
-        """Its tables, in their format."""
+        """Return the tables of the lake, in their format."""
         if origin.format == "delta":
             return DeltaTables(self.spark, self.folder, origin.lake)
         return ParquetTables(self.spark, self.folder)
 
     def names(self) -> list[str]:
-        """Of the tables that it may have: of some there may be nothing yet."""
+        """Return the names of the tables that the lake may have: some may not exist yet."""
         folders = [
             f"{layer}/{name}"
             for layer in ("silver", "gold")
@@ -104,7 +104,7 @@ class Lake:
 
 
 def delta_tables(lake: Lake) -> DeltaTables:
-    """The tables of a lake that is there.
+    """Return the Delta tables of an existing lake.
 
     Raises:
         ConfigurationError: There is no lake, or it has no Delta tables.
@@ -118,7 +118,7 @@ def delta_tables(lake: Lake) -> DeltaTables:
 
 
 def check_renames(folder: str) -> None:
-    """Refuse plain Parquet where files cannot be given another name in one step.
+    """Refuse plain Parquet where files cannot be renamed atomically.
 
     Raises:
         ConfigurationError: The folder is in an object store.
@@ -130,7 +130,7 @@ def check_renames(folder: str) -> None:
 
 
 def lake_folder(text: str) -> str:
-    """The folder that an argument names, without a slash at the end.
+    """Return the folder that an argument names, without a slash at the end.
 
     Raises:
         ConfigurationError: Spark would not take the path as it is.

@@ -55,7 +55,7 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
 def read_with(
     spark: SparkSession, cluster: Cluster, spans: Spans, lake: LakeHistory, *, allow_missing: bool
 ) -> DataFrame:
-    """Return the committed records in these spans, from the lake as far as it goes and from Kafka after that.
+    """Return the committed records in these spans, from the lake as far as it has them, and from Kafka after that.
 
     Args:
         spark: The Spark session.

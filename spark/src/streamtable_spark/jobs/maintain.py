@@ -1,7 +1,7 @@
 """Keep a lake fast and small: compact small files, and delete versions that are past their retention.
 
-By Delta's own commands. No row is changed or deleted by that. It can be killed at any time: tables are as before or as after,
-for every reader. It can run beside the ETL where the storage lets one of two writers make a file, which S3
+It uses Delta's own commands, and changes or deletes no row. It can be killed at any time: every reader sees tables before or
+after the change. It can run beside the ETL where the storage lets one of two writers make a file, which S3
 does not; on a local disk the jobs take turns.
 """
 
@@ -37,7 +37,7 @@ class Settings:
         keep_days: For how many days earlier versions can be read. Files that a run is writing, or that a reader has open, must
             be younger, so at least a day.
         file_mb: The target size of files in MB.
-        dry_run: Change nothing, and report what would change.
+        dry_run: Change nothing, and report the files that would change.
     """
 
     keep_days: int = 7
@@ -56,7 +56,7 @@ class Settings:
 def small_files(tables: DeltaTables, name: str, size: int) -> list[str]:
     """Return the files of a table that are smaller than this, of the days that have several of them.
 
-    Delta leaves those as they are that would be too large together.
+    Delta does not merge files that would be too large together.
     """
     by_day: dict[str, list[str]] = defaultdict(list)
     for file, own in tables.sizes(name).items():
@@ -80,8 +80,8 @@ def maintain(
         reached: Called after each step, one of `STEPS`; see `Reached`.
 
     Returns:
-        By table, of those that change: how many files were `compacted` `into` how many, and how many have `expired`; of a
-        dry run the files that it would `compact`, or leave where they do not fit together, and `expire`.
+        For each table that changes: the number of files that were `compacted`, of files that these were merged `into`, and of
+        those that have `expired`; for a dry run the files to `compact`, some of which may stay as they are, and to `expire`.
 
     Raises:
         ConfigurationError: There is no lake, or it has no Delta tables.
@@ -116,7 +116,7 @@ def maintain(
 
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
-    """The job as a program; see `maintain` for `reached`."""
+    """Run the job with these arguments, and return its exit status; see `maintain` for `reached`."""
     about = "Compact small files and delete expired versions."
     parser = job_parser("maintain", about, kafka=False, lake="folder of the lake")
     parser.add_argument(

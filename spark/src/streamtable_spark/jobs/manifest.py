@@ -1,6 +1,6 @@
-"""What a rebuild was made from, and what has come of it: a file beside the job, written before it changes anything.
+"""The manifest of a rebuild, its inputs and its results: a file that the job writes before it changes anything.
 
-A run that was ended halfway is taken up from it: with the same offsets, so that the same table comes out.
+A run that was interrupted is resumed from it: with the same offsets, so that it computes the same table.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ State = Literal["begun", "done"]
 
 @dataclass(frozen=True)
 class Manifest:
-    """A rebuild.
+    """The manifest of a rebuild.
 
     Attributes:
         scenario: The scenario that the table belongs to.
@@ -41,8 +41,8 @@ class Manifest:
         lake: The folder of the lake that was read; None if only Kafka was read.
         code: The version of the jobs, and a digest of their source.
         state: `begun`, or `done` when the offsets are committed.
-        table: The result of the rebuild, by partition.
-        tables: The same of the group's other tables, by their names.
+        table: The digests of the rebuilt table, by partition.
+        tables: The digests of the group's other tables, by their names.
         counts: The counts of events.
     """
 
@@ -80,11 +80,11 @@ class Manifest:
 
 
 _MANIFEST: Final = TypeAdapter(Manifest)
-"""Reads the numbers of partitions, which JSON has as text."""
+"""Converts the numbers of partitions, which JSON has as text."""
 
 
 def load(path: Path | RemotePath) -> Manifest | None:
-    """What was saved; None if nothing was. Raises `ConfigurationError` if it is no manifest."""
+    """Return the saved manifest; None if there is no file. Raises `ConfigurationError` if the file is no manifest."""
     try:
         return _MANIFEST.validate_json(path.read_text())
     except FileNotFoundError:
@@ -95,12 +95,12 @@ def load(path: Path | RemotePath) -> Manifest | None:
 
 
 def offsets_before(committed: Mapping[Place, Committed | None]) -> dict[str, int]:
-    """What a group has committed, for the manifest."""
+    """Return the committed offsets of a group, in the form of the manifest."""
     return {str(place): each.next_offset for place, each in sorted(committed.items()) if each is not None}
 
 
 def code_version() -> str:
-    """The package's version, and a digest of its text: two that are equal compute the same."""
+    """Return the version of the package, with a digest of its source: equal ones compute the same."""
     digest = hashlib.sha256()
     for name, text in sorted(_sources(files("streamtable_spark"), "")):
         digest.update(name.encode() + b"\0" + text)
@@ -112,7 +112,7 @@ def code_version() -> str:
 
 
 def _sources(folder: Traversable, above: str) -> Iterator[tuple[str, bytes]]:
-    """The modules of a package, which may be in an archive, by their paths."""
+    """Return the modules of a package, which may be in an archive, by their paths."""
     for each in folder.iterdir():
         if each.is_dir():
             yield from _sources(each, f"{above}{each.name}/")

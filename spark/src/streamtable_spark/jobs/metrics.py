@@ -1,6 +1,6 @@
 """The metrics of jobs: a file for each job, in Prometheus's text format, which outlives the run.
 
-A job may end before anybody asks it. So each writes a file into a folder, whole or not at all: node_exporter reads such a
+A job may end before it is scraped. So each writes a file into a folder, whole or not at all: node_exporter reads such a
 folder (`--collector.textfile.directory`), and `streamtable-spark every` serves it.
 """
 
@@ -31,7 +31,7 @@ LABELS: Final = ("job_name", "group")
 _PREFIX: Final = "streamtable_job_"
 _SUFFIX: Final = ".prom"
 _ENDED_WELL: Final = ("done", "different")
-# What is known of earlier runs, and holds until a run has ended.
+# The values of earlier runs, which stay valid until a run has ended.
 _CARRIED: Final = ("success_seconds", "failed", "differences")
 
 
@@ -70,7 +70,7 @@ class MetricsFile:
         return str(self._path)
 
     def report(self, record: JobRun) -> None:
-        """Write it. Raises `OSError` if that cannot be done."""
+        """Write the file. Raises `OSError` if that fails."""
         at, began, state = record["at"] / 1000, record["started_at"] / 1000, record["state"]
         values = {
             "running": state == "running",
@@ -94,7 +94,7 @@ class MetricsFile:
         write_to_textfile(str(self._path), self._registry)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no resource is open."""
 
 
 class MetricsFolder(Collector):
@@ -115,7 +115,7 @@ class MetricsFolder(Collector):
 
 
 def families(path: Path) -> list[Metric]:
-    """What a file holds; nothing if there is none."""
+    """Return the metrics in a file; none if there is no file."""
     try:
         return list(text_string_to_metric_families(path.read_text()))
     except FileNotFoundError:

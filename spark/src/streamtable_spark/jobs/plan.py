@@ -1,6 +1,6 @@
-"""What a rebuild will do, asked and decided before anything is changed: the offsets, which it goes by to its end.
+"""The plan of a rebuild, made before anything is changed: it fixes the offsets for the whole rebuild.
 
-A run that was ended halfway is taken up with the plan that its manifest holds, so that the same table comes out.
+A run that was interrupted is resumed with the plan in its manifest, so that it computes the same table.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -24,13 +24,13 @@ _RECREATED: Final = "Give --allow-missing to make a table of what the inputs hol
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildRequest(TableRequest):
-    """What to rebuild.
+    """The request for a rebuild.
 
     Attributes:
         as_group: The group whose table is written.
         manifest: The path of the manifest.
-        until: `now`, or offsets as JSON.
-        replace: `as_group` may have a table and offsets already; they are replaced.
+        until: The end of the inputs: `now`, or offsets as JSON.
+        replace: Whether a table and offsets that `as_group` already has are replaced.
     """
 
     as_group: str
@@ -45,12 +45,12 @@ class RebuildRequest(TableRequest):
 
     @property
     def own(self) -> list[str]:
-        """The topics whose offsets are committed for it."""
+        """The topics whose offsets are committed for `as_group`."""
         return [*self.target.inputs, self.target.retry, *self.target.joins]
 
 
 def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetime]) -> Manifest:
-    """What to do: that of the run which was ended halfway, or a new one. Its state is begun; it is not saved.
+    """Return the plan of an interrupted run, or a new one. Its state is `begun`; it is not saved.
 
     Raises:
         ConfigurationError: The topics do not match, or the new group already has a table or offsets.
@@ -83,7 +83,7 @@ def refuse_members(cluster: Cluster, group: str) -> None:
 
 
 def _check_topics(cluster: Cluster, request: RebuildRequest) -> None:
-    """Raise `ConfigurationError` if one is missing, or one of the groups' own has not as many partitions as the inputs."""
+    """Raise `ConfigurationError` if a topic is missing, or a topic of the groups has another number of partitions."""
     source = request.source
     together = [
         *source.inputs,
@@ -154,7 +154,7 @@ def _taken_up(
 def _frozen(
     cluster: Cluster, request: RebuildRequest, before: Mapping[str, int], now: Callable[[], datetime]
 ) -> Manifest:
-    """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
+    """Return a new plan. It reads the ends of the inputs first: letters and context can only grow meanwhile."""
     source = request.source
     read_ = cluster.partitions([*source.inputs, source.retry, *source.joins_read])
     if not request.allow_missing:
@@ -195,13 +195,13 @@ def _frozen(
 
 
 def _drained(cluster: Cluster, source: Source, topics: Collection[str]) -> dict[str, Offsets]:
-    """Where a group with a loop stands, if it has handled all that it has sent to itself by then.
+    """Return the committed offsets of a group with a loop, if it has handled all records that it has sent to itself.
 
-    What it has sent is in the loop in the transaction that commits its inputs. So if it has the same offsets before and after a
-    look at the loop's end, and has come to that end, the loop holds what these inputs have made of it, and nothing more.
+    A transaction that commits offsets of inputs also holds the records sent to the loop. So if the committed offsets are equal
+    before and after reading the loop's end, and have reached that end, the loop holds exactly the results of these inputs.
 
     Raises:
-        RetryLater: It has not, or it goes on.
+        RetryLater: The group has a lag on its loop, or commits meanwhile.
     """
     assert source.loop is not None, "asked for a group with a loop"
     before = cluster.committed(source.group, topics)

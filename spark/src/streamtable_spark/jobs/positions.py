@@ -1,4 +1,4 @@
-"""Places in topics: what an argument names, what a group has committed, what is read from where to where. No I/O."""
+"""Offsets of partitions: from arguments, from the commits of a group, and as ranges to read. No I/O."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from streamtable.types import Committed, TopicPartition
 from streamtable_spark.errors import ConfigurationError
 
 TABLE: Final = "table"
-"""The group's own table, by the end of its topic's name."""
+"""The name of the group's own table: the suffix of its topic's name."""
 Place: TypeAlias = TopicPartition
 Offsets = dict[int, int]
 """The next offset of each partition of a topic, by partition."""
@@ -29,7 +29,7 @@ _UNTIL_LIKE: Final = 'offsets by topic and partition look like {"user-clicks": {
 
 @dataclass(frozen=True)
 class Span:
-    """What is read of one partition: from `start` up to, not including, `end`."""
+    """The offset range to read of one partition: from `start` up to, not including, `end`."""
 
     start: int
     end: int
@@ -40,12 +40,12 @@ class Span:
 
 
 Spans = dict[str, dict[int, Span]]
-"""By topic and partition."""
+"""Offset ranges by topic and partition."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One consistent state of a group: what it has read, and where its tables stood then.
+    """A consistent cut of a group: the offsets of its inputs, and the positions in the changelogs that belong to them.
 
     Attributes:
         inputs: The next offset of each input topic, by partition.
@@ -59,11 +59,11 @@ class Cut:
 
 
 def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | None:
-    """Where the reading of inputs ends, from an argument.
+    """Parse the end offsets of the inputs from an argument.
 
     Args:
-        text: `now`, or JSON such as `{"user-clicks": {"0": 1200, "1": 1187}}`: of topics that are named, all
-            partitions; those that are not named are read to their present end. Also `@FILE`'s text.
+        text: `now`, or JSON such as `{"user-clicks": {"0": 1200, "1": 1187}}`: all partitions of
+            each topic that is named; other topics are read to their current end. Also the text of `@FILE`.
         topics: The number of partitions of each input.
 
     Returns:
@@ -109,7 +109,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def first_beyond(
     offsets: Mapping[str, Offsets], ends: Mapping[str, Offsets]
 ) -> tuple[Place, int, int] | None:
-    """The first partition whose offset lies behind its end, with both; None if there is none."""
+    """Return the first partition whose offset is greater than its end, with both; None if there is none."""
     for topic, parts in offsets.items():
         for partition, offset in sorted(parts.items()):
             if offset > (end := ends[topic][partition]):
@@ -118,7 +118,7 @@ def first_beyond(
 
 
 def check_within(requested: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
-    """Compare offsets that were asked for with the topics' ends. Raises `ConfigurationError`, naming both."""
+    """Raise `ConfigurationError` if a requested offset is greater than the end of its partition, naming both."""
     if beyond := first_beyond(requested, ends):
         place, offset, end = beyond
         raise ConfigurationError(
@@ -145,7 +145,7 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None]) -> Cut:
     watermarks: Offsets = {}
     for (topic, partition), each in committed.items():
         inputs.setdefault(topic, {})[partition] = 0 if each is None else each.next_offset
-        if each is None:  # no process has worked on it yet: nothing of it is in the tables
+        if each is None:  # no process has handled records of it yet: the tables hold no result of it
             continue
         position = TablePosition.decode(each.metadata)
         if position is None or not position.exact:
@@ -171,7 +171,7 @@ def _raise_to(offsets: Offsets, partition: int, offset: int) -> None:
 
 
 def spans_to(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets]) -> Spans:
-    """All that lies before the ends. A partition whose end lies before its first record is read as empty."""
+    """Return the spans of all offsets before the ends. A partition whose end is before its first record is read as empty."""
     return {
         topic: {number: Span(min(starts[topic][number], end), end) for number, end in offsets.items()}
         for topic, offsets in ends.items()

@@ -1,4 +1,4 @@
-"""The progress of a job: a bar on a terminal, else a line of JSON for each stage; other reporters look at `standing`."""
+"""The progress of a job: a bar on a terminal, else a line of JSON for each stage; other reporters read `standing`."""
 
 import json
 import threading
@@ -40,17 +40,17 @@ class Standing:
 
     @property
     def records(self) -> int:
-        """Read so far."""
+        """The number of records read so far."""
         return next((self.counts[name] for name in _RECORDS if name in self.counts), 0)
 
     @property
     def share(self) -> float:
-        """Of the whole job, how much is done: 0 to 1; stages count alike."""
+        """The share of the whole job that is done: 0 to 1; all stages have the same weight."""
         return min(1.0, (self.done + self.part) / self.stages) if self.stages else 0.0
 
 
 class Progress:
-    """Stages of a job, in their order.
+    """The progress of a job through its stages.
 
     Args:
         stages: The stages in order, each described in a few words.
@@ -69,11 +69,11 @@ class Progress:
 
     @property
     def standing(self) -> Standing:
-        """How far it is now: another object after each change. Can be asked from any thread."""
+        """The current progress: a new object after each change. Can be read from any thread."""
         return self._standing
 
     def stage(self, name: str, *, part: float = 0.0, **facts: object) -> None:
-        """The stage of this name begins, or gets on; those before it are done.
+        """Report that this stage has begun or advanced; the stages before it are done.
 
         Args:
             name: One of the stages.
@@ -85,17 +85,17 @@ class Progress:
             self._show(name, "running", facts)
 
     def reads(self, inputs: Spans) -> None:
-        """It reads this from Kafka."""
+        """Report the offset ranges that the job reads from Kafka."""
         with self._lock:
             self._change({}, inputs=inputs)
 
     def differs(self, differences: int, keys: Sequence[Difference]) -> None:
-        """An audit has found so many keys, of which these are the first."""
+        """Report the number of differences that an audit found, and the first keys that differ."""
         with self._lock:
             self._change({}, differences=differences, keys=keys)
 
     def done(self, *, summary: str = "", **facts: object) -> None:
-        """All of it is done.
+        """Report that the job is done.
 
         Args:
             summary: The result in one sentence.

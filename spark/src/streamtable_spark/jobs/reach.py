@@ -1,4 +1,4 @@
-"""Compute the reach of all URLs in a lake exactly and by sketches, and say what each way costs and how far it is off.
+"""Compute the reach of all URLs in a lake exactly and by sketches, and report the cost and the error of each way.
 
 python -m streamtable_spark.jobs.reach --lake FOLDER
 """
@@ -113,7 +113,7 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The job, with its arguments. Returns its status."""
+    """Run the job with these arguments, and return its exit status."""
     about = "Compute reach exactly and by sketches, side by side."
     parser = job_parser("reach", about, kafka=False, lake="folder of a lake that the ETL has filled")
     found = parser.parse_args(argv)

@@ -1,9 +1,9 @@
-"""Rebuild a group's table from history, as the table of a new group that goes on from exactly there.
+"""Rebuild a group's table from history, as the table of a new group that continues from exactly these offsets.
 
     python -m streamtable_spark.jobs.rebuild --bootstrap-servers HOST:PORT --group click-count --as click-count-v2
 
-The order of the steps is what makes it safe to run again after a crash: the offsets are fixed and saved before anything
-is written; only what the changelog does not hold yet is written; and the offsets of the new group are committed last, when
+The order of the steps makes it safe to run again after a crash: the offsets are fixed and saved before anything
+is written; only rows that the changelog does not hold yet are written; and the offsets of the new group are committed last, when
 all earlier writers are fenced. Until then its processors refuse to start, since there is a table without
 offsets.
 """
@@ -49,7 +49,7 @@ _STABLE_S: Final = 60.0
 
 Reached = Callable[[str], None]
 Positions = Mapping[str, Offsets]
-"""Behind the last record of each partition of each table's changelog, by the tables' names."""
+"""The offset after the last record of each partition of each table's changelog, by the tables' names."""
 
 
 def rebuild(
@@ -66,7 +66,7 @@ def rebuild(
     Args:
         spark: Creates the session, once the arguments are validated.
         cluster: The Kafka cluster.
-        request: What to rebuild.
+        request: The group to rebuild, and the group whose table is written.
         progress: Receives the progress of the run.
         now: The clock, for the manifest.
         reached: Called with the name of each step that is done, for tests.
@@ -124,7 +124,7 @@ def rebuild(
 
 @dataclass(frozen=True)
 class _Made:
-    """The tables as computed: rows and digest of each partition, counts of events, and how many records were written."""
+    """The computed tables: rows and digest of each partition, counts of events, and the number of written records."""
 
     digests: Mapping[str, Digests]
     counts: Mapping[str, int]
@@ -142,10 +142,10 @@ def _make(
     progress: Progress,
     reached: Reached,
 ) -> _Made:
-    """Compute the tables, and write of each what its changelog does not hold."""
+    """Compute the tables, and write the rows that their changelogs do not hold yet."""
     progress.stage(STAGES[1])
     count = len(plan.offsets[request.target.retry])
-    # By the lake and the time with which it began: a run that takes it up computes the same.
+    # The lake and the time come from the plan: a run that resumes it computes the same.
     now = datetime.fromisoformat(plan.began).timestamp()
     computed = replace(request, lake=plan.lake).compute(session, cluster, plan.inputs, plan.letters, now)
     try:
@@ -172,7 +172,7 @@ def _fence(writers: Mapping[str, ChangelogWriter], partitions: int) -> None:
 
 
 def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Digests) -> Offsets:
-    """See whether the changelog holds what was computed. Returns its positions, behind the last record of each partition."""
+    """Check that the changelog holds the computed rows. Returns the offset after the last record of each partition."""
     log = _changelog(session, cluster, topic)
     last = log.groupBy("partition").agg((fn.max("offset") + 1).alias("next")).collect()
     there = digests_of(rows_held(log), len(target))
@@ -186,7 +186,7 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
 
 
 def _changelog(session: SparkSession, cluster: Cluster, topic: str) -> DataFrame:
-    """All committed records, when what fencing has aborted is out of the way."""
+    """Return all committed records, once the transactions that fencing has aborted are closed."""
     ends = cluster.ends([topic])[topic]
     cluster.wait_stable(topic, ends, _STABLE_S)
     return read(session, cluster.bootstrap_servers, spans_to({topic: ends}, cluster.starts([topic])))
@@ -233,7 +233,7 @@ def _commit(
 
 
 def main(argv: Sequence[str]) -> int:
-    """The job, with its arguments. Returns its status."""
+    """Run the job with these arguments, and return its exit status."""
     parser = arguments("rebuild", "Rebuild a group's table from history, as the table of a new group.")
     parser.add_argument(
         "--as", dest="as_group", required=True, metavar="GROUP", help="the group that gets the table"

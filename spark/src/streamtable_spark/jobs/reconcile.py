@@ -1,4 +1,4 @@
-"""Compare a group's live table with what its inputs say, at one consistent cut, while its processors go on.
+"""Compare a group's live table with the one computed from its inputs, at one consistent cut, while its processors run.
 
     python -m streamtable_spark.jobs.reconcile --bootstrap-servers HOST:PORT --group click-count
 
@@ -48,7 +48,7 @@ _RECREATED: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest(TableRequest):
-    """What to audit.
+    """The request for an audit.
 
     Attributes:
         folder: The folder of the report.
@@ -72,7 +72,7 @@ def reconcile(
     Args:
         spark: Creates the session, once the arguments are validated.
         cluster: The Kafka cluster.
-        request: What to audit.
+        request: The group to audit, and the destination of the report.
         progress: Receives the progress of the run.
         now: The clock, for the report.
 
@@ -155,12 +155,12 @@ def reconcile(
 
 @dataclass(frozen=True)
 class _Asked:
-    """Where the group stands, and what is to be read for that.
+    """The cut of the group, and the offset ranges that an audit at this cut reads.
 
     Attributes:
         spans: The offset ranges of inputs, retries and context; `letters` those of dead letters; `log` those of changelogs.
         tables: The changelogs' topics, by the tables' names.
-        uncompacted: How long a record of the changelog stays uncompacted at least.
+        uncompacted: The minimum time for which records of the changelogs stay uncompacted.
     """
 
     cut: Cut
@@ -182,7 +182,7 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     committed = cluster.committed(source.group, inputs)
     refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
     cut = cut_of(source.group, committed)
-    nothing = dict.fromkeys(cut.tables[TABLE], 0)  # of a table that the group has had only since
+    nothing = dict.fromkeys(cut.tables[TABLE], 0)  # for a table that the group did not have at the cut
     positions = {topic: cut.tables.get(name, nothing) for name, topic in tables.items()}
     _wait_readable(cluster, cut, positions)
     spans, letters = request.spans(cluster, cut.inputs)
@@ -191,7 +191,7 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
 
 
 def _later(session: SparkSession, cluster: Cluster, asked: _Asked) -> DataFrame:
-    """What is in the tables' topics behind the cut, by now, with the `table` that each record belongs to."""
+    """Return the changelog records after the cut up to now, with the `table` that each record belongs to."""
     ends = cluster.stable_ends(asked.log)
     spans = {
         topic: {n: Span(span.end, max(span.end, ends[topic][n])) for n, span in parts.items()}
@@ -203,7 +203,7 @@ def _later(session: SparkSession, cluster: Cluster, asked: _Asked) -> DataFrame:
 
 
 def _kinds(found: DataFrame) -> dict[tuple[int, str], int]:
-    """How many there are, by partition and kind."""
+    """Return the number of differences, by partition and kind."""
     rows = found.groupBy("partition", "difference").count().collect()
     return {(row["partition"], row["difference"]): row["count"] for row in rows}
 
@@ -239,7 +239,7 @@ def _partitions(
 
 
 def _together(tables: Iterable[DataFrame]) -> DataFrame:
-    """The rows of all tables."""
+    """Return the rows of all tables in one frame."""
     return reduce(DataFrame.unionByName, [rows.select(*ROW) for rows in tables])
 
 
@@ -256,14 +256,14 @@ def _difference(row: Row, source: Source) -> Difference:
     )
     if source.program is None:
         return found
-    # Spark knows bytes only: the group's codecs say what they mean.
+    # Spark has only bytes: the group's codecs decode them.
     text, expected = source.program.text_of(row["table"], key, _in_row(row["expected"]))
     _, live = source.program.text_of(row["table"], key, _in_row(row["live"]))
     return replace(found, key=text, expected=expected, live=live)
 
 
 def _differs(program: Program, row: Row) -> bool:
-    """Whether rows of different bytes differ by the group's codecs too."""
+    """Return whether rows with different bytes also differ when the group's codecs decode them."""
     expected, live = _in_row(row["expected"]), row["live_value"]
     if row["difference"] != DIFFERENT or expected is None:
         return True
@@ -271,7 +271,7 @@ def _differs(program: Program, row: Row) -> bool:
 
 
 def _in_row(row: str | None) -> bytes | None:
-    """The bytes in a row that Spark has made JSON of."""
+    """Return the bytes of a row that Spark has written as JSON."""
     return None if row is None else b64decode(json.loads(row)["value"])
 
 
@@ -287,7 +287,7 @@ def _save(report: Report, folder: Path | RemotePath) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The job, with its arguments. Returns its status."""
+    """Run the job with these arguments, and return its exit status."""
     parser = arguments("reconcile", "Compare a group's live table with what its inputs say.")
     parser.add_argument(
         "--report", metavar="FOLDER", help="folder of the report, a path or a URL (GROUP.audit)"

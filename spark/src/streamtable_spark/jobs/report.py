@@ -1,4 +1,4 @@
-"""What an audit has found, for programs (JSON) and for people (one page without anything from elsewhere)."""
+"""The report of an audit, for programs (JSON) and for people (one HTML page without external resources)."""
 
 import html
 import json
@@ -68,8 +68,8 @@ class Report:
         compared: The fields in which rows must agree; empty to compare whole rows.
         events: The number of events that were counted; `unfit` ones could not be decoded, and are not in the dead letters.
         differences: The number of rows that differ.
-        overwritten: The number of rows of the cut that cannot be compared: written again since, and compacted away.
-        keys: The first keys of both.
+        overwritten: The number of rows of the cut that cannot be compared: written again since, and removed by compaction.
+        keys: The first keys of the differing and the overwritten rows.
     """
 
     group: str
@@ -88,7 +88,7 @@ class Report:
         return json.dumps(asdict(self), indent=2) + "\n"
 
     def as_html(self) -> str:
-        """The page. What stands in topics is text there, whatever it looks like."""
+        """Return the report as an HTML page. All text from topics is escaped."""
         verdict = '<p class="ok">All rows are as the inputs say.</p>'
         if self.differences:
             keys = "1 key is" if self.differences == 1 else f"{self.differences} keys are"

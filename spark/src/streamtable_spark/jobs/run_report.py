@@ -21,7 +21,7 @@ METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
 
 
 def run_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where a run is reported; see `reported_run`."""
+    """Add the arguments for the destinations of the reports of a run; see `reported_run`."""
     parser.add_argument(
         "--runs-topic",
         default=os.environ.get(RUNS_VARIABLE),
@@ -48,7 +48,7 @@ def reported_run(
     lake: str = "",
     report: str = "",
 ) -> Iterator[Progress]:
-    """Run a job with progress: it is shown, and reported wherever the arguments say, until the run ends.
+    """Run a job with progress: it is shown, and reported to the destinations of the arguments, until the run ends.
 
     Args:
         found: The arguments, with those of `run_report_arguments`; a topic needs `bootstrap_servers` too.

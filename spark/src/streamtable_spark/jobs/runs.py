@@ -1,6 +1,6 @@
 """Reports of a run of a job while it works: as records of a compacted topic, and as metrics in a file.
 
-A report that fails does not disturb the job: it is noted once on standard error, and the job goes on.
+A report that fails does not disturb the job: it is noted once on standard error, and the job continues.
 """
 
 import socket
@@ -26,7 +26,7 @@ State = Literal["running", "done", "different", "failed", "interrupted"]
 
 
 class Subject(TypedDict):
-    """The fields of a record that say which run it is of; they do not change while it works.
+    """The fields of a record that identify the run; they do not change while it works.
 
     Attributes:
         run: The unique name of the run.
@@ -60,14 +60,14 @@ class Reporter(Protocol):
 
 
 def record_of(subject: Subject, standing: Standing, at: int, state: State, error: str = "") -> JobRun:
-    """The record.
+    """Return the record of a run's current state.
 
     Args:
         subject: The identity of the run.
         standing: Its progress.
         at: The time, in milliseconds since 1970.
-        state: What has become of the run.
-        error: What went wrong and what to do.
+        state: The state of the run.
+        error: The failure and its remedy.
     """
     inputs = [
         JobInput(topic=topic, partition=number, start=span.start, end=span.end)
@@ -140,7 +140,7 @@ class Run:
     Args:
         subject: The identity of the run.
         reporters: The destinations of the reports.
-        standing: Its progress; another object when it has changed.
+        standing: Returns the progress; a new object after each change.
         now: The time, in milliseconds since 1970.
         look_s: The interval between two checks for progress, in seconds.
     """
@@ -167,7 +167,7 @@ class Run:
         self._thread.start()
 
     def end(self, state: State, error: str = "") -> None:
-        """End the run; waits up to some seconds until the last report is delivered."""
+        """End the run, and wait some seconds at most until the last report is delivered."""
         self._stopping.set()
         self._thread.join()
         self._tell(state, error)

@@ -1,4 +1,4 @@
-"""Raw records of a topic to rows of silver: decoded, and each says whether it repeats an earlier event."""
+"""Decode the raw records of a topic to rows of silver, and mark those that repeat an earlier event."""
 
 from contextlib import ExitStack
 
@@ -15,7 +15,7 @@ def silver(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: ExitSt
         topic: The topic.
         raw: Its bronze records, each offset once.
         earlier: The silver table as far back as repetitions are searched; None if there is none.
-        kept: What is read more than once stays persisted until it ends.
+        kept: Frames that are read more than once stay persisted until it is closed.
     """
     repeats = None if topic.id is None else _repeated(topic, raw, earlier, kept)
     return layers.silver(decoded(topic, raw), repeats, topic.event_id, text_keys=topic.text_keys)
@@ -27,7 +27,7 @@ def decoded(topic: Topic, raw: DataFrame) -> DataFrame:
 
 
 def _repeated(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: ExitStack) -> DataFrame | None:
-    """The positions of events that repeat an earlier one; None if there are none."""
+    """Return the positions of events that repeat an earlier one; None if there are none."""
     assert topic.event_id is not None, "asked for a topic whose events have ids"
 
     def held(frame: DataFrame) -> DataFrame:

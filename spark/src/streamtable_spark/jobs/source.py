@@ -9,12 +9,12 @@ from streamtable_spark.transforms.tables import GroupTable
 
 @dataclass(frozen=True)
 class Source:
-    """A group whose tables are computed, and the topics that takes.
+    """A group whose tables are computed, and the topics that this needs.
 
     Attributes:
         group: The name of the group, whose retries and dead letters are read.
-        computes: What computes its tables: Spark itself, or the group's own handlers.
-        topics: The actual names of topics that are not called as in the graph, by the graph's name.
+        computes: The computation of its tables: a native query of Spark, or the group's own handlers.
+        topics: The actual names of topics that differ from those in the graph, by the name in the graph.
     """
 
     group: str
@@ -55,22 +55,22 @@ class Source:
 
     @property
     def joins(self) -> list[str]:
-        """The tables that it joins, whose offsets it commits beside those of its inputs."""
+        """The tables that the group joins, whose offsets it commits with those of its inputs."""
         return [self.topic(name) for name in self.computes.joins]
 
     @property
     def joins_read(self) -> list[str]:
-        """Those of them that are read as they are."""
+        """The joined tables whose records are replayed; none if Spark itself computes the table."""
         return [] if self.program is None else self.joins
 
     @property
     def read(self) -> set[str]:
-        """All of these: without the retries and the dead letters."""
+        """All topics that are read, without the retries and the dead letters."""
         return {*self.inputs, *self.context, *self.joins_read}
 
     @property
     def compacted(self) -> list[str]:
-        """The topics that are read as tables: of a row that has changed, it is enough to know the last value."""
+        """The topics that are read as tables: the last value of each row is enough."""
         if self.program is None:
             return []
         return [*self.context, *(self.topic(n) for n in self.program.joins if n not in self.program.changes)]

@@ -1,9 +1,9 @@
-"""Count clicks with Spark's own streaming, for those who have a Spark cluster anyway.
+"""Count clicks with Spark's own streaming, for users who have a Spark cluster anyway.
 
     python -m streamtable_spark.jobs.structured --bootstrap-servers HOST:PORT --output TOPIC --checkpoint FOLDER
 
 The state is in the checkpoint, and a compacted topic gets each count that changes, as a group's table would. It is
-written at least once: a batch that was ended halfway writes its counts again, the same ones, before any later batch
+written at least once: a batch that was interrupted writes its counts again, the same ones, before any later batch
 does. Undecodable clicks are left out; the ETL keeps them in its quarantine.
 """
 
@@ -34,15 +34,15 @@ _INTERVAL: Final = re.compile(r"[1-9][0-9]{0,5} (milliseconds|seconds|minutes)")
 
 @dataclass(frozen=True)
 class Streaming:
-    """Where to count from and to.
+    """The settings of the streaming count.
 
     Attributes:
         bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
         topic: The topic of clicks.
         output: The compacted topic of counts, with the same number of partitions.
         checkpoint: The folder of offsets and state; with another one the count starts from the beginning.
-        every: The time between two batches ("2 seconds"); None to read what is there now and stop.
-        records_max: The most records of a batch.
+        every: The time between two batches ("2 seconds"); None to read the records that are there now and stop.
+        records_max: The maximum number of records in a batch.
     """
 
     bootstrap_servers: str
@@ -64,10 +64,10 @@ class Streaming:
 
 
 def counts(clicks: DataFrame) -> DataFrame:
-    """Records of clicks to records of a table: `partition`, `key`, `value`.
+    """Return the records of the table of counts: `partition`, `key`, `value`.
 
     Each id counts once, for as long as the checkpoint is kept: a stream has no window over all of its past, which the
-    batch jobs use to forget ids after a day, and a watermark would leave out clicks that come late.
+    batch jobs use to forget ids after a day, and a watermark would leave out late clicks.
     """
     table = TABLES["click-count"]
     read = events(clicks, table.inputs[INPUT]).where("event IS NOT NULL")
@@ -77,7 +77,7 @@ def counts(clicks: DataFrame) -> DataFrame:
 
 
 def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
-    """Begin, or go on from the checkpoint."""
+    """Start the query from the checkpoint, or from the beginning if there is none."""
     clicks = (
         spark.readStream.format("kafka")
         .options(**Kafka(streaming.bootstrap_servers).spark_source())
@@ -101,7 +101,7 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
 
 
 def check(streaming: Streaming) -> None:
-    """Look at both topics. Raises `ConfigurationError` if one is not there, or they do not fit together."""
+    """Raise `ConfigurationError` if a topic is missing, or the two have different numbers of partitions."""
     with Cluster(streaming.bootstrap_servers) as cluster:
         partitions = cluster.partitions([streaming.topic, streaming.output])
     if partitions[streaming.topic] != partitions[streaming.output]:
@@ -112,7 +112,7 @@ def check(streaming: Streaming) -> None:
 
 
 def follow(query: StreamingQuery, progress: Progress) -> None:
-    """Wait for the end of a count, and report how many clicks it has read."""
+    """Wait for the end of the query, and report the number of clicks that it has read."""
     read, last, is_over = 0, -1, False
     while not is_over:
         is_over = bool(query.awaitTermination(LOOK_S))
@@ -125,7 +125,7 @@ def follow(query: StreamingQuery, progress: Progress) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The job, with its arguments. Returns its status."""
+    """Run the job with these arguments, and return its exit status."""
     parser = job_parser("structured", "Count clicks with Spark's streaming.")
     parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"topic of the clicks ({INPUT})")
     parser.add_argument("--output", required=True, metavar="TOPIC", help="compacted topic of the counts")

@@ -1,4 +1,4 @@
-"""What a lake is made of: its topics, how they are read, and the results that are kept. From arguments, or from Python."""
+"""The contents of a lake: its topics, their codecs, and the results that are kept. From arguments, or from Python."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +29,10 @@ class Topic:
         name: The name of its tables.
         kafka: The name of the topic in Kafka.
         codec: The codec of its values.
-        id: The field that holds the id of an event. Of two events with the same id the later one is a repeat. None: no
-            event repeats another.
+        id: The field that holds the id of an event. The later one of two events with the same id is a repeat. None:
+            no event repeats another.
         text_keys: Whether keys are text, which each record has; otherwise they are kept as bytes, or null.
-        horizon_days: How many days apart two events with the same id may be to be recognised as a repetition across batches.
+        horizon_days: The maximum distance in days of two events with the same id to be recognised as a repeat across batches.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Topic:
 
     @property
     def peeked_id(self) -> Column:
-        """The id of an event, from the column `value`. Where a value cannot be decoded, it may be anything."""
+        """The id of an event, from the column `value`. It is undefined where a value cannot be decoded."""
         assert self.id is not None, "asked for a topic whose events have ids"
         return self.codec.peek(self.id)
 
@@ -71,7 +71,7 @@ class Result:
         topics: The names of the topics whose silver tables it is computed from, in the order of the arguments of `make`.
         make: Computes its rows.
         keys: The columns that identify a row, the record's key first, where each row comes from the records of one key of a
-            single topic: then only the rows of keys that have new records are computed again. Empty: the whole table is.
+            single topic: then only the rows of keys with new records are computed again. Empty: the whole table is.
         add: With `keys`: computes the same rows from those that are kept of these keys, and new records of silver. Without it
             all records of these keys are read again.
     """
@@ -84,7 +84,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a lake holds.
+    """The contents of a lake.
 
     Attributes:
         topics: The topics that are read.
@@ -99,7 +99,7 @@ def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]
     """Choose topics by arguments of the form NAME or NAME=TOPIC, several separated by commas; without any, all.
 
     Args:
-        names: The arguments. TOPIC is the name in Kafka if it is another one.
+        names: The arguments. TOPIC is the name in Kafka, if it differs.
         known: The topics to choose from.
 
     Raises:
@@ -122,7 +122,7 @@ def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]
 
 
 def topic_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what a lake is made of; `contents_of` reads them."""
+    """Add the arguments for the contents of a lake; `contents_of` reads them."""
     add = partial(parser.add_argument, action="append", default=[])
     add("--topics", metavar="NAME[=TOPIC],...", help="topics to read (all that --codecs and --graph name)")
     add(
@@ -149,7 +149,7 @@ def topic_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def contents_of(found: argparse.Namespace) -> Contents:
-    """What the arguments say.
+    """Return the contents that the arguments describe.
 
     Raises:
         ConfigurationError: An argument is wrong, or names nothing to read.
@@ -191,7 +191,7 @@ def _of_program(program: Any, text: str) -> Contents:
 
 
 def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
-    """Return the inputs of a program's groups, without what flows between its groups and loops.
+    """Return the inputs of a program's groups, without the topics between its groups and without loops.
 
     The id of an event is the field by which a group recognises repeated ones (`Once`).
 

@@ -1,8 +1,8 @@
-"""Rows into the changelog of a table: each partition in one transaction, so that it is there whole or not at all.
+"""Write rows into the changelog of a table: each partition in one transaction, so that it is visible whole or not at all.
 
-The transactional ids are made of the table and the partition's number. Who begins with one fences all who had it before:
+The transactional ids are made of the table and the partition's number. A producer fences all earlier ones with its id:
 a second try of a task its first, a second run of the job its first, and the job, when all is written, every task that
-may still be under way somewhere. So nothing is written behind the offsets that the new group begins with.
+may still be under way somewhere. So nothing is written after the offsets that the new group begins with.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ _TUNING: Final = {"linger.ms": "20", "compression.type": "lz4"}
 
 
 class Written(NamedTuple):
-    """The result of writing a partition. `error` is why it was not written."""
+    """The result of writing a partition. `error` is the reason why it was not written."""
 
     partition: int
     written: int = 0
@@ -82,14 +82,14 @@ class ChangelogWriter:
                 written, deleted = written + (value is not None), deleted + (value is None)
             producer.flush(
                 TRANSACTION_S
-            )  # says more of a record that cannot be delivered than the commit does
+            )  # its error for an undeliverable record says more than that of the commit
             producer.commit(TRANSACTION_S)
         finally:
             producer.close()
         return Written(partition, written, deleted)
 
     def _producer(self, partition: int) -> TransactionalProducer:
-        """Open a producer, which fences all who had its transactional id before."""
+        """Open a producer, which fences all earlier ones with its transactional id."""
         transactional_id = f"streamtable-rebuild-{self.topic}-{partition}"
         client = Kafka(self.bootstrap_servers).client(_TUNING)
         producer = client.transactional_producer(transactional_id, transaction_seconds=TRANSACTION_S)

@@ -1,6 +1,6 @@
-"""A lock for the jobs that write to one lake on a local disk: there Delta keeps only the commits of one process apart.
+"""A lock for the jobs that write to one lake on a local disk: there Delta isolates only the commits of one process.
 
-Elsewhere the storage decides, see docs/how-to/run-the-etl.md.
+On other storage the storage itself decides, see docs/how-to/run-the-etl.md.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ WRITING: Final = "_writing.lock"
 def writer_lock(lake: str) -> Iterator[None]:
     """Hold the lock of a lake: no other job on this machine writes to it meanwhile.
 
-    Waits while another job holds the lock, and says so on standard error. A job that was killed holds it no longer.
+    Waits while another job holds the lock, and says so on standard error. The lock of a killed job is released.
 
     Args:
         lake: The folder of the lake; see `lake_folder`. One that is not on a local disk is not locked.

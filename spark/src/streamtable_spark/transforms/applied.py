@@ -1,7 +1,7 @@
-"""Which records a group has applied to its table: its inputs and retries, without what it has set aside.
+"""The records that a group has applied to its table: its inputs and retries, without its dead letters.
 
-The headers are those of dead letters. A letter says where its record first stood, and which attempt has failed; a
-record of an input is attempt 1 of itself, a letter that was sent again says in its headers how often it had failed.
+The headers are those of dead letters. A letter holds the original position of its record and the attempt that has failed; a
+record of an input is attempt 1 of itself, and the headers of a replayed letter hold the number of failed attempts.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "attempt"]
 
 
 def letters(records: DataFrame) -> DataFrame:
-    """The records of a dead-letter topic that are dead letters: where each one's record first stood, and which attempt failed.
+    """Return the dead letters in a dead-letter topic: the original position of each record, and the attempt that failed.
 
     Args:
         records: `topic`, `partition`, `offset`, `key`, `value`, `headers`.
@@ -41,7 +41,7 @@ def applied(
 
     Returns:
         The columns of `records`, with `input`: the topic as which a record counts. The timestamp of a retry is that of its
-        origin, as the group's handlers are given it.
+        origin, as the group's handlers get it.
     """
     left = kept(records, retries, inputs, set_aside)
     retried = fn.col("topic").isin(*retries)
@@ -56,13 +56,13 @@ def kept(
     """Return the same records with the timestamps that they have in their topics.
 
     Args:
-        records: As for `applied`.
-        retries: As for `applied`.
-        inputs: As for `applied`.
-        set_aside: As for `applied`.
+        records: Like that of `applied`.
+        retries: Like that of `applied`.
+        inputs: Like that of `applied`.
+        set_aside: Like that of `applied`.
 
     Returns:
-        The columns of `records`, and `ORIGIN`: where each record first stood, and which attempt it is.
+        The columns of `records`, and `ORIGIN`: the original position of each record, and its attempt.
     """
     # One pass: in two, Spark would read all records from Kafka twice.
     retried = fn.col("topic").isin(*retries)
@@ -77,7 +77,7 @@ def kept(
 
 
 def _origin(*, failed: int) -> list[Column]:
-    """Where a record first stood, and the attempt that it is about, `failed` more than its headers say."""
+    """Return the original position of a record, and its attempt: that of its headers plus `failed`."""
     whole = (
         _header("origin-topic").isNotNull()
         & _number("origin-partition").isNotNull()
@@ -93,13 +93,13 @@ def _origin(*, failed: int) -> list[Column]:
 
 
 def _origin_timestamp() -> Column:
-    """The timestamp that a record had where it first stood; -1 ms if its headers do not say one, as in the library."""
+    """Return the original timestamp of a record; -1 ms if its headers have none, as in the library."""
     said = _number("origin-timestamp-ms")
     return fn.timestamp_millis(fn.when(said.between(-1, LAST_MS), said).otherwise(fn.lit(-1).cast("bigint")))
 
 
 def _header(name: str) -> Column:
-    """The last one of this name, as the group takes it."""
+    """Return the last header with this name, the one that the group uses."""
     named = fn.filter("headers", lambda header: header["key"] == PREFIX + name)
     return fn.try_element_at(named, fn.lit(-1))["value"].cast("string")
 

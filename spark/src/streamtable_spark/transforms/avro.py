@@ -1,11 +1,11 @@
-"""Avro bytes of a topic to columns by their writer's schema, and back; what cannot be decoded gets a reason, not an error.
+"""Decode the Avro bytes of a topic to columns, and encode them; a value that cannot be decoded gets a reason, not an error.
 
-All of it happens inside of Spark's own Java. What Spark's Avro functions let pass is caught here. They give nulls for a
+All of it happens inside of Spark's own Java. Errors that Spark's Avro functions let pass are caught here. They give nulls for a
 body that is cut short, ignore bytes behind it, and pass on text that is not UTF-8. So
 
 - where a value has but one encoding (no arrays and maps in it), it is encoded again and must give the same bytes;
 - any other is decoded as the first field of a record of its own. The second is a checksum of the body, which is put
-  behind it: it comes out null where decoding has failed, and as it went in only if the value ends where the body ends;
+  behind it: it is null after decoding has failed, and unchanged only if the value ends where the body ends;
 - texts must be UTF-8.
 """
 
@@ -45,16 +45,16 @@ class AvroCodec:
 
     @classmethod
     def released(cls, record: RecordSchema[Any]) -> Self:
-        """Every version of a record that was ever released, read as the present one."""
+        """Return a codec that reads every released version of a record as the current one."""
         return cls(record.schema, record.history)
 
     @property
     def writers(self) -> dict[bytes, str]:
-        """JSON text of the schema that a body was written with, by what stands in front of the body."""
+        """The JSON text of each writer's schema, by the prefix of the bodies written with it."""
         return {self.prefix(text): text for text in (*self.older, self.reader)}
 
     def prefix(self, schema: str) -> bytes:
-        """Return what stands in front of the bodies of a schema."""
+        """Return the prefix of the bodies of a schema."""
         return SINGLE_OBJECT + Schema.load(schema).fingerprint if self.framed else b""
 
     def decode(self, frame: DataFrame) -> DataFrame:
@@ -101,7 +101,7 @@ class AvroCodec:
         )
 
     def encode(self, value: Column) -> Column:
-        """The bytes of values that are not null, of the reader's type; a record's fields are found by their names."""
+        """Return the bytes of values that are not null, of the reader's type; fields of records are found by their names."""
         body = to_avro(fn.struct(value.alias("value")), _wrapped(self.reader))
         return fn.concat(fn.lit(self.prefix(self.reader)), body)
 
@@ -115,7 +115,7 @@ class AvroCodec:
         return fn.col("event").getField(name)
 
     def peek(self, name: str) -> Column:
-        """Return a field of the bytes in the column `value`, where these are right; else it may be anything, or null.
+        """Return a field of the bytes in the column `value`, where these can be decoded; else the result is undefined.
 
         Nothing else of a value is kept or checked, so it costs a fraction of decoding it.
         """
@@ -132,12 +132,12 @@ class AvroCodec:
 
 
 class _Writer:
-    """The columns of what one writer's schema makes of the bodies that name it; null for all other bodies.
+    """The columns of the bodies that were written with one schema; null for all other bodies.
 
     Attributes:
         sealed: Whether a checksum follows a body. Where a value has a single encoding, comparing bytes does the same at less
             cost.
-        differs: Whether it is not the reader's schema.
+        differs: Whether the schema is another one than the reader's.
     """
 
     def __init__(self, number: int, prefix: bytes, schema: str, reader: str) -> None:
@@ -155,7 +155,7 @@ class _Writer:
         return from_avro(fn.when(self._mine, body), wrapped, {"mode": "PERMISSIVE"})
 
     def verdict(self) -> Column:
-        """Null: nothing is wrong."""
+        """Return the reason why a body cannot be decoded; null if it can."""
         read, body = fn.col(self.read), fn.col("_body")
         failed = read["check"].isNull() if self.sealed else read["value"].isNull()
         reason = fn.when(failed, fn.lit("cut short, or malformed"))
@@ -174,13 +174,13 @@ class _Writer:
         return fn.when(self._mine, reason)
 
     def resolve(self) -> Column:
-        """The value in the reader's schema, and the checksum; null for bodies that are not right."""
+        """Return the value in the reader's schema, and the checksum; null for bodies that cannot be decoded."""
         options = {"mode": "PERMISSIVE", "avroSchema": _wrapped(self._reader, CHECK)}
         body = fn.when(self._right(), fn.concat("_body", "_check"))
         return from_avro(body, _wrapped(self._schema, CHECK), options)
 
     def value(self) -> Column:
-        """The value in the reader's schema."""
+        """Return the value in the reader's schema."""
         return (
             fn.col(self.resolved)["value"]
             if self.differs
@@ -188,7 +188,7 @@ class _Writer:
         )
 
     def unresolved(self) -> Column:
-        """Why a body that is right is no value in the reader's schema, if it is none."""
+        """Return the reason why a decoded body does not resolve to the reader's schema; null if it does."""
         lost = self._right() & fn.col(self.resolved)["check"].isNull()
         return fn.when(lost, fn.lit("does not resolve to the reader's schema"))
 
@@ -197,13 +197,13 @@ class _Writer:
 
 
 def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
-    """A record with this field, and more: its bytes are those of its fields."""
+    """Return the schema of a record with this field, and more: its bytes are those of its fields."""
     fields: Sequence[Mapping[str, Any]] = [{"name": "value", "type": json.loads(schema)}, *more]
     return json.dumps({"type": "record", "name": "Wrapped", "fields": fields})
 
 
 def _has_one_encoding(tree: Any) -> bool:
-    """Whether equal values always have equal bytes: arrays and maps may be cut into blocks anywhere."""
+    """Return whether equal values always have equal bytes: arrays and maps may be cut into blocks anywhere."""
     if isinstance(tree, list):
         return all(map(_has_one_encoding, tree))
     if not isinstance(tree, dict):
@@ -214,14 +214,14 @@ def _has_one_encoding(tree: Any) -> bool:
 
 
 def _can_be_null(tree: Any) -> bool:
-    """Whether null is a value of a schema."""
+    """Return whether null is a value of a schema."""
     if isinstance(tree, dict):
         return _can_be_null(tree["type"])
     return "null" in tree if isinstance(tree, list) else tree == "null"
 
 
 def _valid_texts(value: Column, tree: Any) -> Column | None:
-    """Whether all texts in a value are UTF-8; None: there are none. Null counts as valid."""
+    """Return whether all texts in a value are UTF-8; None if it has none. Null counts as valid."""
     if isinstance(tree, list):
         # Spark has one column for null and one other branch, and else one field for each.
         branches = [branch for branch in tree if branch != "null"]

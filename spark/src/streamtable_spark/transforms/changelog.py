@@ -1,4 +1,4 @@
-"""The changelog of a group's table: the rows that it holds, what to write so that it holds others, and their digest.
+"""The changelog of a group's table: the rows that it holds, the records that change it to others, and their digest.
 
 Everywhere a row is (partition, key, value): a key belongs to the partition in which its events are, so rows of the same
 key in two partitions are two rows, as for the processor.
@@ -11,7 +11,7 @@ ROW = ["partition", "key", "value"]
 
 
 def rows_held(records: DataFrame) -> DataFrame:
-    """The rows after all these records: of each key the value of the last one, unless that is null.
+    """Return the rows after all these records: the last value of each key, unless that is null.
 
     Args:
         records: `partition`, `offset`, `key`, `value` (bytes).
@@ -47,13 +47,13 @@ def changes(target: DataFrame, held: DataFrame) -> DataFrame:
 
 
 def digests(rows: DataFrame) -> DataFrame:
-    """The number of rows of each partition, and a digest of all their bytes that does not depend on their order.
+    """Return the number of rows of each partition, and a digest of all their bytes that does not depend on their order.
 
     Args:
         rows: `partition`, `key`, `value`, each key of a partition once.
 
     Returns:
-        `partition`, `rows`, `digest` (16 hexadecimal digits); nothing of partitions without rows.
+        `partition`, `rows`, `digest` (16 hexadecimal digits); partitions without rows are left out.
     """
     each = fn.xxhash64(fn.length("key"), "key", "value")
     return rows.groupBy("partition").agg(

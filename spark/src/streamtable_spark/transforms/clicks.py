@@ -21,6 +21,6 @@ def per_day(clicks: DataFrame) -> DataFrame:
 
 
 def add_per_day(kept: DataFrame, clicks: DataFrame) -> DataFrame:
-    """Compute the rows of `per_day` from those so far and new clicks."""
+    """Compute the rows of `per_day` from the existing rows and new clicks."""
     both = kept.select("user_id", "day", "clicks").unionByName(per_day(clicks))
     return both.groupBy("user_id", "day").agg(fn.sum("clicks").alias("clicks"))

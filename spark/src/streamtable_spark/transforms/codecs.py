@@ -1,4 +1,4 @@
-"""How the values of a topic become a column: Avro, JSON, text, or the bytes as they are."""
+"""Codecs that decode the values of a topic to a column: Avro, JSON, text, or the unchanged bytes."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

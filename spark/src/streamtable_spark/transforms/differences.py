@@ -46,15 +46,15 @@ def differences(expected: DataFrame, live: DataFrame, compared: Sequence[str]) -
 
 
 def overwritten(found: DataFrame, later: DataFrame) -> DataFrame:
-    """The same, but of rows that seem to be missing only because compaction has removed them since.
+    """Mark the rows that seem to be missing only because compaction has removed them since.
 
     Args:
         found: The result of `differences`, with the `table` that each row belongs to.
         later: The `table`, `partition` and `key` of changelog records after those that were compared.
 
     Returns:
-        The columns of `found`, with the kind overwritten in the place of missing where the key was written again: what
-        stood there before, if anything did, is gone.
+        The columns of `found`, with the kind overwritten instead of missing where the key was written again: its
+        earlier row, if there was one, is gone.
     """
     again = later.select("table", "partition", "key").distinct().withColumn("again", fn.lit(True))
     kind = fn.when((fn.col("difference") == MISSING) & fn.col("again"), OVERWRITTEN)

@@ -1,4 +1,4 @@
-"""Records of several topics in the order in which a group that is never behind handles them."""
+"""Records of several topics in the order in which a group without lag handles them."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ def in_order(
 ) -> DataFrame:
     """Bring the records of each partition together, in order: by timestamp across topics, by offset in each.
 
-    A record whose timestamp is lower than that of one before it in its topic counts as of the time of that one.
+    A record whose timestamp is lower than an earlier one in its topic is ordered by that earlier timestamp.
 
     Args:
         records: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
-        first: The topics that come first where timestamps are the same.
+        first: The topics that come first where timestamps are equal.
         everywhere: The topics whose records go to all partitions.
         partitions: The number of partitions.
         last: The topics whose records come after all others, in this order among themselves.

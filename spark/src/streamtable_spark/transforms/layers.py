@@ -1,4 +1,4 @@
-"""The layers of the lake: records as they came (bronze), what they say (silver), and what could not be read."""
+"""The layers of the lake: raw records (bronze), decoded records (silver), and records that could not be read."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ LAST_MS: Final = 253_402_300_799_999
 
 
 def bronze(records: DataFrame, batch: int) -> DataFrame:
-    """Records of Spark's Kafka source, as they are kept.
+    """Return the bronze rows of records of Spark's Kafka source.
 
     Args:
         records: The records, with the columns of Spark's Kafka source.
@@ -67,14 +67,14 @@ def ids(decoded: DataFrame, event_id: Column) -> DataFrame:
 
 
 def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None) -> DataFrame:
-    """Return the hashes of ids that may come more than once: of all that do, and by chance of a few others.
+    """Return the hashes of ids that may occur more than once: of all that do, and by chance of a few others.
 
-    Nearly always there are few of them. So they are looked for by 8 bytes of each id, without decoding the rest of a value.
+    Nearly always there are few of them. So the search uses 8 bytes of each id, without decoding the rest of a value.
 
     Args:
         raw: The bronze records of a batch.
-        peeked_id: The id of an event, from the column `value`; anything where it does not decode.
-        earlier: As for `repeated`.
+        peeked_id: The id of an event, from the column `value`; undefined where the value cannot be decoded.
+        earlier: Like that of `repeated`.
 
     Returns:
         `half`: the first hash of an id, each once; see `half_of`.
@@ -83,7 +83,7 @@ def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None
     twice = halves.where("count > 1").select("half")
     if earlier is None or ID_HASH not in earlier.columns:
         return twice
-    # All earlier ids are looked at, so they stay where they are: the batch's are small enough to come to them. The
+    # All earlier ids are compared, so they are not shuffled: those of the batch are few enough to be broadcast. The
     # condition is always true; with it Spark sees that these are the rows above, and counts them once for both.
     here = fn.broadcast(halves.where("count > 0").select("half"))
     before = earlier.select(fn.col(ID_HASH)["high"].alias("half"))
@@ -107,10 +107,10 @@ def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
         `partition`, `offset`, `repeat`, which is true.
     """
     named = ids.where(fn.col(ID_HASH).isNotNull())
-    # Hardly any id comes twice, so they are counted first: only what is left is sorted.
+    # Hardly any id occurs twice, so ids are counted first: only those that remain are sorted.
     twice = named.groupBy(ID_HASH).count().where("count > 1").select(ID_HASH, fn.lit(False).alias("seen"))
     if earlier is not None and ID_HASH in earlier.columns:
-        # All earlier ids are looked at, so they stay where they are: the batch's hashes are small enough to come to them.
+        # All earlier ids are compared, so they are not shuffled: the hashes of the batch are small enough to be broadcast.
         halves = fn.broadcast(named.select(fn.col(ID_HASH)["high"].alias("half")))
         near = earlier.select(ID_HASH).where(fn.col(ID_HASH).isNotNull())
         near = near.join(halves, near[ID_HASH]["high"] == halves["half"], "left_semi")
@@ -134,8 +134,8 @@ def silver(
     Args:
         decoded: The result of `read`, each offset once.
         repeated: The positions of repetitions; None if there are none.
-        event_id: The id of an event; see `ids`. None: events have none.
-        text_keys: As for `read`.
+        event_id: The id of an event; see `ids`. None if events have no id.
+        text_keys: Like that of `read`.
 
     Returns:
         `partition`, `offset`, `timestamp`, `key` (text, or bytes), `event`, `repeat` (an earlier record has the same event
@@ -160,27 +160,27 @@ def silver(
 
 
 def quarantine(decoded: DataFrame) -> DataFrame:
-    """What could not be read, raw, with the reason: the columns of bronze and `reason`."""
+    """Return the raw records that could not be read, with the reason: the columns of bronze and `reason`."""
     return decoded.where(fn.col("reason").isNotNull()).select(*RAW, "reason")
 
 
 def day_of(milliseconds: Column) -> Column:
-    """The date in UTC of milliseconds since 1970; null for what no calendar has."""
+    """Return the date in UTC of milliseconds since 1970; null for times that no calendar has."""
     usable = fn.when(milliseconds.between(FIRST_MS, LAST_MS), milliseconds)
     return fn.to_date(fn.timestamp_millis(usable))
 
 
 def half_of(event_id: Column) -> Column:
-    """The first of the two hashes of an id; null of none."""
+    """Return the first of the two hashes of an id; null if there is no id."""
     return fn.when(event_id.isNotNull(), fn.xxhash64(event_id))
 
 
 def _hash(event_id: Column) -> Column:
-    """Two hashes with different seeds: of one alone, a lake of a billion ids has two that are equal by chance."""
+    """Return two hashes with different seeds: with a single hash, two of a billion ids could collide by chance."""
     both = fn.struct(fn.xxhash64(event_id).alias("high"), fn.xxhash64(fn.lit("low"), event_id).alias("low"))
     return fn.when(event_id.isNotNull(), both)
 
 
 def _constant(number: int) -> Column:
-    """A number that does not stand in the text of the program that Spark generates: else Java compiles it again each time."""
+    """Return a number that is not a literal in the program that Spark generates: else Java compiles it again each time."""
     return fn.get(fn.array(fn.lit(number).cast("bigint")), fn.col("partition") * 0)

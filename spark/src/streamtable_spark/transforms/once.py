@@ -1,9 +1,9 @@
-"""Which events count, where an event that is sent again counts once: the rule of the library's `Once`, in batch.
+"""The events that count, where an event that is sent again counts once: the rule of the library's `Once`, in batch.
 
-Of each partition: the stream time is the greatest timestamp so far; an event is a repeat if one of the same id was
+In each partition the stream time is the greatest timestamp so far; an event is a repeat if one of the same id was
 accepted at a stream time of which this one's is at most `within` later. A dead letter that was sent again has the
 timestamp of its event, and counts as if it came after all records of the input. The processor's other condition, that a
-timestamp far ahead of its clock does not move the time, is checked against the clock of now.
+timestamp far ahead of its clock does not move the time, is checked against the current clock.
 """
 
 from datetime import timedelta
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 WITHIN: Final = timedelta(hours=24)
-"""As the services' groups say."""
+"""The setting of the services' groups."""
 _AHEAD: Final = timedelta(minutes=5)
 
 
@@ -23,7 +23,7 @@ def accepted(events: DataFrame, within: timedelta = WITHIN) -> DataFrame:
     Args:
         events: The events of one input that could be decoded: `partition`, `offset`, `timestamp`, `key`, `id`, and `retry`:
             whether it is a replayed dead letter.
-        within: How long an id is remembered.
+        within: The time for which an id is remembered.
 
     Returns:
         `partition`, `key`, `offset`, `timestamp`, `retry`.

@@ -1,8 +1,8 @@
 """The reach of a URL: how many distinct users follow an author who has tweeted it.
 
 Joining each tweet with each follower makes a row for every pair, many times more than there is to read. So followers
-are gathered for each author first, as sets or as sketches, and what is joined is some rows for each author and URL. A
-set holds numbers, not names: these are a tenth as long, and that is what the shuffle moves.
+are gathered for each author first, as sets or as sketches, and the join makes some rows for each author and URL. A
+set holds numbers, not names: these are a tenth as long, and the shuffle moves only them.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from pyspark.sql import functions as fn
 from streamtable_spark.transforms.event_time import timely
 
 BUCKETS: Final = 16
-"""Into so many parts followers are divided, so that the set of a well-known author never has to fit in one row."""
+"""The number of parts into which followers are divided, so that the set of a well-known author need not fit in one row."""
 LG_K: Final = 12
 """The size of a sketch is 2 to the power of this: errors of about 1.6 %."""
 SKETCHES: Final = ("hll", "theta")
 
 
 def followers(follows: DataFrame) -> DataFrame:
-    """Compute who follows whom after all events: the latest of an author and a follower counts, a follow wins a tie.
+    """Compute the followers of each author after all events: the latest event of a pair counts, a follow wins a tie.
 
     Args:
         follows: The silver table of follows.
@@ -35,7 +35,7 @@ def followers(follows: DataFrame) -> DataFrame:
 
 
 def tweeted(tweets: DataFrame) -> DataFrame:
-    """Compute which authors tweet which URL: a tweet that was deleted never counts again.
+    """Compute the authors who tweet each URL: a tweet that was deleted never counts again.
 
     Args:
         tweets: The silver table of tweets.
@@ -98,7 +98,7 @@ def sketched(tweeted: DataFrame, followers: DataFrame, kinds: Sequence[str] = SK
 
 
 def compared(tweeted: DataFrame, followers: DataFrame) -> DataFrame:
-    """Exact numbers and estimates side by side.
+    """Return exact numbers and estimates side by side.
 
     Returns:
         `url`, `reach`, `hll`, `theta`, `hll_error`, `theta_error`: parts of the exact number, 0.01 is one too many in

@@ -1,4 +1,4 @@
-"""What users say, in batch. Of two updates the later one by its own time counts; of one time, that with the greater id."""
+"""Statuses of users, in batch. The later one of two updates by their own time counts; at the same time, the greater id."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
@@ -22,7 +22,7 @@ def history(updates: DataFrame) -> DataFrame:
 
 
 def add_history(kept: DataFrame, updates: DataFrame) -> DataFrame:
-    """Compute the rows of `history` from those so far of the users of new updates, and these updates."""
+    """Compute the rows of `history` from the existing rows of the users with new updates, and these updates."""
     return _lasting(kept.select("user_id", *ORDER).unionByName(_said(updates).select("user_id", *ORDER)))
 
 

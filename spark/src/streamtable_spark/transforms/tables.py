@@ -1,6 +1,6 @@
-"""The tables of the scenarios, computed from history: what a processor keeps up to date, as a query.
+"""The tables of the scenarios, computed from history: queries for the tables that processors maintain.
 
-Events are grouped by partition and key, as a processor sees them: a key that some program has sent to a wrong partition
+Events are grouped by partition and key, as a processor sees them: a key that a program has sent to a wrong partition
 has a row there too.
 """
 
@@ -25,7 +25,7 @@ _VERSION = re.compile(r"-v[0-9]+")
 
 @dataclass(frozen=True)
 class GroupTable:
-    """What is needed to compute a group's table.
+    """The definition of a group's table: the codecs of its topics, and the query that computes its rows.
 
     Attributes:
         name: The name of the scenario, which is also the usual name of its group.
@@ -68,25 +68,25 @@ def events(records: DataFrame, codec: AvroCodec) -> DataFrame:
 
 
 def values(rows: DataFrame, table: GroupTable) -> DataFrame:
-    """Rows as they stand in the changelog: `partition`, `key`, `row`, `value` (bytes)."""
+    """Return rows in the form of the changelog: `partition`, `key`, `row`, `value` (bytes)."""
     value = table.value.encode(fn.col("row")["value"]).alias("value")
     return rows.where("row IS NOT NULL").select(*PLACE, "row", value)
 
 
 def read_values(held: DataFrame, table: GroupTable) -> DataFrame:
-    """The opposite: `partition`, `key`, `value`, and `row`, null where the bytes are no row."""
+    """Decode the rows of a changelog: `partition`, `key`, `value`, and `row`, null where the bytes are no row."""
     read = table.value.decode(held)
     row = fn.struct(fn.col("decoded").alias("value"))
     return read.select(*PLACE, "value", fn.when(fn.col("reason").isNull(), row).alias("row"))
 
 
 def counts(topic: str, event_id: str | None, within: timedelta = WITHIN) -> Callable[..., DataFrame]:
-    """Return what computes one count a key: of the events of a topic.
+    """Return the query that counts the events of a topic by key.
 
     Args:
         topic: The topic.
-        event_id: The field that holds the id of an event, which counts once however often it is sent; None: each counts.
-        within: How long an id is remembered.
+        event_id: The field that holds the id of an event, which counts once however often it is sent; None: each event counts.
+        within: The time for which an id is remembered.
     """
 
     def rows(by_topic: Mapping[str, DataFrame]) -> DataFrame:
@@ -102,10 +102,10 @@ def counts(topic: str, event_id: str | None, within: timedelta = WITHIN) -> Call
 
 
 def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
-    """The latest status of each user by (time, id, text), with the clicks that had come before it did.
+    """Return the latest status of each user by (time, id, text), with the number of clicks before it.
 
     The processor joins each update with the clicks that were counted when it was processed. Here they are those whose
-    records have no later timestamp than the update's: the same if neither of the two groups has ever been behind.
+    records have no later timestamp than the update's: the same if neither of the two groups has ever had a lag.
     """
     updates = by_topic["user-status-updates"]
     rank = fn.struct("event.at", "event.id", "event.status", (-fn.unix_micros("timestamp")).alias("first"))
@@ -134,7 +134,7 @@ def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _that_count(clicks: DataFrame, event_id: str = "id", within: timedelta = WITHIN) -> DataFrame:
-    """The events that are no repeats of one before."""
+    """Return the events that repeat no earlier one."""
     retry = fn.col("topic") != fn.col("input") if "input" in clicks.columns else fn.lit(False)
     read = clicks.where("event IS NOT NULL")
     return accepted(
@@ -164,11 +164,11 @@ TABLES: Mapping[str, GroupTable] = {
         ),
     )
 }
-"""By name."""
+"""The tables by their names."""
 
 
 def table_named(group: str) -> GroupTable | None:
-    """That of a group which has a scenario's name, or that with a version behind it: `click-count-v2`."""
+    """Return the table of a group with a scenario's name, or with that and a version: `click-count-v2`. None for others."""
     return TABLES.get(group) or TABLES.get(_VERSION.sub("", group))
 
 
