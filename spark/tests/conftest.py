@@ -22,7 +22,7 @@ SMALL_DATA = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """Quiet, local, two threads."""
+    """A quiet local session with two threads."""
     # Imported here, since this file is read also where PySpark is not installed and these tests are left out.
     from streamtable_spark.session import Local, connect  # noqa: PLC0415 - see above
 
@@ -41,7 +41,7 @@ def _closed_sockets() -> Iterator[None]:
     yield
     sql = sys.modules.get("pyspark.sql")
     if sql is None or sql.SparkSession.getActiveSession() is None:
-        return  # there is no bridge, and to look through all objects takes most of a second
+        return  # there is no bridge, and searching all objects takes most of a second
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -49,7 +49,7 @@ def _closed_sockets() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, with the time that it takes to start; and let its bridge to Java leave sockets open."""
+    """Mark the tests that need Spark, with the time that it takes to start; and let its bridge to Java leave sockets open."""
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
             if item.get_closest_marker("timeout") is None:

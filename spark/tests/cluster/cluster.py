@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 SCRIPTS = Path(sys.executable).parent
 BUCKET = "lake"
 LOCAL = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-"""Where drivers listen too that start on a worker: Spark hands no setting of an address on to them."""
+"""The address of all processes, also of drivers that start on a worker: Spark passes no address setting on to them."""
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 START_S = 120.0
 
@@ -53,7 +53,7 @@ class S3:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Spark's settings for it."""
+        """Spark's settings for this store."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.url,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -81,7 +81,7 @@ class Workers:
         self._started = 0
 
     def ensure(self, count: int) -> None:
-        """Start workers until the master knows so many that are alive."""
+        """Start workers until the master knows this many live ones."""
         while len(self._workers) < count:
             self._started += 1
             self._workers[self._started] = self._daemon(
@@ -102,7 +102,7 @@ class Workers:
         ]
 
     def busy(self) -> list[int]:
-        """The workers that have worked on a task of an application that is not over."""
+        """The workers that have run a task of an application that has not ended."""
         running = {each["id"] for each in self._state().get("activeapps", ())}
         return [
             number
@@ -118,7 +118,7 @@ class Workers:
         _kill(self._workers.pop(number))
 
     def logs(self) -> str:
-        """The ends of what executors and drivers have written, for a failed test."""
+        """Return the ends of the logs of executors and drivers, for a failed test."""
         files = [
             *self._folder.glob("work-*/driver-*/std*"),
             *self._folder.glob("work-*/app-*/*/stderr"),
@@ -154,7 +154,7 @@ class Workers:
 
 
 class SparkCluster:
-    """The cluster, its store, and what it takes to submit a job to it."""
+    """The cluster, its object store, and the submission of jobs."""
 
     def __init__(self, workers: Workers, s3: S3, archive: Path, broker: str, folder: Path) -> None:
         self.workers, self.s3, self._archive, self._broker, self._folder = (
@@ -169,7 +169,7 @@ class SparkCluster:
     def submitted(
         self, name: str, *arguments: str, on_worker: bool = False
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """A job as spark-submit has started it: its driver here (client mode), or on a worker (cluster mode)."""
+        """A job that spark-submit has started: its driver here (client mode), or on a worker (cluster mode)."""
         program, archive = self._archive / "streamtable-spark.py", self._archive / "streamtable-spark.zip"
         jars = [*jars_folder(os.environ).glob("*.jar"), *s3_jars().glob("*.jar")]
         settings = {
@@ -210,7 +210,7 @@ class SparkCluster:
         return (self._folder / f"{name}.log").read_text(errors="replace")
 
     def run(self, name: str, *arguments: str, seconds: float = 900.0, status: int = 0) -> str:
-        """Submit a job, kill a worker amid it, and see that it comes to its end. Returns what it has said."""
+        """Submit a job, kill a worker while it runs, and check that it ends. Returns its output."""
         self.workers.ensure(2)
         with self.submitted(name, *arguments) as child:
             wait_until(lambda: bool(self.workers.busy()) or child.poll() is not None, seconds)
@@ -248,7 +248,7 @@ def _start(command: list[str], log: Path, environment: dict[str, str]) -> "subpr
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """With all that it has started, which is in the same group."""
+    """Kill a process with all its children, which are in the same process group."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
     child.wait(60)

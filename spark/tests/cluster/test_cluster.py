@@ -1,6 +1,6 @@
 """Each job on a cluster: a lake in an object store, workers that are killed, drivers here and on a worker.
 
-The tests build on each other: what the ETL has filled is audited, recomputed and compacted.
+The tests build on each other: the lake that the ETL has filled is audited, recomputed and compacted.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A real Kafka with the topics of click counting, its processors as processes, and the truth about what was sent."""
+"""A real Kafka with the topics of click counting, its processors as processes, and the expected counts of the sent clicks."""
 
 import os
 import threading
@@ -84,7 +84,7 @@ class Stage:
         return user.encode(), CLICKS.encode(click)
 
     def clicks(self, count: int = 0, *, committed: bool = True, users: Sequence[str] = ()) -> None:
-        """Send clicks in one transaction: so many of 40 users, and one of each that is named."""
+        """Send clicks in one transaction: `count` of 40 users, and one of each user in `users`."""
         with self.transaction(committed=committed) as producer, self.lock:
             sent = [self.click() for _ in range(count)] + [self.click(user) for user in users]
             for key, value in sent:
@@ -107,7 +107,7 @@ class Stage:
 
     @contextmanager
     def compacting(self) -> Iterator[None]:
-        """The broker looks for something to compact all the time, and not every 15 seconds."""
+        """The broker checks for topics to compact all the time, and not every 15 seconds."""
         (broker,) = self._admin.list_topics(timeout=30).brokers
         name = "log.cleaner.backoff.ms"
 
@@ -168,7 +168,7 @@ class Stage:
             consumer.close()
 
     def commit(self, group: str, topic: str) -> None:
-        """Commit offset 1 in all partitions, as a processor that has gone on, or a tool, would."""
+        """Commit offset 1 in all partitions, as a processor that continues, or a tool, would."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})
         try:
             offsets = [TopicPartition(topic, number, 1) for number in range(PARTITIONS)]
@@ -179,7 +179,7 @@ class Stage:
             consumer.close()
 
     def delete_records(self, topic: str, before: Mapping[int, int] | None = None) -> None:
-        """As retention does: what lies before these offsets, or all that is there now."""
+        """Delete the records before these offsets, like retention; by default all that are there now."""
         ends = before or dict.fromkeys(range(PARTITIONS), OFFSET_END)
         places = [TopicPartition(topic, number, end) for number, end in ends.items()]
         for done in self._admin.delete_records(places).values():
@@ -213,7 +213,7 @@ class Stage:
         return process
 
     def wait_handled(self, group: str, *topics: str) -> None:
-        """Wait until the group has committed what is behind the last record of each partition that is there now."""
+        """Wait until the group has committed the offset after the present last record of each partition."""
         last = {
             (topic, record.partition()): record.offset() for topic in topics for record in self._read(topic)
         }
@@ -229,11 +229,11 @@ class Stage:
             self.wait(handled)
 
     def records(self, topic: str) -> list[tuple[Any, Any, Any]]:
-        """All committed records: partition, key, value."""
+        """Return all committed records: partition, key, value."""
         return [(record.partition(), record.key(), record.value()) for record in self._read(topic)]
 
     def offsets(self, topic: str) -> list[tuple[int, int, Any]]:
-        """The same: partition, offset, key."""
+        """Return the positions of all committed records: partition, offset, key."""
         return [(record.partition(), record.offset(), record.key()) for record in self._read(topic)]
 
     def _read(self, topic: str) -> list[Any]:
@@ -241,7 +241,7 @@ class Stage:
         return read_to_end(self.servers, starts)
 
     def table(self, group: str, codec: Any = COUNTS) -> dict[bytes, Any]:
-        """The rows that the table's topic holds."""
+        """Return the rows that the table's topic holds."""
         rows: dict[bytes, bytes | None] = {key: value for _, key, value in self.records(f"{group}-table")}
         return {key: codec.decode(value) for key, value in rows.items() if value is not None}
 

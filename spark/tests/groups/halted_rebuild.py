@@ -1,7 +1,7 @@
 """A rebuild in a process of its own that a test can kill at a point: `python halted_rebuild.py POINT ARGUMENTS`.
 
-At the point it stands still, until it is killed. POINT is the name of a step, after which it stands still, or `half
-written`: half of a partition is on its way to Kafka then, in a transaction that is open, and partition 0 is committed.
+At the point it stops, until it is killed. POINT is the name of a step, after which it stops, or `half written`: half of a
+partition is then sent to Kafka in an open transaction, and partition 0 is committed.
 """
 
 import sys
@@ -20,7 +20,7 @@ LONG_S = 300.0
 
 
 class HalfWriter(ChangelogWriter):
-    """Defined in the program itself, so that it goes to Spark's workers as it is."""
+    """Defined in the program itself, so that its code is sent to Spark's workers."""
 
     def _partition(self, partition: int, records: Iterable[Any]) -> Written:
         return super()._partition(partition, records if partition == 0 else self._half(records))

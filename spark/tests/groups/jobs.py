@@ -1,4 +1,4 @@
-"""The jobs as functions, on the session of the tests: what a command would do, without its start."""
+"""The jobs as functions, on the session of the tests: the effect of a command, without its start."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -64,7 +64,7 @@ class Jobs:
             )
 
     def arguments(self, as_group: str, *more: str) -> list[str]:
-        """Those of a rebuild of click-count."""
+        """The arguments of a rebuild of click-count."""
         manifest = ["--manifest", str(self.manifest(as_group))]
         return [
             "--bootstrap-servers", self.stage.servers, "--group", "click-count", "--as", as_group, *manifest, *more

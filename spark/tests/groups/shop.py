@@ -32,7 +32,7 @@ Row = Any  # numbers by name
 def changed(ctx: Context[str, Row], **by: int) -> None:
     row = ctx.value or {}
     new = {**row, **{name: row.get(name, 0) + number for name, number in by.items()}}
-    # Sorted, as which of its numbers comes first depends on the order between inputs, of which live none is like another.
+    # Sorted: the order of its numbers depends on the order between inputs, which differs between live runs.
     ctx.set(dict(sorted(new.items())))
 
 

@@ -1,4 +1,4 @@
-"""A group that no scenario has, rebuilt and audited by its own handlers: it is held against the group itself on a real Kafka."""
+"""A group that no scenario has, rebuilt and audited by its own handlers, and compared with the group itself on a real Kafka."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ USERS = [f"user-{number}" for number in range(12)]
 
 
 def now() -> datetime:
-    """Of the records, which the group has to take for those of today."""
+    """The time of the records, which the group has to accept as those of today."""
     return datetime.now(UTC)
 
 
@@ -33,7 +33,7 @@ def source(group: str) -> Source:
 
 
 class Shop:
-    """The topics of two versions of the group, and what is sent to them."""
+    """The topics of two versions of the group, and the records sent to them."""
 
     def __init__(self, stage: Any) -> None:
         self.stage = stage
@@ -45,7 +45,7 @@ class Shop:
             stage.create(f"{group}-dead-letters", f"{group}-retry", f"{group}-loop")
 
     def orders(self, count: int, at: int, *, committed: bool = True) -> None:
-        """New ones, some that were sent before, and some that cannot be handled."""
+        """Send new orders, some that were sent before, and some that cannot be handled."""
         random = self._random
         with self.stage.transaction(committed=committed) as producer:
             for _ in range(count):
@@ -69,7 +69,7 @@ class Shop:
 
     @contextmanager
     def working(self, *groups: str) -> Iterator[None]:
-        """Processors of these groups, until all is handled that is there in the end."""
+        """Runs processors of these groups until all records are handled that are there in the end."""
         processors: list[Processor] = []
         threads: list[threading.Thread] = []
         for group in groups:
@@ -153,7 +153,7 @@ def test_a_rebuilt_group_goes_on_as_the_group_itself_and_audits_find_what_was_ch
     (number, key), _ = next(iter(made.rows("shop", "open").items()))
     stage.produce("shop-open", key, b"junk", number)
     with made.working("shop"):
-        made.orders(20, 11_000)  # no event time passes: what falls due at the very end may not have fired yet
+        made.orders(20, 11_000)  # event time stands still: timers due at the very end may not have fired yet
     (wrong,) = jobs.audit(source("shop")).keys
     assert (wrong.table, wrong.difference, wrong.key) == ("open", "different", json.dumps(key.decode()))
     assert wrong.live == b"junk".hex()

@@ -67,7 +67,7 @@ def test_a_group_has_applied_what_it_has_not_set_aside_and_what_was_sent_again_w
         ("clicks", 1, 1, [("other", None)]),
         ("g-retry", 0, 0, origin(1, 1)),  # went well
         ("g-retry", 0, 1, origin(2, 1)),  # failed again
-        ("g-retry", 0, 2, origin(7)),  # by a tool that says no attempt
+        ("g-retry", 0, 2, origin(7)),  # by a tool that sets no attempt
         ("g-retry", 0, 3, origin(8, 1, partition=1)),  # the row would be elsewhere
         ("g-retry", 0, 4, origin(8, 1, topic="others")),
         ("g-retry", 0, 5, None),

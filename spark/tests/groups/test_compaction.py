@@ -1,4 +1,4 @@
-"""Topics of which Kafka has removed records between others."""
+"""Topics with offsets whose records compaction has removed."""
 
 import time
 from typing import Any, Final
@@ -60,7 +60,7 @@ def test_what_compaction_takes_from_under_an_audit_is_no_difference_and_what_is_
 def test_compacted_inputs_are_refused_and_read_over_their_holes_when_that_is_accepted(
     jobs: Jobs, stage: Any
 ) -> None:
-    """With aborted updates among them, also at their ends."""
+    """The inputs have aborted updates, also at their ends."""
     stage.create("user-status-updates", compacted=True, **AT_ONCE)
     stage.create("user-status-changes")
     stage.group("user-status")

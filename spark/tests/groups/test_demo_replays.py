@@ -1,4 +1,4 @@
-"""The groups of the demo that Spark has no native form of: their handlers over history come to their live tables."""
+"""The groups of the demo that Spark has no native form of: their handlers compute their live tables from history."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -36,7 +36,7 @@ def each_counts(name: str) -> Group[str, int]:
 
 
 def history(tester: Tester, group: Group[Any, Any], last: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The records that a job would hand over, in its order, without those that are dead letters."""
+    """The records that a job would replay, in its order, without dead letters."""
     letters = {letter.origin for letter in tester.dead_letters(group)}
     dead = {(origin.topic, origin.partition, origin.offset) for origin in letters}
     return sorted(

@@ -1,6 +1,6 @@
-"""Stream and batch come to the same: the services' own processors over random events, and Spark up to their offsets.
+"""Stream and batch have equal results: the services' own processors over random events, and Spark up to their offsets.
 
-Among the events are aborted ones, such that cannot be read or break a rule, late ones, and ones with the same ids.
+Some events are aborted, unreadable, invalid or late, or have the same ids.
 """
 
 import re
@@ -44,7 +44,7 @@ POISON: Final = (b"", b"junk", b"\xc3\x01" + bytes(12))
 
 
 def send(stage: Any, random: Random, some: list[tuple[str, bytes, bytes]]) -> None:
-    """Records of topics, in several transactions, some of which are aborted, with poison between them."""
+    """Send records to topics in several transactions, some of which are aborted, with poison between them."""
     while some:
         now, some = some[:40], some[40:]
         with stage.transaction(committed=random.random() < 0.8) as producer:
@@ -101,7 +101,7 @@ def test_counts_and_statuses_with_the_clicks_of_their_moment_are_byte_for_byte_t
 
 
 def reach_events(random: Random) -> list[tuple[str, bytes, bytes]]:
-    """Of ten authors, 300 followers and eight URLs. Ids of tweets are used again, and times go back and forth."""
+    """Events of ten authors, 300 followers and eight URLs. Ids of tweets are used again, and times go back and forth."""
     found = []
     for _ in range(1_200):
         author = f"author-{random.randrange(10)}"
@@ -178,7 +178,7 @@ def test_the_reach_of_every_url_is_that_of_the_micro_batches_and_their_sketches_
     assert len(batch) == 8
     assert len(stage.records("tweet-reach-authors-dead-letters")) > 10
 
-    # In the bytes of the table: what the second stage has sketched, and what Spark has, are one set when merged.
+    # The sketch in the bytes of the table and that of Spark are the same set when merged.
     rows = spark.createDataFrame(
         [
             (0, offset, key, value)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def fill(spark: SparkSession, stage: Any, lake: str) -> None:
-    """Copy the clicks that are there."""
+    """Fill a lake with the clicks that are there."""
     etl = Settings(stage.servers, lake, Contents(topics_of(["user-clicks"], LAKE.topics)), format="parquet")
     Etl(spark, etl, Progress(STAGES, StringIO(), lambda: 0.0)).run("lake")
 
@@ -41,7 +41,7 @@ def test_a_table_has_the_clicks_of_the_lake_that_kafka_has_no_longer_and_those_b
 def test_a_table_made_from_the_lake_is_the_one_made_from_the_topics_when_these_had_their_beginning(
     spark: SparkSession, jobs: Jobs, stage: Any
 ) -> None:
-    """The lake has the first clicks, among them aborted ones and poison; those behind come from Kafka."""
+    """The lake has the first clicks, also aborted ones and poison; later ones come from Kafka."""
     lake = str(stage.folder / "lake")
     stage.clicks(100)
     stage.clicks(20, committed=False)

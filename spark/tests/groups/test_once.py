@@ -1,4 +1,4 @@
-"""The rule of `Once` in batch is the one that the library follows, record by record."""
+"""The rule of `Once` in batch is that of the library, record by record."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.slow("two processors, a rebuild and two audits while clicks arrive")
 def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(jobs: Jobs, stage: Any) -> None:
-    """Clicks arrive all the time; among them are aborted ones and such that cannot be read; a letter was sent again."""
+    """Clicks arrive all the time; some are aborted or unreadable; a letter was sent again."""
     stage.clicks(300)
     stage.clicks(50, committed=False)
     stage.produce("user-clicks", b"user-1", b"no click")
@@ -55,7 +55,7 @@ def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(jo
     assert stage.records("click-count-v2-dead-letters") == []
     for partition, user, _ in stage.records("click-count-v2-table"):
         assert partition == partition_for(user, 3), "views look for a key in one partition only"
-    # The letter that was sent again went to the old group: of the new one's audit it is a part by the manifest only.
+    # The replayed letter was sent to the old group: it is part of the new group's audit only through the manifest.
     for earlier, differing in ((done, []), (None, [key.decode()])):
         found = jobs.audit(source("click-count-v2", "click-count"), earlier=earlier)
         assert [each.key for each in found.keys] == differing

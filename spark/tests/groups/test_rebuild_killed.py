@@ -1,4 +1,4 @@
-"""What a rebuild leaves behind when it is killed, and what the next one makes of it."""
+"""Rebuilds that are killed at each of their steps, and the runs that resume them."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ class Crashed(Exception):
 
 @contextmanager
 def rebuild_at(point: str, jobs: Jobs, as_group: str, *more: str) -> Iterator[None]:
-    """A rebuild that stands still at a point; killed with SIGKILL in the end, with all that it has started."""
+    """A rebuild that stops at a point, and is killed in the end with SIGKILL, with all its children."""
     arguments = [sys.executable, str(PROGRAM), point, *jobs.arguments(as_group, "--cores", "1", *more)]
     brief = {
         "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"
@@ -61,7 +61,7 @@ def rebuild_at(point: str, jobs: Jobs, as_group: str, *more: str) -> Iterator[No
 
 
 def crash_at(point: str, jobs: Jobs, as_group: str) -> None:
-    """The same in the process of the test: what the steps between others leave behind, without a start of Spark."""
+    """Crash a rebuild at a point in the process of the test, without a start of Spark."""
 
     def crash(reached: str) -> None:
         if reached == point:
@@ -91,7 +91,7 @@ def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_m
     for point in POINTS:
         with rebuild_at(point, jobs, "v2", *more):
             assert state().state == "begun"
-        stage.clicks(20)  # what comes later belongs to the processor
+        stage.clicks(20)  # later records belong to the processor
         if point == HALF:
             some = stage.table("v2")
             assert 0 < len(some) < len(frozen), "partition 0 alone is there"

@@ -17,7 +17,7 @@ COUNTS = Avro("long")
 
 
 def plant(stage: Any, *rows: tuple[bytes, int | None]) -> None:
-    """Write rows into the live table past its processor, and wait until the group has committed behind them."""
+    """Write rows into the live table past its processor, and wait until the group has committed after them."""
     for user, count in rows:
         stage.produce(
             "click-count-table", user, None if count is None else COUNTS.encode(count), partition_for(user, 3)
@@ -43,7 +43,7 @@ def test_an_audit_of_a_group_at_work_finds_each_row_that_was_planted_among_2000_
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Clicks arrive all the time. Of those before, some were aborted, and one cannot be read."""
+    """Clicks arrive all the time. Some earlier ones were aborted, and one cannot be read."""
     stage.clicks(200, users=[f"user-{number}" for number in range(2_000)])
     stage.clicks(30, committed=False)
     stage.produce("user-clicks", b"user-1", b"no click")

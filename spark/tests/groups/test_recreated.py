@@ -1,4 +1,4 @@
-"""Whether an input was created again is read from the metadata that the library commits."""
+"""Inputs that were created again are recognised by the metadata that the library commits."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ ADVICE = "Reset the group."
 
 
 def metadata() -> str:
-    """As the library writes them."""
+    """The metadata in the form that the library writes."""
     seen = SeenInputs(17, SeenInputs.ids_of(IDS, dict.fromkeys(IDS, NextOffset(1))))
     return TablePosition(3, exact=True, seen=seen).encode()
 

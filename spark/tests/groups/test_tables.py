@@ -66,7 +66,7 @@ def test_clicks_are_counted_once_in_the_partition_in_which_they_are_and_unfit_on
 
 
 def test_statuses_are_those_of_the_service_whatever_the_order(spark: SparkSession) -> None:
-    """Compared with the service's own rule, folded over the same updates; each user's clicks come at known times."""
+    """Compared with the service's own rule, folded over the same updates; each user's clicks have known times."""
     random = Random(5)
     rows: dict[str, Any] = {}
     updates: list[Record] = []

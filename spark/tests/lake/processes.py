@@ -1,4 +1,4 @@
-"""Jobs as processes of their own, to be killed with all that they have started, without any cleanup."""
+"""Jobs as processes of their own, to be killed with all their children, without any cleanup."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def started(*command: str | Path) -> Iterator[tuple["subprocess.Popen[str]", Lin
 
 
 def kill(child: "subprocess.Popen[str]") -> None:
-    """With its Java, which is in the same group."""
+    """Kill a program and its Java, which is in the same process group."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
     child.wait(60)

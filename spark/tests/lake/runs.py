@@ -1,4 +1,4 @@
-"""Runs of the ETL on one lake, and what must be true of the lake then."""
+"""Runs of the ETL on one lake, and the invariants of the lake after them."""
 
 import io
 import time
@@ -27,7 +27,7 @@ class Crashed(Exception):
 
 
 ENDS = (Crashed, StreamingQueryException)
-"""How a run ends that has crashed: within a batch Spark wraps it."""
+"""The errors of a run that has crashed: within a batch Spark wraps the error."""
 
 
 def crash_at(step: str) -> Reached:
@@ -42,7 +42,7 @@ class Runs:
     """One lake that grows from run to run.
 
     Attributes:
-        contents: What it is made of.
+        contents: The topics and results of the lake.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Runs:
 
 
 def assert_the_lake_is_what_kafka_has(runs: Runs) -> None:
-    """Each committed record in bronze once; each of them either in silver or in quarantine."""
+    """Check that bronze has each committed record once, and that each is either in silver or in quarantine."""
     stage = runs.stage
     raw = runs.rows("bronze", "topic", "partition", "offset", "key", "value")
     for topic in (stage.clicks, stage.updates):
@@ -114,7 +114,7 @@ def assert_the_lake_is_what_kafka_has(runs: Runs) -> None:
 
 
 def assert_gold_is_what_kafka_says(runs: Runs) -> None:
-    """Clicks of each day, each event once, and how long each status lasted."""
+    """Check the clicks of each day, each event once, and the duration of each status."""
     stage = runs.stage
     seen = {event["id"]: event for event in stage.readable(stage.clicks).values()}
     expected = Counter(
@@ -137,7 +137,7 @@ def assert_gold_is_what_kafka_says(runs: Runs) -> None:
 
 
 def assert_reach_is_known(runs: Runs) -> None:
-    """Of a lake that has the topics of `social`; sketches of so few followers are exact."""
+    """Check the reaches in a lake with the topics of `social`; sketches of so few followers are exact."""
     rows = runs.rows("gold/reach", "url", "reach", "hll", "theta", "hll_error")
     assert {row["url"]: row["reach"] for row in rows} == {url: REACHES[url] for url in TWEETED_BY}
     assert len(rows) == len(TWEETED_BY)

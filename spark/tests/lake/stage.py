@@ -1,4 +1,4 @@
-"""Topics with what happens to topics: transactions, aborted ones, repeated events, records that cannot be read."""
+"""Topics with everything that occurs in topics: transactions, aborted ones, repeated events, records that cannot be read."""
 
 import uuid
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class Stage:
-    """Two topics in Kafka, and what a reader of committed records finds in them.
+    """Two topics in Kafka, and the records that a reader of committed records gets.
 
     Attributes:
         servers: The addresses of the brokers.
@@ -63,7 +63,7 @@ class Stage:
         wait_until(condition, seconds, every=0.05)
 
     def send(self, count: int) -> None:
-        """So many users' clicks, a fifth as many updates, poison between them; every fourth transaction is aborted."""
+        """Send `count` clicks, a fifth as many updates, poison between them; every fourth transaction is aborted."""
         for number in range(8):
             self._producer.begin_transaction()
             for _ in range(count // 8):
@@ -96,7 +96,7 @@ class Stage:
             self._producer.produce(self.clicks, key=key, value=value)
 
     def committed(self, topic: str) -> dict[Place, Pair]:
-        """Key and value of every committed record, by partition and offset, in their order."""
+        """Return key and value of every committed record, by partition and offset, in their order."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -126,7 +126,7 @@ class Stage:
         return found
 
     def readable(self, topic: str) -> dict[Place, UserClick]:
-        """The clicks among them that can be read, by the services' codec."""
+        """Return the committed clicks that the services' codec can read."""
         found = {}
         for place, (key, value) in self.committed(topic).items():
             if value is not None and key not in (None, b"\xff"):

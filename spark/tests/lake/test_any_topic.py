@@ -84,7 +84,7 @@ def test_of_two_versions_of_a_schema_the_first_is_the_one_that_is_read(tmp_path:
 
 @pytest.fixture
 def shop(stage: Stage) -> Iterator[dict[str, str]]:
-    """Orders of two versions with one that comes again, payments as JSON with keys of all kinds, and poison in both."""
+    """Orders of two versions, one of them repeated, payments as JSON with keys of all kinds, and poison in both."""
     names = {name: f"{stage.clicks}-{name}" for name in ("orders", "payments")}
     stage.create(*names.values())
     producer = Producer({"enable.idempotence": True, "bootstrap.servers": stage.servers, "log_level": 0})

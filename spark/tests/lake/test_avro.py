@@ -1,4 +1,4 @@
-"""Spark's columns against the services' own codec: what it writes is read, and the other way round, to the byte."""
+"""Spark's columns against the services' own codec: each reads the bytes of the other, and the bytes are equal."""
 
 import json
 from random import Random
@@ -54,7 +54,7 @@ V3 = json.dumps(
 
 
 def made_up(random: Random, tree: Any) -> Any:
-    """A value of a schema; ends of ranges and odd texts are frequent."""
+    """Return a value of a schema; ends of ranges and odd texts are frequent."""
     if isinstance(tree, list):
         return made_up(random, random.choice(tree))
     kind = tree["type"] if isinstance(tree, dict) else tree
@@ -76,7 +76,7 @@ def made_up(random: Random, tree: Any) -> Any:
 
 
 def plainly(value: Any) -> Any:
-    """A row and what is in it as the services have it."""
+    """Return a row and its nested values in the form of the services."""
     if isinstance(value, Row):
         return {name: plainly(item) for name, item in value.asDict().items()}
     if isinstance(value, list):

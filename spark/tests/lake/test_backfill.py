@@ -1,4 +1,4 @@
-"""What is refused, and what was never in quarantine; days come out the same of the lake that `test_etl` makes."""
+"""Refused backfills, and a first quarantine; `test_etl` compares recomputed days with those of the ETL."""
 
 import io
 import time

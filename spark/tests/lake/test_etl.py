@@ -42,7 +42,7 @@ PAGE = (Path(__file__).parents[3] / "docs/how-to/run-the-etl.md").read_text("utf
 
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """After a first run over what was sent, in several batches."""
+    """A lake after a first run over the sent records, in several batches."""
     stage.send(320)
     made = Runs(spark, stage, tmp_path_factory.mktemp("etl") / "lake")
     counts = made.run(batch=250)
@@ -143,7 +143,7 @@ def test_days_that_are_recomputed_come_out_the_same(runs: Runs) -> None:
 
 
 def recompute(runs: Runs) -> None:
-    """Recompute the days of yesterday and today, which are all."""
+    """Recompute yesterday and today, which are all days of the lake."""
     today = datetime.now(UTC).date()
     backfill.backfill(
         Lake(runs.spark, str(runs.folder)),
@@ -193,7 +193,7 @@ def test_what_the_page_shows_reads_the_tables(runs: Runs, capsys: pytest.Capture
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the schemas and the module that the page speaks of."""
+    """A folder with the schemas and the module that the page names."""
     (tmp_path / "schemas").mkdir()
     fields = [{"name": "number", "type": "string"}]
     for name in ("order", "order-1"):
@@ -213,7 +213,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commands_of_the_page_have_arguments_that_the_jobs_know(
     command: str, capsys: pytest.CaptureFixture[str], shop: None
 ) -> None:
-    del shop  # what the page takes for granted
+    del shop  # the prerequisites of the page
     name, *arguments = shlex.split(command.replace("\\\n", " "))
     work = importlib.import_module(f"streamtable_spark.jobs.{name}").work
     assert ended(work, [*arguments, "--memory", "none"]) == 2

@@ -1,4 +1,4 @@
-"""Results from silver as the ETL leaves it, batch by batch; from Kafka they are tested in `test_etl` and `test_parquet`."""
+"""Results from silver as the ETL writes it, batch by batch; from Kafka they are tested in `test_etl` and `test_parquet`."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a batch costs does not grow with the lake: it reads what is new, and of earlier days those within a declared horizon."""
+"""The cost of a batch does not grow with the lake: it reads the new records, and only earlier days within a horizon."""
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ _SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd: different numbers make diff
 
 
 def decoded(spark: SparkSession, batch: int) -> DataFrame:
-    """Two clicks of a day of their own."""
+    """Return two decoded clicks of a day of their own."""
     at = datetime(FIRST.year, FIRST.month, FIRST.day + batch, tzinfo=UTC)
     rows = [
         (b"u", CLICKS.encode({"id": f"{batch}-{n}", "user_id": "u", "url": "/", "at": 1}), "c", 0, n, at)
@@ -106,7 +106,7 @@ def test_the_last_of_twenty_batches_costs_at_most_a_fifth_more_than_the_second(
 
 
 def send_days(stage: Stage, days: int, records: int) -> None:
-    """So many clicks a day, the same number into each partition, and nothing of them is deleted by its age."""
+    """Send `records` clicks a day, the same number to each partition; retention deletes none of them."""
     keep = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, stage.clicks, incremental_configs=[keep])
     for done in stage.admin.incremental_alter_configs([resource]).values():

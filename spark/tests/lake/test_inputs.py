@@ -1,4 +1,4 @@
-"""What happens to topics, and what becomes of it in the lake. The tests of a lake build on each other."""
+"""Changes of topics, and their effects on the lake. The tests of a lake build on each other."""
 
 import io
 import json
@@ -35,7 +35,7 @@ pytestmark = [
 ]  # minutes in all, each with topics of its own
 
 HOUR_MS = 3_600_000
-# Records that say they are older than an hour are compacted at once, and later ones not at all.
+# Records with timestamps older than an hour are compacted at once, and later ones not at all.
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0",
@@ -76,7 +76,7 @@ class Clicks:
         )
 
     def topic(self, *versions: str) -> Topic:
-        """As a job knows it that was released with these versions."""
+        """The topic for a job that was released with these versions."""
         return Topic(CLICKS, self.name, AvroCodec(versions[-1], versions), id="id")
 
     def send(self, version: str, ids: range, partition: int, age_ms: int = 0, **more: Any) -> None:
@@ -98,7 +98,7 @@ class Clicks:
 
 @pytest.fixture(scope="module")
 def sent(stage: Stage) -> Iterator[Clicks]:
-    """20 old clicks of 5 users, of which compaction leaves 5, and then some of each version, and poison."""
+    """20 old clicks of 5 users, of which compaction keeps 5, then some of each version, and poison."""
     made = Clicks(stage, f"{stage.clicks}-compacted")
     made.send(V1, range(20), 0, age_ms=2 * HOUR_MS)
     made.send(V1, range(20, 22), 0)
@@ -114,7 +114,7 @@ def sent(stage: Stage) -> Iterator[Clicks]:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, sent: Clicks, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """By a job that was released before the third version."""
+    """A lake by a job that was released before the third version."""
     made = Runs(spark, sent.stage, tmp_path_factory.mktemp("inputs") / "lake", [sent.topic(V1, V2)])
     made.run(batch=20)
     return made
@@ -185,7 +185,7 @@ def plain(spark: SparkSession, stage: Stage, tmp_path_factory: pytest.TempPathFa
 
 
 def next_offsets(runs: Runs) -> dict[int, int]:
-    """Where reading goes on in the topic of clicks."""
+    """The next offsets to read in the topic of clicks."""
     read = read_so_far(Files(runs.spark), f"{runs.folder}/checkpoint")
     assert read is not None
     return read[runs.stage.clicks]

@@ -1,4 +1,4 @@
-"""The ETL as a process that is killed with all that it has started, without any cleanup."""
+"""The ETL as a process that is killed with all its children, without any cleanup."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ from spark.tests.lake.processes import dies, kill, started
 from spark.tests.lake.runs import Runs, assert_gold_is_what_kafka_says, assert_the_lake_is_what_kafka_has
 from spark.tests.lake.stage import Stage
 
-pytestmark = [pytest.mark.faults_long, pytest.mark.timeout(3600)]  # each kill takes a start of Spark
+pytestmark = [pytest.mark.faults_long, pytest.mark.timeout(3600)]  # Spark starts again after each kill
 KILLS = 10
 
 

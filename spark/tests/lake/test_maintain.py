@@ -44,7 +44,7 @@ class Small:
         self.tables.append(BRONZE, rows.withColumns(columns), batch)
 
     def finish(self, batch: int) -> None:
-        """As Spark notes it in the checkpoint."""
+        """Note a batch as finished, like Spark in its checkpoint."""
         path = self.folder / "checkpoint/commits" / str(batch)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("v1\n{}")
@@ -57,7 +57,7 @@ class Small:
         return maintain.maintain(self.lake, maintain.Settings(**settings), progress)
 
     def files(self) -> set[str]:
-        """All that lies in the table's folder, but Hadoop's checksums."""
+        """All files in the table's folder except Hadoop's checksums."""
         folder = self.folder / BRONZE
         return {
             str(each.relative_to(folder))
@@ -94,7 +94,7 @@ def compacted(spark: SparkSession, delta_template: Path, tmp_path_factory: pytes
 
 
 def aged(small: Small, folder: Path, days: int) -> Small:
-    """The same lake as it would be if all that was done there had been done so many days earlier."""
+    """A copy of the lake as if everything had been done there this many days earlier."""
     shutil.copytree(small.folder, folder, ignore=shutil.ignore_patterns("*.crc"))
     for path in folder.rglob("_delta_log/*.json"):
         earlier = re.sub(

@@ -1,4 +1,4 @@
-"""The command: a job by its name, once or again and again."""
+"""The command runs a job by its name, once or repeatedly."""
 
 import os
 import re

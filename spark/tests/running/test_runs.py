@@ -1,4 +1,4 @@
-"""What a run tells of itself, and when."""
+"""The reports of a run, and their times."""
 
 import argparse
 import json

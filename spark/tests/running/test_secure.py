@@ -51,7 +51,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture(scope="module")
 def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
-    """How the user `jobs` comes in; arguments are settings that are otherwise, by the ends of their names."""
+    """Returns the settings of a user, `jobs` by default; arguments replace settings, by the suffixes of their variables."""
     folder = tmp_path_factory.mktemp("secure")
     with ExitStack() as stack:
         broker = Broker(
@@ -180,7 +180,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
 
 
 def wait_led(client: AdminClient, topics: Collection[str]) -> None:
-    """Until the broker leads all partitions of these topics."""
+    """Wait until the broker leads all partitions of these topics."""
     deadline = time.monotonic() + 60
     while True:
         known = client.list_topics(timeout=30).topics

@@ -41,7 +41,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def submit(archive: Path, broker: Broker) -> Submit:
-    """Submit a job to a Spark of one process, and wait for its end. Its standard error comes with its output."""
+    """Submit a job to a Spark of one process, and wait for its end. Its output includes its standard error."""
     scripts = Path(sys.executable).parent
 
     def run(*arguments: str, jars: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ def submit(archive: Path, broker: Broker) -> Submit:
 
 @pytest.fixture(scope="module")
 def clicks(broker: Broker) -> Iterator[int]:
-    """So many clicks of three users."""
+    """Send clicks of three users, and yield their number."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     compacted = {"cleanup.policy": "compact"}
     topics = [

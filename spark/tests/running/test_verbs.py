@@ -23,7 +23,7 @@ COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
 
 def make(verb: str, port: int, out: Path) -> subprocess.Popen[str]:
-    """Without its set-up, which tests have behind them."""
+    """Run a target without `setup`, which has been run before the tests."""
     return subprocess.Popen(
         ["make", "--no-print-directory", "--old-file", "setup", verb, f"PORT={port}", f"OUT={out}"],
         cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -32,7 +32,7 @@ def make(verb: str, port: int, out: Path) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def in_vain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """An audit where no broker is, and its port: it waits half a minute, so it has begun before the other test."""
+    """An audit of a port without a broker, and the port: it waits half a minute, so it has begun before the other test."""
     with reserve_port() as held:
         port = held.getsockname()[1]
         with make("spark-reconcile", port, tmp_path_factory.mktemp("out")) as run:
@@ -40,7 +40,7 @@ def in_vain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, sub
 
 
 def latest_run(servers: str) -> tuple[str, str, str]:
-    """Job, group and state of the last record."""
+    """Return job, group and state of the last record."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader"})
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition("streamtable-runs", 0), 30)
