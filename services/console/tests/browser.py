@@ -44,6 +44,10 @@ class Browser:
                 return
         raise AssertionError(f"{url} cannot be opened: {answer}")
 
+    def back(self) -> None:
+        """Go back as the browser's button does. A script could not: its own page, which is to answer, is left."""
+        self._post("/back")
+
     def _interrupted(self) -> bool:
         """Chromium gives up what is on its way whenever a network interface of the machine comes or goes."""
         said = [each["message"] for each in self._log("browser") if each["level"] in {"SEVERE", "WARNING"}]

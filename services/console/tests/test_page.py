@@ -272,7 +272,7 @@ def test_pages_that_were_left_hold_no_connections_and_are_up_to_date_when_shown_
     browser.open("about:blank")
     world.emit("bob")
     world.until(f"/api/tables/{world.group.table.name}/rows", lambda answer: str(before + 1) in str(answer))
-    browser.run("history.back()")
+    browser.back()
     browser.until(lambda: "they change here" in browser.text("main") and count_of_bob(browser) > before, 20)
 
 
