@@ -162,7 +162,7 @@ class Rejected(StreamtableError):
 
 
 class HandlerFailed(StreamtableError):
-    """User code raised; the cause is chained. Its effects since the last commit are undone."""
+    """User code raised; the cause is chained. The effects of its record on tables and outputs are undone."""
 
 
 class RetryLater(StreamtableError):
