@@ -48,7 +48,7 @@ demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHEC
 	@$(PY) -m infra.demo $(if $(filter-out 0,$(CHECK)),--check)
 
 # The checks take one processor, and tests with servers wait: side by side both take less.
-test: setup-spark ## all checks and tests, with a real broker and the short faults; 15 minutes on two processors
+test: setup-spark ## all checks and tests, with a real broker and the short faults; 12 minutes on two processors
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint tests
 
 # Five at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
@@ -56,8 +56,8 @@ test: setup-spark ## all checks and tests, with a real broker and the short faul
 # Short fault tests need the machine to themselves.
 tests: setup-spark
 	$(BIN)/pytest -n 5 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
-		--hold 540 -m "not faults and not faults_long" $(PYTEST_ARGS)
-	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
+		--hold 620 -m "not faults and not faults_long" $(PYTEST_ARGS)
+	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 100 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 # Three at once, since some tests wait. What it leaves out, and does less of, is in tests/fast.py.
 test-fast: setup ## the tests that need no server, in less than a minute

@@ -107,6 +107,7 @@ def test_an_audit_of_a_running_group_is_one_verb(own_broker: OwnBroker, tmp_path
     assert latest_run(servers) == ("reconcile", "click-count", "done")
 
 
+@pytest.mark.slow("the verbs ask Kafka for half a minute before they give up")
 def test_without_a_broker_a_verb_says_where_it_has_looked(in_vain: tuple[int, subprocess.Popen[str]]) -> None:
     port, run = in_vain
     _, said = run.communicate(timeout=90)
