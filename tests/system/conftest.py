@@ -49,6 +49,7 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
     """Yield the log events as they are written."""
     with capture_logs() as lines:
         yield lines
+    print(*lines, sep="\n")  # pytest shows it of a test that has failed
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
