@@ -99,30 +99,6 @@ FOR_THE_ENGINE = {
     "KeyedTable.of_state",
     "Sliding.starts",
 }
-MADE_BY_OTHERS = {
-    "BatchContext",
-    "Context",
-    "View",
-    "Watch",
-    "Tail",
-    "Following",
-    "RowIterator",
-    "Snapshot",
-    "Processor",
-    "KeyedStream",
-    "GroupedStream",
-    "CogroupedStream",
-    "KeyedTable",
-    "GroupedTable",
-    "WindowedStream",
-    "TimeWindowedStream",
-    "SessionStream",
-    "CogroupedWindows",
-    "CogroupedSessions",
-    "WindowedTable",
-    "Description",
-}
-"""Classes whose instances are returned by a method, so that their arguments are not documented."""
 FLOWS = (
     "Flow",
     "KeyedStream",
@@ -146,6 +122,30 @@ FLOWS = (
     "Description",
 )
 """From `streamtable.flow`."""
+CREATED_BY_PROGRAMS = {
+    "Flow",
+    "Tumbling",
+    "Hopping",
+    "Sliding",
+    "Session",
+    "Windowed",
+    "WindowedKey",
+    "SessionKey",
+}
+"""Those of them that a program creates itself, so that their arguments are documented."""
+MADE_BY_OTHERS = {
+    "BatchContext",
+    "Context",
+    "View",
+    "Watch",
+    "Tail",
+    "Following",
+    "RowIterator",
+    "Snapshot",
+    "Processor",
+    *(set(FLOWS) - CREATED_BY_PROGRAMS),
+}
+"""Classes whose instances are returned by a method, so that their arguments are not documented."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 

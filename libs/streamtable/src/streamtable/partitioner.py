@@ -71,7 +71,7 @@ def partition_for(key: bytes, partitions: int, partitioner: Partitioner = "murmu
 
 
 def legal_partitioner(partitioner: Partitioner, what: str) -> None:
-    """Return the name. Raises `GraphError` if there is no such partitioner."""
+    """Check the name. Raises `GraphError` if there is no such partitioner."""
     if partitioner not in _HASHES:
         known = " or ".join(repr(name) for name in get_args(Partitioner))
         raise GraphError(f"{what} has the partitioner {partitioner!r}: choose {known}")

@@ -13,7 +13,7 @@ _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^
 
 
 def load_group(spec: str) -> Group[Any, Any]:
-    """As `load_groups`, where one group is needed. Raises `ConfigurationError` for a flow of several."""
+    """Return the only group of a program, as `load_groups`. Raises `ConfigurationError` for a flow of several groups."""
     groups = load_groups(spec)
     if len(groups) > 1:
         flow = groups[0].name
