@@ -253,6 +253,25 @@ def test_a_position_that_the_topic_does_not_hold_is_lost_input(
 
 
 @both_protocols
+def test_a_seek_after_the_position_was_lost_unseen_is_lost_input(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    fill(Kafka(broker.bootstrap_servers), topic, 0, 3)
+    member = join(protocol, topics.name("g"), [topic])
+    member.start(99)
+    # As after a frozen process, or a long commit: the client has found out and stopped the partition, and the error
+    # that says so waits for a poll when the engine goes back to its committed offset.
+    deadline = Deadline(WITHIN_S)
+    with pytest.raises(InputLost, match="holds 0 to 3") as caught:
+        while not deadline.passed():
+            member.consumer.seek(TopicPartition(topic, 0), 98)
+            member.consumer.resume(member.owned)
+            time.sleep(0.2)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 98)
+
+
+@both_protocols
 def test_committed_offsets_come_back_with_their_metadata(
     protocol: Protocol, broker: Broker, topics: Topics, join: Join
 ) -> None:

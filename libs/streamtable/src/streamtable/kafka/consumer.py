@@ -11,7 +11,7 @@ from operator import lt
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
-from streamtable.errors import Migrated, RetryLater, StreamtableError
+from streamtable.errors import InputLost, Migrated, RetryLater, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import (
     DEAD,
@@ -226,13 +226,31 @@ class KafkaGroupConsumer:
                 error = cause(exception)
                 # Right after the assignment the fetcher may not have started, and refuses.
                 if error.code() not in STATE or time.monotonic() > deadline:
-                    raise fatal(error, "a seek").at(*place, offset) from exception
+                    raise self._stopped(place, offset, error) from exception
                 time.sleep(0.002)
             else:
                 return
         raise Migrated(
             "a seek in a partition that is not assigned", topic=place.topic, partition=place.partition
         )
+
+    def _stopped(self, place: TopicPartition, offset: int, error: KafkaError) -> StreamtableError:
+        """Return the error of a partition that the client has stopped, so that it refuses every seek.
+
+        It stops a partition whose position is out of range, and reports that as an error in place of a record. A seek
+        makes it drop that error, even if it refuses the seek; so the range is looked up here.
+        """
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                Partition(*place), timeout=SEEK_WAIT_S, cached=False
+            )
+        except KafkaException as exception:
+            error = cause(exception)
+        else:
+            if not all(low <= each <= high for each in (offset, self._next.get(place, offset))):
+                text = f"the records at the reading position are gone: the topic holds {low} to {high}. Find out what was lost, and set the group's offset to accept it"
+                return InputLost(text).at(*place, offset)
+        return fatal(error, "a seek").at(*place, offset)
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         if not offsets:
