@@ -68,9 +68,18 @@ def test_a_waiting_record_that_another_codec_has_written_ends_the_process() -> N
         WaitingRecords(Long(), Long()).values(0, records)
 
 
+@pytest.mark.parametrize("codec", [SidesCodec(), AroundRows(String())], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize(
-    "data", [b"\x80\0\0\0" * 2, SidesCodec().encode(Sides(b"a", b"b")) + b"c", b"\0\0\0\x05a"]
+    "data",
+    [
+        b"\x80\0\0\0" * 2,
+        SidesCodec().encode(Sides(b"a", b"b")) + b"c",
+        SidesCodec().encode(Sides(b"a", b"bc"))[:-1],
+        b"\0\0\0\x05a",
+    ],
 )
-def test_rows_of_a_join_are_taken_to_their_last_byte_or_not_at_all(data: bytes) -> None:
-    with pytest.raises(DeserializationError, match="a row of a join"):
-        SidesCodec().decode(data)
+def test_rows_of_several_parts_are_taken_to_their_last_byte_or_not_at_all(
+    codec: Codec[Any], data: bytes
+) -> None:
+    with pytest.raises(DeserializationError, match="a row of several parts"):
+        codec.decode(data)

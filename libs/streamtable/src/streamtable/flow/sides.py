@@ -1,4 +1,4 @@
-"""Rows of several encoded parts, as tables that join keep them, and the codecs of their messages to each other."""
+"""Rows of several encoded parts, as joins and sliding windows keep them, and the codecs of messages between joined tables."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -60,15 +60,15 @@ def unpacked(data: bytes, count: int) -> list[Part]:
     at = 0
     for _ in range(count):
         if len(data) < at + _LENGTH.size:
-            raise DeserializationError(f"a row of a join ends after {len(data)} bytes")
+            raise DeserializationError(f"a row of several parts ends after {len(data)} bytes")
         length: int = _LENGTH.unpack_from(data, at)[0]
         at += _LENGTH.size
         if not _NONE <= length <= len(data) - at:
             raise DeserializationError(
-                f"a row of a join ends after {len(data)} bytes, within a part of {length}"
+                f"a row of several parts ends after {len(data)} bytes, within a part of {length}"
             )
         parts.append(None if length == _NONE else data[at : at + length])
         at += max(length, 0)
     if at < len(data):
-        raise DeserializationError(f"a row of a join has {len(data) - at} bytes after its parts")
+        raise DeserializationError(f"a row of several parts has {len(data) - at} bytes after its parts")
     return parts

@@ -9,23 +9,19 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from struct import Struct
 from typing import Any, NamedTuple
 
 from streamtable.decoding import decode_each
 from streamtable.due import Due, DueRows
 from streamtable.edge import OnError
-from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.folds import kept_apart
 from streamtable.flow.keys import START, WindowedKey
+from streamtable.flow.sides import packed, unpacked
 from streamtable.flow.window_folds import Late, SessionFold
 from streamtable.flow.windows import Sliding
 from streamtable.ports import Codec, Decoded
 from streamtable.state import State, StateRows, codec_name
-
-_LENGTH = Struct(">i")
-_NONE = -1
 
 
 class Around(NamedTuple):
@@ -41,7 +37,7 @@ class Around(NamedTuple):
 
 
 class AroundRows:
-    """The codec of `Around`: the length of the first row as 4 bytes, -1 if there is none, and both rows.
+    """The codec of `Around`: both rows, each behind its length as 4 bytes, which is -1 if there is no row.
 
     Args:
         rows: The codec of the rows.
@@ -51,21 +47,11 @@ class AroundRows:
         self._rows = rows
 
     def encode(self, value: Around) -> bytes:
-        until, after = (None if row is None else self._rows.encode(row) for row in value)
-        return b"".join(
-            _LENGTH.pack(_NONE if data is None else len(data)) + (data or b"") for data in (until, after)
-        )
+        return packed([None if row is None else self._rows.encode(row) for row in value])
 
     def decode(self, data: bytes) -> Around:
-        rows: list[Any] = []
-        for _ in Around._fields:
-            if len(data) < _LENGTH.size:
-                raise DeserializationError("what sliding windows hold around a time has been cut off")
-            (length,) = _LENGTH.unpack_from(data)
-            data = data[_LENGTH.size :]
-            rows.append(None if length == _NONE else self._rows.decode(data[:length]))
-            data = data[max(length, 0) :]
-        return Around(*rows)
+        until, after = (None if part is None else self._rows.decode(part) for part in unpacked(data, 2))
+        return Around(until, after)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Around]:
         return decode_each(self.decode, data)
