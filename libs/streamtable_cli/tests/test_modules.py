@@ -25,6 +25,13 @@ def flow_of(name):
     made.stream(Stream("clicks", String(), String())).to_table("latest")
     return made
 EMPTY = Flow("empty")
+EAST = Flow("shop")
+EAST.stream(Stream("clicks", String(), String()), group="east").group_by("by-page", str, key=String()).count("per-page")
+import re
+MATCH = re.match("a", "a")
+class Numbered:
+    groups = 3
+NUMBERED = Numbered()
 """
 
 
@@ -70,6 +77,13 @@ def test_where_one_group_is_needed_a_flow_of_several_is_refused_with_their_names
         load_group("shop_of_tests:VIEWS")
 
 
+def test_the_names_that_are_advised_for_a_flow_are_those_of_its_groups() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_group("shop_of_tests:EAST")
+    advised = str(refused.value).partition("name one of ")[2].split(", ")
+    assert [load_group(spec).name for spec in advised] == ["shop-east", "shop-by-page"]
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -88,8 +102,11 @@ def test_where_one_group_is_needed_a_flow_of_several_is_refused_with_their_names
         ("none_of_tests:COUNTS", "cannot be imported .ModuleNotFoundError"),
         ("broken_of_tests:COUNTS", "cannot be imported .ZeroDivisionError"),
         ("exits_of_tests:COUNTS", "cannot be imported .SystemExit"),
-        ("shop_of_tests:COUNT", "its groups and flows are COUNTS, VIEWS, EMPTY"),
-        ("shop_of_tests:NUMBER", "no Group and no Flow, but a int"),
+        ("shop_of_tests:COUNT", "its groups and flows are COUNTS, VIEWS, EMPTY, EAST"),
+        ("shop_of_tests:NUMBER", "no Group and no Flow, but a int: 7"),
+        ("shop_of_tests:Flow", "no Group and no Flow, but a type"),
+        ("shop_of_tests:MATCH", "no Group and no Flow, but a Match"),
+        ("shop_of_tests:NUMBERED", "no Group and no Flow, but a Numbered"),
     ],
 )
 def test_what_is_no_group_is_refused_with_the_reason(spec: str, message: str) -> None:

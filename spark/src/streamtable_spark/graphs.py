@@ -39,24 +39,28 @@ def load(text: str) -> Any:
     return found
 
 
-def groups_of(program: Any, text: str) -> list[Group[Any, Any]]:
+def groups_of(program: Any, text: str, *arguments: str) -> list[Group[Any, Any]]:
     """Return the groups of a program: a group, a flow, or several of them.
 
     Args:
-        program: The program; several of them in a list, or by name.
+        program: The program; several of them in a list, or by name; or a function that makes it.
         text: The argument that names it, for messages.
+        arguments: The arguments of the function; none if it is no function.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is none, the function fails, or the parts of a flow contradict each other.
     """
-    several = list(program.values()) if isinstance(program, Mapping) else program
-    several = several if isinstance(several, list | tuple) else [several]
-    programs = [each for each in several if isinstance(each, Group) or hasattr(each, "groups")]
-    if not programs:
+    try:
+        found = program(*arguments) if arguments else program
+        several = list(found.values()) if isinstance(found, Mapping) else found
+        groups = groups_in(several if isinstance(several, list | tuple) else [several])
+    except Exception as error:  # the function of the user may raise anything
+        raise ConfigurationError(f"--graph {text}: {type(error).__name__}: {error}") from error
+    if not groups:
         raise ConfigurationError(
-            f"--graph {text} is a {type(program).__name__}: a Group, a Flow, or the Contents of a lake is needed"
+            f"--graph {text} is a {type(found).__name__}: a Group, a Flow, or the Contents of a lake is needed"
         )
-    return groups_in(programs)
+    return groups
 
 
 def codec_of(stream: Stream[Any, Any]) -> Codec:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import structlog
 
-from streamtable import Avro, Count, Group
+from streamtable import Avro, Count, Group, SingleObject
 from streamtable.deadletter import ORIGIN_TOPIC
 from streamtable.errors import StreamtableError
 from streamtable.flow.foreign_key import PartsCodec
@@ -72,8 +72,7 @@ class Program:
 
     def load(self) -> Group[Any, Any]:
         """Return the group. Raises `ConfigurationError` where the module is not there."""
-        found = load(self.graph)
-        return _chosen(groups_of(found(*self.arguments) if callable(found) else found, self.graph), self.name)
+        return _chosen(groups_of(load(self.graph), self.graph, *self.arguments), self.name)
 
     def text_of(self, table: str, key: bytes, value: bytes | None) -> tuple[str, str | None]:
         """Return a key and a row of a table as text for people; bytes that cannot be decoded in hexadecimal digits."""
@@ -99,13 +98,11 @@ def program_of(graph: str, group: str) -> Program:
         group: The name of the group, perhaps with a version as a suffix: `orders-v2` computes the same as `orders`.
 
     Raises:
-        ConfigurationError: There is no such group, or it keeps no table.
+        ConfigurationError: There is no such group, it keeps no table, or the function fails.
     """
     found = load(graph)
-    arguments: tuple[str, ...] = ()
-    if callable(found):
-        arguments, found = (group,), found(group)
-    chosen = _chosen(groups_of(found, graph), group)
+    arguments = (group,) if callable(found) else ()
+    chosen = _chosen(groups_of(found, graph, *arguments), group)
     own = (TABLE,) if chosen.persist is not None else ()
     if not chosen.tables:
         raise ConfigurationError(f"group {chosen.name!r} keeps no table: there is nothing to compute")
@@ -140,7 +137,8 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
     if not isinstance(edge.aggregate, Count) or group.joins or group.event_time is not None:
         return None
     value = group.table.value
-    if not isinstance(value, Avro) or value.schema.tree != "long" or value.framing.size == 0:
+    # Spark's jobs write the single-object encoding only.
+    if not isinstance(value, Avro) or (value.schema.tree, type(value.framing)) != ("long", SingleObject):
         return None
     by = None if edge.once is None else edge.once.by
     if not (by is None or isinstance(by, str)) or not isinstance(edge.stream.value, Avro):

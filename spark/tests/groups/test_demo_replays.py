@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ from inventory.load import events
 from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
-from streamtable import Avro, Count, Group, Input, Persist, Stream
+from streamtable import Avro, Confluent, Count, Group, Input, Persist, Stream
+from streamtable.codec.registry import FileRegistry
+from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import arguments, source_of
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, program_of
@@ -33,6 +36,11 @@ Rows = dict[tuple[str, int, bytes], bytes]
 
 def each_counts(name: str) -> Group[str, int]:
     return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long")))
+
+
+def each_counts_for_others(name: str) -> Group[str, int]:
+    framing = Confluent(FileRegistry(Path("registry.json")), "counts-value")
+    return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long", framing)))
 
 
 def history(tester: Tester, group: Group[Any, Any], last: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -167,7 +175,9 @@ def test_the_tables_of_each_group_of_the_inventory_are_what_its_steps_make_of_hi
             assert_replays_states(tester, INVENTORY, group)
 
 
-def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to_be_kept() -> None:
+def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def of(graph: str, *, goes_on: bool) -> Source:
         found = arguments("job", "").parse_args(
             ["--bootstrap-servers", "a:1", "--group", "n", "--graph", graph]
@@ -180,6 +190,24 @@ def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to
     assert of(by_handler, goes_on=False).program is not None
     each = f"{__name__}:each_counts"
     assert of(each, goes_on=True).program is None
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "registry.json").write_text('{"schemas": {"7": "long"}, "subjects": {"counts-value": 7}}')
+    # Spark writes the single-object encoding, which readers of this table could not decode.
+    assert of(f"{each}_for_others", goes_on=True).program is not None
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        ("streamtable.flow:Flow", "reads nothing"),
+        ("streamtable:Group", "reads nothing"),
+        ("spark.tests.groups.test_demo_replays:INVENTORY", "no Group and no Flow, but a str"),
+        ("re:match", "TypeError"),
+    ],
+)
+def test_what_is_or_makes_no_group_is_refused_with_the_reason(graph: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        program_of(graph, "orders")
 
 
 def test_a_group_is_found_in_a_graph_by_its_name_with_or_without_a_version() -> None:

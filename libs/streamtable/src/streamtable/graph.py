@@ -481,8 +481,12 @@ class Topology(Protocol):
 
 
 def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
-    """Return these groups, and the groups of the topologies among them."""
+    """Return these groups, and the groups of the topologies among them. Raises `GraphError` for what is neither."""
     found: list[Group[Any, Any]] = []
     for program in programs:
-        found.extend([program] if isinstance(program, Group) else program.groups)
+        groups = [program] if isinstance(program, Group) else getattr(program, "groups", None)
+        # The class of a flow has `groups` too, as other objects have: a property, or a method.
+        if not isinstance(groups, Sequence) or not all(isinstance(each, Group) for each in groups):
+            raise GraphError(f"no Group and no Flow, but a {type(program).__name__}: {program!r:.100}")
+        found.extend(groups)
     return found

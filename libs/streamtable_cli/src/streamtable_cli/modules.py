@@ -8,16 +8,18 @@ from typing import Any
 
 from streamtable import Group
 from streamtable.errors import ConfigurationError, GraphError
+from streamtable.graph import groups_in
 
 _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^()]*)\))?")
 
 
 def load_group(spec: str) -> Group[Any, Any]:
     """Return the only group of a program, as `load_groups`. Raises `ConfigurationError` for a flow of several groups."""
-    groups = load_groups(spec)
+    found = _named(spec)
+    groups = _groups_of(found, spec)
     if len(groups) > 1:
-        flow = groups[0].name
-        each = ", ".join(f"{spec}.group({group.name.removeprefix(flow).lstrip('-')})" for group in groups)
+        flow = str(getattr(found, "name", ""))  # its groups are named `<flow>` and `<flow>-<step>`
+        each = ", ".join(f"{spec}.group({group.name[len(flow) + 1 :]})" for group in groups)
         raise ConfigurationError(f"{spec!r} is a flow of several groups: name one of {each}")
     return groups[0]
 
@@ -33,14 +35,14 @@ def load_groups(spec: str) -> list[Group[Any, Any]]:
         ConfigurationError: the module cannot be imported, there is no group or flow of that name in it, or the function
             fails.
     """
-    found = _named(spec)
+    return _groups_of(_named(spec), spec)
+
+
+def _groups_of(found: Any, spec: str) -> list[Group[Any, Any]]:
     try:
-        groups = [found] if isinstance(found, Group) else list(getattr(found, "groups", ()))
-    except GraphError as error:  # the parts of a flow contradict each other
+        return groups_in([found])
+    except GraphError as error:  # it is neither, or the parts of a flow contradict each other
         raise ConfigurationError(f"{spec!r}: {error}") from error
-    if not groups or not all(isinstance(group, Group) for group in groups):
-        raise ConfigurationError(f"{spec!r} is no Group and no Flow, but a {type(found).__name__}")
-    return groups
 
 
 def _is_program(value: object) -> bool:
