@@ -235,7 +235,10 @@ def test_a_letter_is_sent_again_once(world: World) -> None:
     (letter,) = world.signed.get(path).json()["letters"]
     name = letter["letter"]
     answers = [world.signed.post(f"{path}/replay", json={"letters": [name]}).json() for _ in range(2)]
-    assert answers == [{"sent": [name], "before": []}, {"sent": [], "before": [name]}]
+    assert answers == [
+        {"sent": [name], "before": [], "rows": []},
+        {"sent": [], "before": [name], "rows": []},
+    ]
 
     def came_back() -> Any:
         found = {each["letter"]: each for each in world.signed.get(path).json()["letters"]}
@@ -245,6 +248,25 @@ def test_a_letter_is_sent_again_once(world: World) -> None:
     assert found[name]["replayed"] is not None
     (other,) = [each for each in found.values() if each["letter"] != name]
     assert (other["attempt"], other["origin"]) == (2, letter["origin"])
+
+
+def test_letters_that_hold_timers_are_named_and_not_sent(world: World) -> None:
+    topics = Topics(world.kafka.bootstrap_servers)
+    group = topics.name("reminders")
+    topics.create("reminders-retry", partitions=1)
+    letters = topics.create("reminders-dead-letters", partitions=1)
+    producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers})
+    for offset in (b"5", b"-1"):
+        origin = {"topic": b"events", "partition": b"0", "offset": offset}
+        headers: Any = [(f"streamtable-origin-{name}", value) for name, value in origin.items()]
+        producer.produce(letters, b"value", b"key", 0, headers=headers)
+    assert producer.flush(30) == 0
+    path = f"/api/letters/{group}/replay"
+    sent = world.signed.post(path, json={"letters": ["0:0", "0:1"]}).json()
+    assert sent == {"sent": ["0:0"], "before": [], "rows": ["0:1"]}
+    alone = world.signed.post(path, json={"letters": ["0:1"]})
+    assert alone.status_code == 409
+    assert "holds a timer" in alone.json()["detail"]
 
 
 def test_letters_that_are_not_there_are_not_sent(world: World) -> None:

@@ -290,7 +290,7 @@ class DeadLetterLog:
             fresh = [letter for letter in letters if letter.replayed is None or again]
             rows = [letter for letter in fresh if letter.holds_row]
             due = [letter for letter in fresh if not letter.holds_row]
-            if rows and not due:
+            if rows and not due and not before:
                 raise Refused(
                     f"dead letter {rows[0].name} holds a timer or another row that fell due, and no record of an input: it "
                     "cannot be sent again. Correct the handler, and have the timer set again by an event of its key"

@@ -231,11 +231,16 @@ def _report(group: str, done: Replayed, *, as_json: bool) -> None:
     if done.rows:
         note(
             f"{count(len(done.rows), 'holds', 'hold')} a timer or another row that fell due, and cannot be sent again: "
-            f"{one_line(_names(done.rows[:NAMES_MAX]))}"
+            f"{_some(done.rows)}"
         )
     if done.sent:
-        more = " and more" if len(done.sent) > NAMES_MAX else ""
-        note(f"sent: {one_line(_names(done.sent[:NAMES_MAX]))}{more}")
+        note(f"sent: {_some(done.sent)}")
+
+
+def _some(letters: list[LoggedDeadLetter]) -> str:
+    """Return the names of the first of these letters."""
+    more = " and more" if len(letters) > NAMES_MAX else ""
+    return f"{one_line(_names(letters[:NAMES_MAX]))}{more}"
 
 
 def _names(letters: Sequence[LoggedDeadLetter]) -> list[str]:

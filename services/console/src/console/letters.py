@@ -51,7 +51,7 @@ class DeadLetters:
         )
         return letters[:limit]
 
-    def replay(self, group: str, names: Collection[str], *, again: bool) -> tuple[list[str], list[str]]:
+    def replay(self, group: str, names: Collection[str], *, again: bool) -> dict[str, list[str]]:
         """Replay dead letters.
 
         Args:
@@ -60,7 +60,8 @@ class DeadLetters:
             again: Also replay letters that were replayed before.
 
         Returns:
-            The names of the letters that were replayed, and of those that had been replayed before.
+            The names of the letters that were `sent`, those that had been replayed `before`, and the `rows`: those that hold
+            a timer or another row that fell due, which cannot be replayed.
 
         Raises:
             NotFound: A letter, or the dead-letter or retry topic of the group, does not exist. Nothing was sent.
@@ -78,7 +79,7 @@ class DeadLetters:
             except StreamtableError as error:
                 # The next replay aborts the open transaction of this one, and finds the sent letters by their markers.
                 raise RetryLater(f"Kafka did not commit the replay: {error.message}") from error
-        return _names(done.sent), _names(done.before)
+        return {"sent": _names(done.sent), "before": _names(done.before), "rows": _names(done.rows)}
 
 
 def _names(letters: Collection[LoggedDeadLetter]) -> list[str]:

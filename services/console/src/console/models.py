@@ -330,6 +330,10 @@ class Replayed(BaseModel):
 
     sent: list[str]
     before: Annotated[list[str], Field(description="letters left out because they had been replayed before")]
+    rows: Annotated[
+        list[str],
+        Field(description="letters left out because they hold a timer or another row that fell due"),
+    ]
 
 
 # ---- runs of jobs ----------------------------------------------------------------------------------------------------

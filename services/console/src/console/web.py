@@ -290,10 +290,9 @@ def _add_letters(app: FastAPI, parts: Parts) -> None:
             )
         try:
             with _found():
-                sent, before = parts.letters.replay(group, body.letters, again=body.again)
+                return _answer(parts.letters.replay(group, body.letters, again=body.again))
         except (Refused, NoSuchDeadLetter) as error:
             raise Problem(HTTPStatus.CONFLICT, f"{error.message}; nothing was sent") from None
-        return _answer({"sent": sent, "before": before})
 
 
 def _add_runs(app: FastAPI, runs: Runs) -> None:

@@ -101,9 +101,10 @@ export const letters = {
     const question = before ? "Some of them were sent before. Send all of them (again)?" : `Send ${names.length} to ${this.group} again?`;
     if (!window.confirm(question)) return;
     try {
-      const { sent } = await post(`api/letters/${encodeURIComponent(this.group)}/replay`, { letters: names, again: before });
+      const { sent, rows } = await post(`api/letters/${encodeURIComponent(this.group)}/replay`, { letters: names, again: before });
       await this.look();
-      say(`${sent.length} sent to ${this.group} again.`);
+      const left = rows.length ? ` ${rows.length} cannot be sent again: a timer or another row that fell due, not a record.` : "";
+      say(`${sent.length} sent to ${this.group} again.${left}`);
       for (const box of document.querySelectorAll("#letters input")) box.checked = false;
     } catch (error) {
       say(error.message, true);
