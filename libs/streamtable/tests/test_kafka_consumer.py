@@ -8,7 +8,7 @@ import pytest
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from localkafka.waiting import Deadline
+from localkafka.waiting import Deadline, wait_until
 from streamtable.errors import InputLost, Migrated, RetryLater, TransactionPending
 from streamtable.kafka import Kafka
 from streamtable.kafka.cluster import KafkaCluster
@@ -260,14 +260,15 @@ def test_a_seek_after_the_position_was_lost_unseen_is_lost_input(
     fill(Kafka(broker.bootstrap_servers), topic, 0, 3)
     member = join(protocol, topics.name("g"), [topic])
     member.start(99)
+
+    def go_back() -> None:
+        member.consumer.seek(TopicPartition(topic, 0), 98)
+        member.consumer.resume(member.owned)
+
     # As after a frozen process, or a long commit: the client has found out and stopped the partition, and the error
     # that says so waits for a poll when the engine goes back to its committed offset.
-    deadline = Deadline(WITHIN_S)
     with pytest.raises(InputLost, match="holds 0 to 3") as caught:
-        while not deadline.passed():
-            member.consumer.seek(TopicPartition(topic, 0), 98)
-            member.consumer.resume(member.owned)
-            time.sleep(0.2)
+        wait_until(go_back, WITHIN_S, "the loss")
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 98)
 
 
