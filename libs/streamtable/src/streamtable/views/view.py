@@ -464,7 +464,7 @@ class View(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """The number of reads that left out or refused a row because it cannot be decoded."""
+        """The number of times that a row was left out or refused because it cannot be decoded, in all reads together."""
         return self._reader.unreadable
 
     def _whole(self) -> list[PartitionReplica]:
