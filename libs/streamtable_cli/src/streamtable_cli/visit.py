@@ -82,7 +82,8 @@ def visit(
             if watching.blocked:
                 note(watching.blocked)
             note("the visit continues without this command; look again:")
-            note(f"  streamtable visit {group} {name} --run {found.run}{_argument(argument)}")
+            asked = [] if argument is None else ["--argument", argument]
+            note(f"  {shlex.join(['streamtable', 'visit', group, name, '--run', found.run, *asked])}")
             raise
         finally:
             if as_json:
@@ -93,10 +94,6 @@ def visit(
             ((number, state.visited) for number, state in sorted(found.states.items())),
         )
     note(f"done: {count(found.visited, 'row')} visited")
-
-
-def _argument(argument: str | None) -> str:
-    return f" --argument {shlex.quote(argument)}" if argument else ""
 
 
 def _group_name(group: str, visit: str) -> str:
