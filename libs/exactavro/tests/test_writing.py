@@ -143,3 +143,31 @@ def test_every_length_of_a_long_is_written_as_the_specification_says() -> None:
         expected = groups_of_seven(value * 2 if value >= 0 else -value * 2 - 1)
         assert by_itself(value) == expected
         assert in_a_record({"at": value}) == expected
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\xc3\x01 100 %b"])
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("long", 300),
+        (["null", "long"], None),
+        ({"type": "array", "items": "long"}, []),
+        ({"type": "record", "name": "Nothing", "fields": []}, {}),
+        (ROW, {"a": 1, "b": {"c": "x"}, "d": "y"}),
+        (ROW, {"a": 1, "b": {"c": "x"}}),  # which takes the default
+    ],
+)
+def test_a_prefix_stands_once_in_front_of_a_value_of_any_kind(prefix: bytes, schema: Any, value: Any) -> None:
+    loaded = Schema.load(schema)
+
+    assert make_writer(loaded, prefix)(value) == prefix + make_writer(loaded)(value)
+
+
+def test_a_dict_of_another_class_has_the_same_prefix() -> None:
+    class Row(dict[str, Any]):
+        pass
+
+    row = {"a": 1, "b": {"c": "x"}, "d": None}
+    write = make_writer(Schema.load(ROW), b"before")
+
+    assert write(Row(row)) == write(row)

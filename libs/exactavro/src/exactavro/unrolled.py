@@ -23,6 +23,7 @@ def unrolled(
     more: Sequence[bytes],
     errors: tuple[type[Exception], ...],
     otherwise: Write,
+    prefix: bytes,
 ) -> Write:
     """A function that writes a record.
 
@@ -33,6 +34,7 @@ def unrolled(
         more: The two bytes of 14 bits that are not a varint's last ones.
         errors: The exceptions that the writers of fields raise.
         otherwise: takes what is no plain dict of these fields, or holds a value that is not exactly of its type.
+        prefix: The bytes in front of each record, which `otherwise` writes too. To put them there afterwards copies it.
     """
     names: dict[str, Any] = {
         "write_long": write_long,
@@ -40,11 +42,12 @@ def unrolled(
         "more": more,
         "errors": errors,
         "otherwise": otherwise,
+        "join": b"".join,
     }
     gets: list[str] = []
     checks = [f"len(row) == {len(fields)}"]
     encodes: list[str] = []
-    parts: list[str] = []
+    parts = [repr(prefix)] if prefix else []
     for at, (name, node, write) in enumerate(fields):
         gets.append(f"v{at} = row[{name!r}]")
         match None if logical(node) else kind(node):
@@ -54,16 +57,17 @@ def unrolled(
                 parts += f"last[n{at} << 1] if n{at} < {_TWO_BYTES} else write_long(n{at})", f"r{at}"
             case "long":
                 checks.append(f"type(v{at}) is int")
+                # One comparison with 0: a chain like `0 <= v < limit` costs more than two comparisons, for each limit.
                 parts.append(
-                    f"last[v{at} << 1] if 0 <= v{at} < {_TWO_BYTES} else"
-                    f" more[(v{at} & {_LOW}) << 1] + last[v{at} >> 13] if 0 <= v{at} < {_FOUR_BYTES} else"
+                    f"write_long(v{at}) if v{at} < 0 else last[v{at} << 1] if v{at} < {_TWO_BYTES} else"
+                    f" more[(v{at} & {_LOW}) << 1] + last[v{at} >> 13] if v{at} < {_FOUR_BYTES} else"
                     f" more[(v{at} & {_LOW}) << 1] + more[v{at} >> 13 & {_PIECE}] + last[v{at} >> 27]"
-                    f" if 0 <= v{at} < {_SIX_BYTES} else write_long(v{at})"
+                    f" if v{at} < {_SIX_BYTES} else write_long(v{at})"
                 )
             case _:
                 names[f"write{at}"] = write
                 parts.append(f"write{at}(v{at})")
-    body = [*encodes, f"return {b'%b' * len(parts)!r} % ({''.join(f'{part}, ' for part in parts)})"]
+    body = [*encodes, f"return join(({''.join(f'{part}, ' for part in parts)}))"]
     lines = [
         "def write_record(row):",
         " if type(row) is dict:",

@@ -133,9 +133,18 @@ _WRITERS: dict[str, Writer] = {
 # ---- making writers -----------------------------------------------------------------------------------------------
 
 
-def make_writer(schema: Schema) -> Writer:
-    """A writer of the values of a schema, for `encode`."""
-    return _writer(schema.tree)
+def make_writer(schema: Schema, prefix: bytes = b"") -> Writer:
+    """A writer of the values of a schema, for `encode`.
+
+    Args:
+        schema: The schema.
+        prefix: The bytes in front of each value.
+    """
+    node = schema.tree
+    if isinstance(node, dict) and kind(node) == "record" and conversion(node) is None:
+        return _record_writer(node, prefix)
+    write = _writer(node)
+    return (lambda value: prefix + write(value)) if prefix else write
 
 
 def encode(write: Writer, value: Any) -> bytes:
@@ -214,7 +223,7 @@ def _map_writer(write: Writer) -> Writer:
     return write_map
 
 
-def _record_writer(node: dict[str, Any]) -> Writer:
+def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
     fields = [(field["name"], _writer(field["type"])) for field in node["fields"]]
     defaults = {}
     for field in node["fields"]:
@@ -231,7 +240,7 @@ def _record_writer(node: dict[str, Any]) -> Writer:
         unknown = row.keys() - dict(fields).keys()
         if unknown:
             raise Unfit(f"has unknown fields: {', '.join(sorted(map(str, unknown)))}")
-        parts = []
+        parts = [prefix]
         for name, write in fields:
             if name not in row and name not in defaults:
                 raise Unfit(f".{name}: missing, and has no default")
@@ -249,6 +258,7 @@ def _record_writer(node: dict[str, Any]) -> Writer:
         more=_MORE,
         errors=WRITE_ERRORS,
         otherwise=complete,
+        prefix=prefix,
     )
 
 

@@ -11,6 +11,7 @@ from exactavro import (
     Reader,
     Schema,
     Unusable,
+    Writer,
     decode,
     make_reader,
     make_writer,
@@ -125,8 +126,7 @@ class Avro(Generic[T]):
             self.schema = _load(schema.schema)
             history = schema.history
         self._title = self.schema.name.rpartition(".")[2]
-        self._write = make_writer(self.schema)
-        self._prefix: bytes | None = None
+        self._write: Writer | None = None  # made with the first record: it may take the answer of a registry
         self._known: dict[bytes, Schema] = {}
         self._by_text: dict[str, Reader | DeserializationError] = {}
         for version in (self.schema, *map(_load, history)):
@@ -139,18 +139,18 @@ class Avro(Generic[T]):
         self._own: bytes | None = None  # the prefix of records that were written with our schema, once met
         if self._framing.size == 0:
             self._readers[b""] = cast("Reader", self._reader_of(self.schema))
-            self._prefix = self._own = b""
+            self._own = b""
         self._columns_from = _COLUMNS_FROM
         self._columns: ColumnReader | None = None
         self._pause = 0
 
     def encode(self, value: T) -> bytes:
         """See `ports.Codec`. With `Confluent` framing, the first call may also raise the errors of its registry."""
-        prefix = self._prefix
-        if prefix is None:
-            prefix = self._prefix = self._framing.prefix(self.schema)
+        write = self._write
+        if write is None:
+            write = self._write = make_writer(self.schema, self._framing.prefix(self.schema))
         try:
-            return prefix + self._write(value)
+            return write(value)
         except WRITE_ERRORS as error:
             raise SerializationError(placed(self._title, str(unfit(error)))) from error
 
