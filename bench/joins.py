@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.clicks import Clicks, ids, users
 from bench.figures import Figure, middle
@@ -11,6 +11,7 @@ from bench.measure import Mark, Program, RowFailed
 from bench.programs.joins import GROUP_LENGTH, JOINS, flow_of_job
 from bench.site import Site
 from bench.streams import rate
+from bench.windows import OPEN
 
 from streamtable import App, Kafka
 
@@ -44,9 +45,8 @@ def sides(site: Site, row: str) -> Sides:
     return Sides(left, Clicks(half, half, ids=True))
 
 
-def job_of(site: Site, name: str, row: str) -> Job:
-    """Return the job of a new group over the filled topics of a row."""
-    both = sides(site, row)
+def job_of(site: Site, name: str, row: str, both: Sides) -> Job:
+    """Return the job of a new group that joins these clicks, whose topics are filled."""
     group = site.name(name)
     return Job(
         site.broker,
@@ -63,11 +63,20 @@ def job_of(site: Site, name: str, row: str) -> Job:
 
 def joined(site: Site, row: str) -> list[Figure]:
     """Measure from the first batch until all is committed, including the internal topics of the flow."""
-    return [middle([_joined(site, row) for _ in range(site.sizes.tries)])]
+    return [middle([_joined(site, row, sides(site, row)) for _ in range(site.sizes.tries)])]
 
 
-def _joined(site: Site, row: str) -> Figure:
-    job = job_of(site, row, row)
+def waiting(site: Site, name: str) -> list[Figure]:
+    """The peak of resident memory of a join of streams in which each record of one side waits and hardly one is matched."""
+    keys = OPEN * site.sizes.keys
+    both = Sides(Clicks(keys, keys, once=True), Clicks(_GROUPS, _GROUPS, once=True, ids=True))
+    figure = _joined(site, "stream_join", both)
+    site.delete(both.left.topic)
+    return [replace(figure, name=name, value=figure.rss_mb, unit="MB")]
+
+
+def _joined(site: Site, row: str, both: Sides) -> Figure:
+    job = job_of(site, row, row, both)
     flow = flow_of_job(job)
     App(Kafka(site.broker), job.state_dir).create_topics(flow, partitions=job.partitions)
     reads = {group.name: [edge.stream.name for edge in group.inputs] for group in flow.groups}
@@ -75,7 +84,7 @@ def _joined(site: Site, row: str) -> Figure:
         first = program.mark("first")
         last = worked_off(site, program, job, reads)
         program.stop()
-    check(site, job)
+    check(site, job, both)
     site.forget(job.group)
     return rate(row, job.records, first, last, program)
 
@@ -108,9 +117,9 @@ def worked_off(site: Site, program: Program, job: Job, reads: Mapping[str, Seque
     return program.now()
 
 
-def check(site: Site, job: Job) -> None:
+def check(site: Site, job: Job, both: Sides) -> None:
     """Raise `RowFailed` unless the output is the join of the clicks."""
-    both, output = sides(site, job.handler), f"{job.group}-out"
+    output = f"{job.group}-out"
     if job.handler == "stream_join":
         site.check_written(output, job, _pairs(both))
         return

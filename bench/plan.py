@@ -98,6 +98,7 @@ def steps() -> Sequence[Step]:
         Step(("session_count",), lambda site: windows.sessions(site, "session_count")),
         Step(("repartition_count",), lambda site: windows.repartitioned(site, "repartition_count")),
         *(Step((row,), partial(joins.joined, row=row)) for row in joins.ROWS),
+        Step(("waiting_records",), lambda site: joins.waiting(site, "waiting_records")),
         Step(("open_windows",), lambda site: windows.open_windows(site, "open_windows")),
         Step(("final_pause",), lambda site: windows.final(site, "final_pause")),
         Step(

@@ -106,7 +106,7 @@ def measure(site: Site, peer: Peer, beside: Beside) -> list[Figure]:
     if changelog:
         site.check_counts(changelog, job, beside.count)
     else:
-        joins.check(site, job)
+        joins.check(site, job, joins.sides(site, beside.row))
     site.wipe(job.group)
     site.delete(f"{job.group}-", *([changelog] if changelog else []))
     figure = streams.rate(beside.name, job.records, first, last, program)
@@ -115,7 +115,7 @@ def measure(site: Site, peer: Peer, beside: Beside) -> list[Figure]:
 
 def _job(site: Site, beside: Beside) -> Job:
     if beside.row in joins.ROWS:
-        job = joins.job_of(site, beside.name, beside.row)
+        job = joins.job_of(site, beside.name, beside.row, joins.sides(site, beside.row))
         site.create([f"{job.group}-out"], job.partitions)
         return job
     clicks = Clicks(int(site.sizes.stream * beside.share))

@@ -8,7 +8,7 @@ from bench.site import QUICK, Site
 
 from localkafka.broker import Broker
 
-TINY = replace(QUICK, handler=2_000, tries=1)
+TINY = replace(QUICK, handler=2_000, keys=500, tries=1)
 
 
 def test_joins_are_measured_and_their_results_checked(broker: Broker, tmp_path: Path) -> None:
@@ -18,8 +18,12 @@ def test_joins_are_measured_and_their_results_checked(broker: Broker, tmp_path: 
     assert [(figure.name, figure.unit, figure.error) for figure in found] == [
         (row, "records/s", None) for row in rows
     ]
-    job = joins.job_of(site, "nothing", "table_join")
+    assert [
+        (figure.name, figure.unit, figure.records) for figure in joins.waiting(site, "waiting_records")
+    ] == [("waiting_records", "MB", 3_500)]
+    both = joins.sides(site, "table_join")
+    job = joins.job_of(site, "nothing", "table_join", both)
     site.create([f"{job.group}-out"], job.partitions)
     with pytest.raises(RowFailed, match=r"wrong: .* has 0 rows"):
-        joins.check(site, job)
+        joins.check(site, job, both)
     site.delete("clicks-", "g")
