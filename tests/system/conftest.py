@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.system.bench import Bench
 
 from localkafka.broker import Broker
-from localkafka.fixtures import Topics
+from localkafka.fixtures import PATIENT, Topics
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def bench(broker: Broker, topics: Topics, tmp_path: Path) -> Iterator[Bench]:
 def frail() -> Iterator[Broker]:
     """A broker that the tests of a file may pause and stop; they leave it running."""
     with tempfile.TemporaryDirectory(prefix="streamtable-frail-") as folder:
-        broker = Broker(Path(folder), brief=True)
+        broker = Broker(Path(folder), overrides=PATIENT, brief=True)
         try:
             broker.start()
             yield broker
