@@ -202,6 +202,13 @@ def test_a_restarted_view_answers_soon_while_the_broker_is_away_and_catches_up_l
         frail.start()
         until(lambda: view.get("alice") == 2, "it catches up")
         until(lambda: not view.answer("alice").stale, "it is current")
+        # The leader epochs of the new topic begin at 0 again, and the client knows the higher ones of the restarted broker.
+        written.delete()
+        written.create()
+        written.put(carol=3)
+        until(
+            lambda: view.ready and view.range() == [("carol", 3)], "it shows the topic that was created again"
+        )
 
 
 def test_a_view_that_never_was_whole_refuses_while_the_broker_is_away(

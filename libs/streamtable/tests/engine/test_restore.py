@@ -37,7 +37,7 @@ def restorer(
     counted: Group[str, int], cluster: Any, reader: Any, stores: MemoryStores, clock: Any, record: Any
 ) -> Restorer:
     reader.logs[TABLE] = [record(b"k%d" % n, b"%d" % n, n) for n in (0, 1, 2, 3, 5)]
-    changelogs = ChangelogReader(reader)
+    changelogs = ChangelogReader(lambda: reader)
     standby = Standby("", [], cluster, changelogs, stores, clock, lambda _: None)
     return Restorer(
         counted, cluster, changelogs, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
@@ -277,7 +277,7 @@ def joining(
             place = TopicPartition(name, 0)
             reader.logs[place] = [record(b"k%d" % n, b"%s%d" % (name.encode(), n), n) for n in range(6)]
             cluster.marks[place] = Watermarks(0, 6)
-        changelogs = ChangelogReader(reader)
+        changelogs = ChangelogReader(lambda: reader)
         standby = Standby("", [], cluster, changelogs, stores, clock, lambda _: None)
         made = Restorer(
             group, cluster, changelogs, standby, stores, clock, exactly_once=True, failpoint=no_failpoint

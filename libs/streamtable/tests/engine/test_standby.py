@@ -28,7 +28,7 @@ class Rig:
             record,
         )
         self.reported: Mapping[TopicPartition, int] = {}
-        self.changelogs = ChangelogReader(reader)
+        self.changelogs = ChangelogReader(lambda: reader)
         self.standby = Standby(TABLE, [topic], cluster, self.changelogs, stores, clock, self.tell)
         self.standby.taken(0)
         for place in (HERE, THERE):

@@ -22,7 +22,7 @@ def noted(advanced: list[tuple[int, int]]) -> Callable[[PartitionReplica], None]
 
 @pytest.fixture
 def changelogs(reader: Any) -> ChangelogReader:
-    return ChangelogReader(reader)
+    return ChangelogReader(lambda: reader)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_what_the_reader_cannot_get_over_is_raised(
 
 
 def test_each_replica_can_have_a_listener_of_its_own(reader: Any, replica: Make) -> None:
-    changelogs = ChangelogReader(reader)
+    changelogs = ChangelogReader(lambda: reader)
     called: list[str] = []
     changelogs.add(replica(0), lambda _: called.append("first"))
     changelogs.add(replica(1), lambda _: called.append("second"))
@@ -174,3 +174,35 @@ def test_what_was_lost_to_a_former_replica_does_not_fail_a_new_one(
     reader.errors.append(InputLost("gone", topic="t", partition=0, offset=3))
     changelogs.step(0)
     assert isinstance(new.failure, InputLost)
+
+
+def test_a_topic_that_was_created_again_is_read_by_a_new_client_which_goes_on_with_the_others(
+    reader: Any, stores: MemoryStores, clock: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    made: list[Any] = []
+
+    def connect() -> Any:
+        made.append(type(reader)())
+        made[-1].logs = reader.logs
+        return made[-1]
+
+    def copy(table: str, topic_id: str) -> PartitionReplica:
+        replica = PartitionReplica(stores, table, 0, clock)
+        replica.follow(topic_info(table, topic_id=topic_id), replica.position)
+        return replica
+
+    reader.logs[TopicPartition("other", 0)] = reader.logs[TopicPartition("t", 0)]
+    changelogs = ChangelogReader(connect)
+    old, other = copy("t", "first"), copy("other", "other")
+    changelogs.add(old)
+    changelogs.add(other)
+    changelogs.step(0)
+    for topic_id, clients in (("first", 1), ("second", 2), ("second", 2)):
+        changelogs.remove(old)
+        old.discard("to be loaded again")
+        old.follow(topic_info("t", topic_id=topic_id), 0)
+        changelogs.add(old)
+        changelogs.step(0)
+        assert (old.position, other.position, len(made)) == (3, 3, clients)
+    assert (made[0].closed, made[1].closed) == (True, False)
+    assert made[1].positions == {old.place: 3, other.place: 3}

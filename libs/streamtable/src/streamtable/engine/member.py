@@ -117,7 +117,7 @@ class Member:
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = JoinWait(self._consumer, clock)
-        reader = ChangelogReader(log_.table_reader(f"{group.name}-{settings.instance_id}"))
+        reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
         standby = Standby(
             group.tables, standby_topics, cluster, reader, stores, clock, vitals.standby, expansions(group)

@@ -1,7 +1,7 @@
 """Reads changelog partitions into replicas, with one consumer, one slice at a time."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -20,11 +20,13 @@ class ChangelogReader:
     """Reads changelogs and applies them. `step` belongs to one thread; `add` and `remove` may come from any.
 
     Args:
-        reader: The consumer, used only here.
+        connect: Makes the consumer; called again when a topic was deleted and created again.
     """
 
-    def __init__(self, reader: TableReader) -> None:
-        self._reader = reader
+    def __init__(self, connect: Callable[[], TableReader]) -> None:
+        self._connect = connect
+        self._reader = connect()
+        self._topic_ids: dict[str, str] = {}  # of all topics that this consumer has read
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._callbacks: dict[TopicPartition, Advanced | None] = {}
         self._to_assign: dict[TopicPartition, int] = {}
@@ -95,12 +97,27 @@ class ChangelogReader:
         with self._lock:
             gone, self._to_unassign = self._to_unassign & self._assigned, set()
             new, self._to_assign = self._to_assign, {}
+            if self._recreated(new):
+                # Kafka's client keeps the leader epochs of the former topic. Those of the new one begin at 0, and while
+                # they are lower the client takes all that it is told of the topic's leaders for outdated.
+                kept = {place: self._reader.position(place) for place in self._assigned - gone}
+                self._reader.close()
+                self._reader = self._connect()
+                new, gone = kept | new, set()
+                self._assigned = set()
             self._assigned = (self._assigned - gone) | new.keys()
             # A place that was removed and added again: the old position must go first.
             if gone:
                 self._reader.unassign(gone)
             if new:
                 self._reader.assign(new)
+
+    def _recreated(self, places: Iterable[TopicPartition]) -> bool:
+        """Note the ids of the topics of these places. Returns whether one of them had another id before."""
+        ids = {place.topic: self._replicas[place].topic_id for place in places}
+        before = self._topic_ids.copy()
+        self._topic_ids |= ids
+        return any(before.get(topic, topic_id) != topic_id for topic, topic_id in ids.items())
 
     def _lost(self, place: TopicPartition, error: InputLost) -> None:
         with self._lock:

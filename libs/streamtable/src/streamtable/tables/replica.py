@@ -137,6 +137,12 @@ class PartitionReplica:
         """The offsets between its position and the last known end of the changelog."""
         return max(0, self.end - self.position) if self.end is not None else 0
 
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic that it follows."""
+        assert self._topic is not None, "it is not followed"
+        return self._topic.topic_id
+
     def local(self) -> LocalPosition | None:
         """Return the checkpoint of the store; None if it is new. Raises `StoreCorrupted`."""
         checkpoint = self.store.checkpoint()
@@ -292,8 +298,7 @@ class PartitionReplica:
         self._ends.clear()
 
     def _live(self) -> LocalPosition:
-        assert self._topic is not None, "it is not followed"
-        return LocalPosition(self.position, self._topic.topic_id, self.current_at, begins=self.begins)
+        return LocalPosition(self.position, self.topic_id, self.current_at, begins=self.begins)
 
     def _checkpoint(self, position: int) -> bytes:
         assert self._topic is not None, "it is not followed"

@@ -128,7 +128,7 @@ class ViewUpdater:
         tables = self._all()
         try:
             if self._reader is None:
-                self._reader = ChangelogReader(self.log.table_reader(f"views-{self.name}"))
+                self._reader = ChangelogReader(lambda: self.log.table_reader(f"views-{self.name}"))
             for replicas in tables:
                 replicas.turn(self._cluster(), self._reader)
             return self._reader.step(0 if self._reader.idle else timeout)
