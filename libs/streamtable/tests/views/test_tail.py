@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamtable import Following, Stream, String, Tail
-from streamtable.errors import Fatal, InputLost, StreamtableError, TopicMismatch
+from streamtable.errors import ChangesMissed, Fatal, InputLost, StreamtableError, TopicMismatch
 from streamtable.ports import TopicInfo
 from streamtable.types import TopicPartition, Watermarks
 from streamtable.views import tail as module
@@ -91,6 +91,33 @@ def test_a_topic_with_another_number_of_partitions_stops_the_tail(
     cluster.infos["s"] = topic_info("s", partitions=2)
     with tail.follow("a") as following, pytest.raises(TopicMismatch, match="had 1 partitions and has 2"):
         next_of(following, lambda: reader.errors.append(InputLost("created again")))
+
+
+def test_a_topic_that_was_created_again_is_noticed_and_its_readers_hear_of_it(
+    tail: Tail[str, str],
+    reader: Any,
+    cluster: Any,
+    old: Any,
+    record: Any,
+    topic_info: Callable[..., TopicInfo],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_CHECK_SECONDS", 0.0)
+    reader.logs[PLACE] = [record(b"a", b"1", offset) for offset in range(5)]
+    until(lambda: tail._parts[0].position == 5)
+
+    def create_again() -> None:  # which Kafka's client need not notice
+        cluster.marks[PLACE] = Watermarks(0, 2)
+        old.ends[PLACE] = 2
+        reader.logs[PLACE] = []
+        cluster.infos["s"] = topic_info("s", partitions=1, topic_id="another")
+
+    with tail.follow("a") as following:
+        with pytest.raises(ChangesMissed):
+            next_of(following, create_again)
+        reader.logs[PLACE] = [record(b"a", b"2", 2)]
+        assert next_of(following) == "2"
+    assert reader.closed
 
 
 def test_a_reader_of_old_records_gets_the_error_of_a_damaged_one_behind_what_comes_before_it(

@@ -6,10 +6,11 @@ that comes back with the offset where it was misses nothing, as long as Kafka ha
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import structlog
@@ -25,7 +26,7 @@ from streamtable.errors import (
     TopicMissing,
 )
 from streamtable.partitioner import partition_for
-from streamtable.ports import ClusterClient, Log, WindowedKeys
+from streamtable.ports import ClusterClient, Log, TopicInfo, WindowedKeys
 from streamtable.topics import Stream
 from streamtable.types import BadToken, RecordBatch, TopicPartition
 from streamtable.views.watch import LoopWake, Wake, wake_all
@@ -41,6 +42,7 @@ _BEFORE: Final = 2_000  # offsets of each partition that are read again at the s
 _POLL_RECORDS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 30.0  # how often the topic itself is looked at
 _POLLS: Final = 25  # of one reader of old records, before it makes room for others
 _FOUND_BYTES: Final = 1 << 20  # of old records that are read for one reader at a time
 _READERS: Final = 4  # of old records, at a time
@@ -408,9 +410,23 @@ class Tail(Generic[K, V]):
                 # Together with the above: what a reader has seen must not be compared with a new position.
                 wakes = self._all_waiting()
             wake_all(wakes)
+            checked_at = time.monotonic()
             while not self._stop.is_set():
                 batches = reader.poll(_POLL_RECORDS, _POLL_SECONDS)
                 self._add(batches, [reader.position(place) for place in places])
+                if time.monotonic() - checked_at >= _CHECK_SECONDS:
+                    self._refuse_recreated(info)
+                    checked_at = time.monotonic()
+
+    def _refuse_recreated(self, info: TopicInfo) -> None:
+        """Raise `InputLost` if the topic is another one by now.
+
+        Kafka's client need not notice: it continues at its offset in the new topic, or, while that one's leader epochs are
+        lower than those it knows, it reads nothing.
+        """
+        with suppress(RetryLater):  # it is asked again
+            if self._cluster().topic_ids([info.name]).get(info.name, info.topic_id) != info.topic_id:
+                raise InputLost("the topic was deleted and created again", topic=info.name)
 
     def _add(self, batches: Iterable[RecordBatch], positions: Sequence[int]) -> None:
         woken: set[Following[K, V]] = set()
