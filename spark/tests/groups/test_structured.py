@@ -32,7 +32,7 @@ def test_a_count_goes_on_from_its_checkpoint_and_each_click_counts_once(
 
 def test_wrong_arguments_are_refused(stage: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigurationError, match="a number and a unit"):
-        Streaming("k:1", "a", "b", "c", every="often")
+        Streaming("k:1", "b", "c", every="often")
     arguments = ["--bootstrap-servers", stage.servers, "--checkpoint", "c", "--output", "nowhere"]
     assert ended(main, arguments) == 2
     assert "has no topic 'nowhere'" in capsys.readouterr().err.splitlines()[-1]

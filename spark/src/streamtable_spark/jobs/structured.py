@@ -29,6 +29,7 @@ from streamtable_spark.transforms.tables import PLACE, TABLES, events, values
 INPUT: Final = "user-clicks"
 STAGES: Final = ("check the topics", "count clicks")
 LOOK_S: Final = 10
+RECORDS_MAX: Final = 1_000_000  # of a batch
 _INTERVAL: Final = re.compile(r"[1-9][0-9]{0,5} (milliseconds|seconds|minutes)")
 
 
@@ -38,28 +39,22 @@ class Streaming:
 
     Attributes:
         bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
-        topic: The topic of clicks.
         output: The compacted topic of counts, with the same number of partitions.
         checkpoint: The folder of offsets and state; with another one the count starts from the beginning.
         every: The time between two batches ("2 seconds"); None to read the records that are there now and stop.
-        records_max: The maximum number of records in a batch.
     """
 
     bootstrap_servers: str
-    topic: str
     output: str
     checkpoint: str
     every: str | None = None
-    records_max: int = 1_000_000
 
     def __post_init__(self) -> None:
         if self.every is not None and not _INTERVAL.fullmatch(self.every):
             raise ConfigurationError(
                 f"--every {self.every!r}: a number and a unit are needed, such as '2 seconds'"
             )
-        if self.records_max < 1:
-            raise ConfigurationError(f"--records-max {self.records_max}: at least 1")
-        if self.topic == self.output:
+        if self.output == INPUT:
             raise ConfigurationError(f"--output {self.output!r} is the topic of the clicks")
 
 
@@ -81,10 +76,10 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
     clicks = (
         spark.readStream.format("kafka")
         .options(**Kafka(streaming.bootstrap_servers).spark_source())
-        .option("subscribe", streaming.topic)
+        .option("subscribe", INPUT)
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("maxOffsetsPerTrigger", str(streaming.records_max))
+        .option("maxOffsetsPerTrigger", RECORDS_MAX)
         .load()
     )
     writer = (
@@ -103,11 +98,11 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
 def check(streaming: Streaming) -> None:
     """Raise `ConfigurationError` if a topic is missing, or the two have different numbers of partitions."""
     with Cluster(streaming.bootstrap_servers) as cluster:
-        partitions = cluster.partitions([streaming.topic, streaming.output])
-    if partitions[streaming.topic] != partitions[streaming.output]:
+        partitions = cluster.partitions([INPUT, streaming.output])
+    if partitions[INPUT] != partitions[streaming.output]:
         raise ConfigurationError(
-            f"{streaming.output} has {partitions[streaming.output]} partitions, and {streaming.topic} has "
-            f"{partitions[streaming.topic]}: readers look for a user in the partition that their clicks are in"
+            f"{streaming.output} has {partitions[streaming.output]} partitions, and {INPUT} has "
+            f"{partitions[INPUT]}: readers look for a user in the partition that their clicks are in"
         )
 
 
@@ -127,7 +122,6 @@ def follow(query: StreamingQuery, progress: Progress) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the job with these arguments, and return its exit status."""
     parser = job_parser("structured", "Count clicks with Spark's streaming.")
-    parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"topic of the clicks ({INPUT})")
     parser.add_argument("--output", required=True, metavar="TOPIC", help="compacted topic of the counts")
     parser.add_argument(
         "--checkpoint", required=True, metavar="FOLDER", help="folder of the offsets and the state"
@@ -135,13 +129,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--every", metavar="TIME", help="run continuously, with the time between batches ('2 seconds')"
     )
-    parser.add_argument(
-        "--records-max", type=int, default=1_000_000, help="most records of a batch (1000000)"
-    )
     found = parser.parse_args(argv)
-    streaming = Streaming(
-        found.bootstrap_servers, found.input, found.output, found.checkpoint, found.every, found.records_max
-    )
+    streaming = Streaming(found.bootstrap_servers, found.output, found.checkpoint, found.every)
     local = local_of(found)
     with reported_run(found, "structured", STAGES, group=streaming.output.removesuffix("-table")) as progress:
         progress.stage(STAGES[0])
