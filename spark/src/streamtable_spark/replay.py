@@ -22,6 +22,7 @@ from streamtable.graph import HANDLED, IDS, STATES
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of, load
 from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.tables import unversioned
 from streamtable_testing.replay import TABLE, Replay
 from streamtable_testing.topic import InMemoryMessage
 
@@ -245,8 +246,7 @@ def _renamed(header: str, value: bytes | None, names: Mapping[str, str]) -> byte
 
 def _chosen(groups: list[Group[Any, Any]], name: str) -> Group[Any, Any]:
     of_name = {group.name: group for group in groups}
-    base = name.rpartition("-v")[0] if name.rpartition("-v")[2].isdecimal() else name
-    if (found := of_name.get(name) or of_name.get(base)) is not None:
+    if (found := of_name.get(name) or of_name.get(unversioned(name))) is not None:
         return found
     if len(groups) == 1:
         return groups[0]

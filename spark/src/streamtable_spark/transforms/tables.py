@@ -4,7 +4,6 @@ Events are grouped by partition and key, as a processor sees them: a key that a 
 has a row there too.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +19,6 @@ from streamtable_spark.transforms.once import WITHIN, accepted
 PLACE = ["partition", "key"]
 CLICKS: Final = AvroCodec.released(USER_CLICK)
 LONG: Final = AvroCodec('"long"')
-_VERSION = re.compile(r"-v[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,13 @@ TABLES: Mapping[str, GroupTable] = {
 
 def table_named(group: str) -> GroupTable | None:
     """Return the table of a group with a scenario's name, or with that and a version: `click-count-v2`. None for others."""
-    return TABLES.get(group) or TABLES.get(_VERSION.sub("", group))
+    return TABLES.get(group) or TABLES.get(unversioned(group))
+
+
+def unversioned(group: str) -> str:
+    """Return the name of a group without the version behind it: `click-count` for `click-count-v2`."""
+    name, _, version = group.rpartition("-v")
+    return name if version.isdecimal() else group
 
 
 def _tally() -> list[Any]:
