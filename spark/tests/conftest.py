@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from spark.tests.verbs import make
+
+from localkafka.process import reserve_port
 
 if TYPE_CHECKING:
+    import subprocess
+
     from pyspark.sql import SparkSession
 
 SMALL_DATA = {
@@ -33,6 +38,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         session.sparkContext.setLocalProperty(name, value)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def in_vain(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[tuple[int, subprocess.Popen[str]]]":
+    """An audit of a port without a broker, and the port: it asks for half a minute before it gives up."""
+    with reserve_port() as held:
+        port = held.getsockname()[1]
+        with make("spark-reconcile", port, tmp_path_factory.mktemp("out")) as run:
+            yield port, run
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _waiting_begun(request: pytest.FixtureRequest) -> None:
+    """Begin what only waits before the first test, if a later one needs it: beside the others it takes no time."""
+    if any("in_vain" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("in_vain")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,42 +1,22 @@
 """`make spark-...` beside a Kafka on this machine."""
 
-import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from spark.tests.verbs import make
 
 from contracts.records import JOB_RUN, USER_CLICK, UserClick
 from localkafka.fixtures import OwnBroker
-from localkafka.process import reserve_port
 from localkafka.topics import create_topics
 from servicekit_testing import Process
 from streamtable import Avro, Emitter, Kafka, Stream, String
 
-ROOT = Path(__file__).resolve().parents[3]
 CLICKS = Stream("user-clicks", key=String(), value=Avro(USER_CLICK))
 COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
-
-
-def make(verb: str, port: int, out: Path) -> subprocess.Popen[str]:
-    """Run a target without `setup`, which has been run before the tests."""
-    return subprocess.Popen(
-        ["make", "--no-print-directory", "--old-file", "setup", verb, f"PORT={port}", f"OUT={out}"],
-        cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def in_vain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """An audit of a port without a broker, and the port: it waits half a minute, so it has begun before the other test."""
-    with reserve_port() as held:
-        port = held.getsockname()[1]
-        with make("spark-reconcile", port, tmp_path_factory.mktemp("out")) as run:
-            yield port, run
 
 
 def latest_run(servers: str) -> tuple[str, str, str]:
@@ -65,7 +45,6 @@ def handled(reader: Consumer, places: list[TopicPartition]) -> int:
 
 @pytest.mark.faults_long  # a minute: Spark, and a processor beside it
 @pytest.mark.timeout(400)
-@pytest.mark.usefixtures("in_vain")
 def test_an_audit_of_a_running_group_is_one_verb(own_broker: OwnBroker, tmp_path: Path) -> None:
     broker = own_broker()
     servers = broker.bootstrap_servers
