@@ -79,7 +79,7 @@ def test_only_the_partitions_that_are_asked_for_are_read(group: Group[str, int],
     assert cli("dead-letters", "list", group.name, "--partition", "2").code == 1
 
 
-def told(text: str) -> str:
+def in_one_line(text: str) -> str:
     """Return a text of the command line without its line breaks."""
     return " ".join(text.split())
 
@@ -94,15 +94,16 @@ def test_a_timer_is_not_sent_again_and_stays_unreplayed(
     assert "holds a timer" in ran.err
     ran = cli("dead-letters", "replay", group.name, "--all").good()
     assert "4 dead letters sent" in ran.out
-    assert f'1 holds a timer or another row that fell due, and cannot be sent again: ["{timer}"]' in told(
-        ran.err
+    assert (
+        f'1 holds a timer or another row that fell due, and cannot be sent again: ["{timer}"]'
+        in in_one_line(ran.err)
     )
     again = cli(
         "dead-letters", "replay", group.name, "--all"
     ).good()  # with nothing left to send, as a timed job finds it
     assert "0 dead letters sent" in again.out
-    assert "4 were replayed before" in told(again.err)
-    assert "1 holds a timer" in told(again.err)
+    assert "4 were replayed before" in in_one_line(again.err)
+    assert "1 holds a timer" in in_one_line(again.err)
     assert sent(cli, group).keys() == {"bad a", "bad b", "bad c", "bad d"}
     assert [each["letter"] for each in letters(cli, group) if each["replayed"] is None] == [timer]
 

@@ -99,7 +99,7 @@ class ChangelogReader:
             new, self._to_assign = self._to_assign, {}
             if self._recreated(new):
                 # Kafka's client keeps the leader epochs of the former topic. Those of the new one begin at 0, and while
-                # they are lower the client takes all that it is told of the topic's leaders for outdated.
+                # they are lower the client takes all that brokers say of the topic's leaders for outdated.
                 kept = {place: self._reader.position(place) for place in self._assigned - gone}
                 self._reader.close()
                 self._reader = self._connect()
