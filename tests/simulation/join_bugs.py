@@ -139,6 +139,26 @@ def answers_for_old_versions_of_a_row_are_taken(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Left, "_answered", answered_in_any_case)
 
 
+def answers_go_to_the_partition_of_the_left_key(patch: pytest.MonkeyPatch) -> None:
+    """Not to the one that has asked, where its row is."""
+    asked = Right._asked
+
+    def asked_by_no_partition(self: Right, table: Any, key: bytes, subscription: Parts) -> Any:
+        return asked(self, table, key, replace(subscription, parts=(subscription.parts[0], None)))
+
+    patch.setattr(Right, "_asked", asked_by_no_partition)
+
+
+def partitions_that_have_asked_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A change of a right row goes to the partitions of the left keys."""
+    changed = Right._changed
+
+    def changed_for_the_keys(self: Right, *change: Any) -> Any:
+        return ((left, None, answer) for left, _, answer in changed(self, *change))
+
+    patch.setattr(Right, "_changed", changed_for_the_keys)
+
+
 def changes_of_right_rows_reach_no_subscriber(patch: pytest.MonkeyPatch) -> None:
     changed = Right._changed
 

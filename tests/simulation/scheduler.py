@@ -99,9 +99,10 @@ class Scheduler:
             self._sent = [*self._sent[-40:], (topic, key, value)]
         now_ms = int(world.clock.now() * 1000)
         late_ms = rng.choice((0, 0, 0, 500, 5_000, 100_000))
-        return world.kafka.append(
-            topic, key, value, timestamp_ms=FAR_MS if rng.random() < 0.02 else max(1, now_ms - late_ms)
-        )
+        at_ms = FAR_MS if rng.random() < 0.02 else max(1, now_ms - late_ms)
+        join = world.shape.join
+        to = -1 if join is None or key is None else join.partition(topic, key, world.shape.partitions)
+        return world.kafka.append(topic, key, value, partition=to, timestamp_ms=at_ms)
 
     def _change(self) -> None:
         """The owner of a joined table writes some rows."""

@@ -114,6 +114,7 @@ class BaseContext(Generic[K, V]):
         raw_keys: Sequence[bytes] | None = None,
         timestamps_ms: Sequence[int] | None = None,
         late_before_ms: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
     ) -> None:
         """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
 
@@ -124,23 +125,19 @@ class BaseContext(Generic[K, V]):
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
             late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
+            partitions: The partition of each record, or -1; None and -1: that of its key. A view, a lookup and a join look for
+                a key in its partition only: give others only to readers that know where to look.
 
         Raises:
-            SerializationError: A record does not fit the schema, or is larger than Kafka accepts.
+            SerializationError: A record does not fit the schema, is larger than Kafka accepts, or is for a partition that the
+                topic does not have.
             GraphError: The graph does not declare the stream as `Output`.
         """
-        if self._reach.emit_many is not None:
-            headers = None
-            if stream.name in self._reach.in_band:
-                given: Iterable[Any] = late_before_ms or repeat(None, len(values))
-                headers = stamps(map(self._late_before, given, timestamps_ms or repeat(0)))
-            self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms, headers)
-            return
-        if raw_keys is not None:
-            keys = list(map(stream.key.decode, raw_keys))
-        times: Iterable[int] = repeat(0) if timestamps_ms is None else timestamps_ms
-        for key, value, time in zip(keys, values, times, strict=False):
-            self._emit(stream, key, value, (), time)
+        headers = None
+        if stream.name in self._reach.in_band:
+            given: Iterable[Any] = late_before_ms or repeat(None, len(values))
+            headers = stamps(map(self._late_before, given, timestamps_ms or repeat(0)))
+        self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms, headers, partitions)
 
     def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
         """Send an event to another key of this group, in the same commit: its `Loop` handles it there.

@@ -64,6 +64,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             goes to the dead letters.
         watermarks: Whether another group writes the stream with `Output(watermarks=True)`: the stream then carries the
             watermarks of that group's tasks, and its records carry whether they are late.
+        any_partition: Whether the writers of the stream choose partitions by something else than the key. By default the
+            engine warns of a record that is not in the partition of its key, where views, lookups and joins look for it.
     """
 
     stream: Stream[K, E]
@@ -77,6 +79,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     custom: Callable[..., Any] | None = None
     tombstones: bool = False
     watermarks: bool = False
+    any_partition: bool = False
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")

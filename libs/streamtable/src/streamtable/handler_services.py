@@ -34,6 +34,7 @@ class EmitMany(Protocol):
         raw_keys: Sequence[bytes] | None,
         timestamps_ms: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
+        partitions: Sequence[int] | None = None,
     ) -> None: ...
 
 
@@ -84,20 +85,19 @@ class HandlerServices:
 
     Attributes:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.
-        emit_many: Emits many records at once; None: they are emitted one by one.
         event_clock: The event time of the partition; None: the group does not follow it.
         timers: Sets timers; None: the group has none.
         in_band: The outputs whose records carry whether they are late.
     """
 
     emit: Emit
+    emit_many: EmitMany
     defer: Defer
     loop: str | None = None  # name of the loop's stream
     joins: Mapping[str, JoinedRows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)
     states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
-    emit_many: EmitMany | None = None
     event_clock: Watermark | None = None
     timers: "Timers | None" = None
     in_band: frozenset[str] = frozenset()

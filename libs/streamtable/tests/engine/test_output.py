@@ -80,6 +80,19 @@ def test_windows_are_written_to_the_partition_of_their_key(outgoing: OutputBuffe
     assert [record.partition for record in outgoing.records] == homes * 2
 
 
+def test_a_partition_that_is_given_takes_the_place_of_that_of_the_key(outgoing: OutputBuffer) -> None:
+    keys, values, given = ["a", "b", "c"], [1, 2, 3], [6, -1, 0]
+    outgoing.emit_many(OUT, keys, values, None, None, None, given)
+    outgoing.emit_many(GOKA, keys, values, None, None, None, given)
+    outgoing.emit_many(GOKA, ["a", None], [1, 2], None, None, None, [6, 5])
+    homes = [6, partition_for(b"b", 7, "fnv1a"), 0]
+    assert [record.partition for record in outgoing.records] == [*given, *homes, 6, 5]
+    for some in (["a"], [None]):
+        with pytest.raises(SerializationError, match="'out' is for partition 7, and the topic has 7"):
+            outgoing.emit_many(OUT, some, [1], None, None, None, [7])
+    assert len(outgoing.records) == 8
+
+
 def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: OutputBuffer, batch: Make) -> None:
     outgoing.emit(OUT, "k", 1, (), 0)
     outgoing.set_aside(batch("events", [(b"a", b"x")], partition=3), 0, DeserializationError("bad"))

@@ -25,6 +25,7 @@ CODECS: list[tuple[Codec[Any], Any]] = [
     (SessionKey(String()), Windowed("a", 10, 20)),
     (SidesCodec(), Sides(b"left", None)),
     (PartsCodec(2), Parts(3, (b"", b"right"))),
+    (PartsCodec(2, least=1), Parts(3, (b"left", b"right"))),
 ]
 
 
@@ -47,6 +48,14 @@ def test_bytes_that_are_no_waiting_record_are_refused(data: bytes) -> None:
     with pytest.raises(DeserializationError, match="no record that waits"):
         codec.decode(data)
     assert list(codec.decode_many([data]).poison) == [0]
+
+
+def test_parts_that_an_earlier_version_has_not_written_are_none_and_no_others_may_be_missing() -> None:
+    written = PartsCodec(1).encode(Parts(3, (b"left",)))
+    assert PartsCodec(2, least=1).decode(written) == Parts(3, (b"left", None))
+    for codec, data in ((PartsCodec(2), written), (PartsCodec(2, least=1), written[:8])):
+        with pytest.raises(DeserializationError, match="a row of a join ends"):
+            codec.decode(data)
 
 
 def test_waiting_records_that_stay_encoded_are_the_same_bytes_in_the_table() -> None:

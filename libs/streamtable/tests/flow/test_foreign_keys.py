@@ -1,15 +1,20 @@
 """Joins by a foreign key through the engine, without a broker: each change of either side reaches all rows concerned."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from streamtable import Group, Json, Long, Stream, String
-from streamtable.errors import StateMeaningChanged
+from streamtable.errors import HandlerFailed, StateMeaningChanged
 from streamtable.flow import Flow, KeyedTable
+from streamtable.flow.sides import packed
+from streamtable.partitioner import partition_for
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, NextOffset
 from streamtable_testing.tester import Tester
 
 # A sale is a key and the number of its product, -1: none; a price is the number of a product and a text. Empty: deleted.
@@ -39,15 +44,14 @@ def joined(operator: str) -> Flow:
     return flow
 
 
-def emit(tester: Tester, *events: tuple[Any, Any]) -> None:
-    """Emit prices, by number, and sales: a key, and (n, product), or None."""
+def emit(tester: Tester, *events: tuple[Any, Any], homes: Mapping[str, int] = {}) -> None:
+    """Emit prices, by number, and sales: a key, and (n, product), or None. `homes`: the partitions of sales, by key."""
     for key, value in events:
         if isinstance(key, int):
             tester.emit(PRICES, key, value or "")
         else:
-            tester.emit(
-                SALES, key, None if value is None else {"n": value[0], "product": value[1]}
-            ) if value else (tester.emit(SALES, key, {}))
+            sale = JSON.encode({"n": value[0], "product": value[1]} if value else {})
+            tester.emit_raw(SALES.name, key.encode(), sale, partition=homes.get(key, -1))
 
 
 def written(tester: Tester) -> list[tuple[Any, Any]]:
@@ -103,6 +107,109 @@ def test_a_change_that_keeps_the_key_is_joined_without_an_answer(tester: Tester)
     emit(tester, ("a", (2, 7)))
     assert rows(tester) == {"a": [2, "x"]}
     assert len(tester.kafka.records("f-priced-subscriptions")) == asked
+
+
+# ---- partitions that the left key does not decide ---------------------------------------------------------------------------
+
+PARTITIONS = 5
+KEYS = [f"sale-{number}" for number in range(20)]
+PLACES: Mapping[str, Callable[[int], int]] = {
+    "by crc32, as librdkafka chooses": lambda number: partition_for(
+        KEYS[number].encode(), PARTITIONS, "crc32"
+    ),
+    "round robin of keys": lambda number: number % PARTITIONS,
+    "all in one": lambda _: 3,
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("operator", ["join", "left_join"])
+def test_a_left_table_may_be_in_any_partitions(
+    tester: Tester, operator: str, place: Callable[[int], int]
+) -> None:
+    homes = {key: place(number) for number, key in enumerate(KEYS)}
+    sales = [(key, (number, number % 7)) for number, key in enumerate(KEYS)]
+    with capture_logs() as logs:
+        tester.run(joined(operator), partitions=PARTITIONS)
+        emit(tester, *sales, *((product, f"price {product}") for product in range(5)), homes=homes)
+    found = {key: [n, f"price {product}" if product < 5 else None] for key, (n, product) in sales}
+    found = {key: row for key, row in found.items() if operator == "left_join" or row[1] is not None}
+    assert rows(tester) == found
+    # That the sales are elsewhere is said, for others who look for them; the answers are where they were asked for.
+    assert {line["place"].partition("[")[0] for line in logs if "place" in line} == {"sales"}
+    emit(tester, (0, "new"), (KEYS[1], None), (KEYS[2], (2, 0)), homes=homes)
+    assert {key: rows(tester).get(key) for key in KEYS[:3]} == {
+        KEYS[0]: [0, "new"],
+        KEYS[1]: None,
+        KEYS[2]: [2, "new"],
+    }
+
+
+def asked(version: int, key: str, *more: bytes) -> bytes:
+    """Return a subscription as it is in its topic; in those of earlier versions the left key is all there is."""
+    return version.to_bytes(8) + packed((key.encode(), *more))
+
+
+def answers(tester: Tester) -> list[tuple[int, bytes | None]]:
+    return [(place.partition, record.key()) for place, record in tester.kafka.records("f-priced-answers")]
+
+
+def test_a_subscription_from_before_it_carried_its_partition_is_answered_in_that_of_the_key(
+    tester: Tester,
+) -> None:
+    flow = joined("join")
+    right = flow.group("prices")
+    tester.run(right, partitions=PARTITIONS)
+    seven = Long().encode(7)
+    for key in KEYS:
+        tester.emit_raw("f-priced-subscriptions", seven, asked(1, key))
+    homes = [(partition_for(key.encode(), PARTITIONS), key.encode()) for key in KEYS]
+    assert sorted(answers(tester)) == sorted(homes)
+    tester.stop(right)
+    tester.start(right, disk=False)
+    emit(tester, (7, "x"))
+    assert sorted(answers(tester)) == sorted(2 * homes)
+    for key in KEYS:  # and the same rows subscribe once more, with their partition
+        tester.emit_raw("f-priced-subscriptions", seven, asked(2, key, (3).to_bytes(4)))
+    emit(tester, (7, "y"))
+    assert sorted(answers(tester)) == sorted([*2 * homes, *2 * [(3, key.encode()) for key in KEYS]])
+
+
+def test_a_subscription_that_names_no_partition_of_the_answers_is_refused(tester: Tester) -> None:
+    tester.run(joined("join"), partitions=2)
+    with pytest.raises(HandlerFailed, match="is for partition 2, and the topic has 2"):
+        tester.emit_raw("f-priced-subscriptions", Long().encode(7), asked(1, "a", (2).to_bytes(4)))
+
+
+def reset(tester: Tester, flow: Flow) -> None:
+    """Reset all groups as docs/explanation/joins.md says: from the beginning, except for what they have told each other."""
+    for group in flow.groups:
+        tester.leave(group)
+        del tester._instances[group.name]
+        for table in group.tables:
+            tester.kafka.delete_topic(table)
+        committed = tester.kafka.group(group.name).offsets.committed
+        for place in committed:
+            topic = tester.kafka.partition(place)
+            to = topic.high if topic is not None and place.topic.startswith("f-priced-") else 0
+            committed[place] = Committed(NextOffset(to), TablePosition(0, exact=True).encode())
+    tester.run(flow)
+
+
+def test_a_join_whose_groups_are_reset_is_the_same_and_follows_changes(tester: Tester) -> None:
+    homes = {key: number % PARTITIONS for number, key in enumerate(KEYS)}
+    flow = joined("join")
+    tester.run(flow, partitions=PARTITIONS)
+    emit(tester, *((product, f"price {product}") for product in range(3)))
+    for turn in range(2):
+        emit(tester, *((key, (turn, (number + turn) % 3)) for number, key in enumerate(KEYS)), homes=homes)
+    before = rows(tester)
+    assert len(before) == len(KEYS)
+    tester.kafka.compact("sales")  # versions of subscriptions are others than before
+    reset(tester, flow)
+    assert rows(tester) == before
+    emit(tester, *((product, f"new {product}") for product in range(3)))
+    assert rows(tester) == {key: [1, f"new {(number + 1) % 3}"] for number, key in enumerate(KEYS)}
 
 
 def test_an_answer_for_an_old_version_of_the_left_row_is_dropped(tester: Tester) -> None:
@@ -173,11 +280,12 @@ def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_whate
     events: Sequence[Change], operator: str, data: st.DataObject
 ) -> None:
     flow = joined(operator)
+    homes = {key: data.draw(st.sampled_from([-1, 0, 1]), f"the partition of {key}") for key in "ab"}
     with Tester(work_on_request=True) as tester:
         tester.run(flow, partitions=2)
         down: list[Group[Any, Any]] = []
         for event in events:
-            emit(tester, event)
+            emit(tester, event, homes=homes)
             what = data.draw(st.sampled_from(["go on", "go on", "work", "crash", "start"]))
             if what == "crash" and not down:
                 down = [data.draw(st.sampled_from(flow.groups))]

@@ -39,6 +39,14 @@ class Acceptance:
         if timestamp_ms != 0 or type(timestamp_ms) is not int:
             self._check_time(timestamp_ms)
 
+    def check_partition(self, partition: int) -> None:
+        """Check a partition that a handler has chosen. Raises `SerializationError` if the topic does not have it."""
+        if partition >= self._topic.partitions:
+            raise SerializationError(
+                f"the record for {self._topic.name!r} is for partition {partition}, and the topic has "
+                f"{self._topic.partitions}: give one of them, or -1 for that of the key"
+            )
+
     def _check_time(self, timestamp_ms: Any) -> None:
         topic = self._topic
         if type(timestamp_ms) is not int or not 0 <= timestamp_ms < _TIME_MS_MAX:

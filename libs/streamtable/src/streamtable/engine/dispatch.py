@@ -120,13 +120,13 @@ class Dispatcher:
         self._timers = TimerCalls(group, tables, self._around) if group.timers else None
         reach = HandlerServices(
             self.outgoing.emit,
+            self.outgoing.emit_many,
             self.deferrals.add,
             loop,
             joins,
             lookups,
             tables,
             self._own_keys,
-            emit_many=self.outgoing.emit_many,
             event_clock=event_clock,
             timers=None if self._timers is None else self._timers.timers,
             in_band=frozenset(edge.stream.name for edge in group.outputs if edge.watermarks),

@@ -67,9 +67,15 @@ class OutputBuffer:
         }  # of streams whose partitions the client would not choose: it knows one partitioner and no windows
 
     def emit(
-        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+        self,
+        stream: Stream[Any, Any],
+        key: Any,
+        value: Any,
+        headers: Headers,
+        timestamp_ms: int,
+        partition: int = -1,
     ) -> None:
-        """As `handler_services.Emit`."""
+        """As `handler_services.Emit`. `partition` -1: that of the key."""
         name = stream.name
         accepted = self._accepted.get(name)
         if accepted is None:
@@ -81,8 +87,9 @@ class OutputBuffer:
             data = None if value is None else stream.value.encode(value)
         except SerializationError as error:
             raise _refused(name, error) from error
-        partition = -1
-        if name in self._hashes and raw_key is not None:
+        if partition >= 0:
+            accepted.check_partition(partition)
+        elif name in self._hashes and raw_key is not None:
             partition = self._hashes[name](raw_key) % self._topics[name].partitions
         if headers or timestamp_ms or raw_key is None:  # asked here, as a call costs each record
             accepted.check(raw_key, headers, timestamp_ms)
@@ -101,6 +108,7 @@ class OutputBuffer:
         raw_keys: Sequence[bytes] | None,
         timestamps_ms: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
+        partitions: Sequence[int] | None = None,
     ) -> None:
         """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
         name = stream.name
@@ -109,7 +117,8 @@ class OutputBuffer:
             for index, value in enumerate(values):
                 key = keys[index] if raw_keys is None else stream.key.decode(raw_keys[index])
                 own = () if headers is None else headers[index]
-                self.emit(stream, key, value, own, 0 if timestamps_ms is None else timestamps_ms[index])
+                time_ms = 0 if timestamps_ms is None else timestamps_ms[index]
+                self.emit(stream, key, value, own, time_ms, -1 if partitions is None else partitions[index])
             return
         encode = stream.value.encode
         try:
@@ -130,11 +139,14 @@ class OutputBuffer:
             largest = max(map(sum, zip(key_sizes, value_sizes, strict=True))) + more
             refuse_if_larger(largest, accepted.bytes_max, f"the record for {name!r}")
         each_headers: Iterable[Headers] = repeat(()) if headers is None else headers
-        partitions: Iterable[int] = repeat(-1)
+        places: Iterable[int] = repeat(-1)
         if hash_key := self._hashes.get(name):
             count = self._topics[name].partitions
-            partitions = [hash_key(key) % count for key in raw]
-        columns = zip(repeat(name), raw, data, each_headers, times, partitions)
+            places = [hash_key(key) % count for key in raw]
+        if partitions is not None:
+            accepted.check_partition(max(partitions))
+            places = [place if place >= 0 else own for place, own in zip(partitions, places, strict=False)]
+        columns = zip(repeat(name), raw, data, each_headers, times, places)
         # Half the cost of calling the class.
         self.records.extend(map(tuple.__new__, repeat(OutputRecord), columns))
         self.bytes += sum(key_sizes) + sum(value_sizes) + more * len(data)

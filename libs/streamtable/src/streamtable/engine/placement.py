@@ -1,7 +1,8 @@
 """Notices records that are not in the partition of their key: another partitioner wrote them, or partitions were added.
 
 Their handlers are called all the same. But a view, a lookup and a join look for a key in one partition only: without a word,
-they would not find what is there.
+they would not find what is there. Answers to a join by a foreign key are in the partition that has asked: they are left out
+(`Input(any_partition=True)`), as are other inputs whose writers choose partitions.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +31,9 @@ class Placement:
     """
 
     def __init__(self, group: Group[Any, Any], partition: int, topics: Mapping[str, TopicInfo]) -> None:
-        read: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
+        read: list[Stream[Any, Any] | Table[Any, Any]] = [
+            edge.stream for edge in group.inputs if not edge.any_partition
+        ]
         read += [edge.table for edge in group.joins]
         self._group = group.name
         self._partition = partition

@@ -17,6 +17,9 @@ Order = tuple[int, ...]
 class Scope(Protocol):
     """The part of a task that steps can use. `BatchContext` and `Context` implement this protocol."""
 
+    @property
+    def partition(self) -> int: ...
+
     def emit_many(
         self,
         stream: Stream[Any, Any],
@@ -26,6 +29,7 @@ class Scope(Protocol):
         raw_keys: Sequence[bytes] | None = None,
         timestamps_ms: Sequence[int] | None = None,
         late_before_ms: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
     ) -> None: ...
 
     def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...

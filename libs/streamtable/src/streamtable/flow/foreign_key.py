@@ -2,8 +2,12 @@
 
 The left group subscribes to the rows that its own rows name, through a topic that is partitioned as the right table. The
 group of the right table remembers who has subscribed, and answers, at once and whenever the row changes, through a topic
-that is partitioned as the left table. An answer bears the version of the subscription that it is for: one that comes
+with the partitions of the left table. An answer bears the version of the subscription that it is for: one that comes
 after the left row has turned to another key is dropped.
+
+A subscription carries the partition that asks, and its answers go to that partition, as in Kafka Streams (KIP-775). So the
+records of the left table may be in any partitions, as long as all records of a key are in the same one. A right row is
+looked for in the partition of its key. Subscriptions from before they carried it are answered in the partition of the left key.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +31,7 @@ from streamtable.topics import Stream
 
 _LENGTH = Struct(">I")
 _VERSION = Struct(">Q")
+_PARTITION_BYTES = 4
 _ROW, _LAST = b"r", b"v"
 """The prefixes of keys in the state of the left group: for a row, and for the last version that was assigned."""
 _RIGHT, _SUBSCRIBER = b"r", b"s"
@@ -55,11 +60,13 @@ class PartsCodec:
     Args:
         count: The number of parts.
         codecs: The identifiers of the codecs of the parts.
+        least: The number of parts that an earlier version has written; the others are None then. None: always `count`.
     """
 
-    def __init__(self, count: int, *codecs: str) -> None:
+    def __init__(self, count: int, *codecs: str, least: int | None = None) -> None:
         self._count = count
         self._codecs = codecs
+        self._least = count if least is None else least
 
     def encode(self, value: Parts) -> bytes:
         return _VERSION.pack(value.version) + packed(value.parts)
@@ -68,7 +75,7 @@ class PartsCodec:
         if len(data) < _VERSION.size:
             raise DeserializationError(f"{data!r} is no row of a join by foreign key")
         version: int = _VERSION.unpack_from(data)[0]
-        return Parts(version, tuple(unpacked(data[_VERSION.size :], self._count)))
+        return Parts(version, tuple(unpacked(data[_VERSION.size :], self._count, self._least)))
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Parts]:
         return decode_each(self.decode, data)
@@ -115,7 +122,10 @@ class ForeignKeyJoin:
             f"{name}-subscribers", key=Bytes(), value=PartsCodec(1, *codecs), meaning=meaning
         )
         asking: Stream[Any, Parts] = Stream(
-            f"{plan.name}-{name}-subscriptions", right_key, PartsCodec(1), plan.partitioner_of(right_group)
+            f"{plan.name}-{name}-subscriptions",
+            right_key,
+            PartsCodec(2, least=1),
+            plan.partitioner_of(right_group),
         )
         answering: Stream[Any, Parts] = Stream(
             f"{plan.name}-{name}-answers", left_key, PartsCodec(1), plan.partitioner_of(left_group)
@@ -129,7 +139,7 @@ class ForeignKeyJoin:
             right_group, f"answer {name!r}", asked, of_rows,
             step=right.step, edges=(subscribers, Output(answering)), timed=True, feeds=answering.name,
         )  # fmt: skip
-        answers = self._source(plan, left_group, answering)
+        answers = self._source(plan, left_group, answering, any_partition=True)
         of_left = plan.add(left_group, f"left of {name!r}", nodes[0], step=marked_changes(LEFT))
         label = f"{self.operator} {name!r} by foreign key"
         return plan.add(
@@ -137,8 +147,8 @@ class ForeignKeyJoin:
             step=left.step, edges=(rows, Output(asking)), timed=True, feeds=asking.name,
         )  # fmt: skip
 
-    def _source(self, plan: Plan, group: str, stream: Stream[Any, Any]) -> Node:
-        source = Source(stream, lambda handler: Input(stream, on_error=plan.on_error, **handler))
+    def _source(self, plan: Plan, group: str, stream: Stream[Any, Any], **more: Any) -> Node:
+        source = Source(stream, lambda handler: Input(stream, on_error=plan.on_error, **more, **handler))
         return plan.source(group, source)
 
     def row(self, left: Part, right: Part) -> Any:
@@ -175,13 +185,15 @@ class Left:
         rows = table.changing(local)
         last_of = dict(zip(local, range(len(keys)), strict=True))
         before = {key: rows[key] for key in last_of}
+        asker = scope.partition.to_bytes(_PARTITION_BYTES)
         sent: list[tuple[bytes, Parts, int]] = []
         for index, (key, raw, value) in enumerate(zip(local, keys, records.values, strict=True)):
             if isinstance(value, Parts):
                 self._answered(rows, key, value)
             else:
                 sent.extend(
-                    (fk, message, index) for fk, message in self._changed(table, rows, key, raw, value[1])
+                    (fk, Parts(version, (raw, asker)), index)
+                    for fk, version in self._changed(table, rows, key, value[1])
                 )
         if sent:
             scope.emit_many(
@@ -206,9 +218,9 @@ class Left:
             rows[key] = Parts(row.version, (left, fk, _found(answer.parts[0])))
 
     def _changed(
-        self, table: StateRows[Parts], rows: dict[bytes, Parts | None], key: bytes, raw: bytes, row: Any
-    ) -> Iterator[tuple[bytes, Parts]]:
-        """Note a change of a left row. Yields the messages to send, by encoded foreign key."""
+        self, table: StateRows[Parts], rows: dict[bytes, Parts | None], key: bytes, row: Any
+    ) -> Iterator[tuple[bytes, int]]:
+        """Note a change of a left row. Yields the subscriptions to send: encoded foreign key and version; 0: it ends."""
         there = rows[key]
         version, (_, former, right) = (
             (0, (None, None, None)) if there is None else (there.version, there.parts)
@@ -218,14 +230,14 @@ class Left:
         if fk != former or (there is None and row is not None):
             right = None
             if former is not None:
-                yield former, Parts(0, (raw,))
+                yield former, 0
             if fk is None:
                 version, right = 0, _found(None)  # there is nothing to wait for
             else:
                 last = table.get(_LAST)
                 version = 1 if last is None else last.version + 1
                 table.put(_LAST, Parts(version, (None, None, None)))
-                yield fk, Parts(version, (raw,))
+                yield fk, version
         if row is None:
             rows[key] = None
         else:
@@ -248,7 +260,7 @@ class Right:
 
     Args:
         join: The join.
-        state: The rows of the right table, and the version of each subscription.
+        state: The rows of the right table, and of each subscription its version and the partition that has asked.
         answering: The stream to which it writes answers.
     """
 
@@ -261,35 +273,38 @@ class Right:
         keys = records.raw_keys
         assert keys is not None, "changes of tables keep their keys"
         table = scope.table(self.state).raw
-        sent: list[tuple[bytes, Parts, int]] = []
+        sent: list[tuple[bytes, Part, Parts, int]] = []
         for index, (key, value) in enumerate(zip(keys, records.values, strict=True)):
             made = (
                 self._asked(table, key, value)
                 if isinstance(value, Parts)
                 else self._changed(table, key, value[1])
             )
-            sent.extend((left, answer, index) for left, answer in made)
+            sent.extend((left, asker, answer, index) for left, asker, answer in made)
         if sent:
             scope.emit_many(
                 self.answering,
                 (),
-                [answer for _, answer, _ in sent],
-                raw_keys=[left for left, _, _ in sent],
-                timestamps_ms=None if records.times is None else [records.times[at] for _, _, at in sent],
+                [answer for _, _, answer, _ in sent],
+                raw_keys=[left for left, _, _, _ in sent],
+                timestamps_ms=None if records.times is None else [records.times[at] for *_, at in sent],
+                partitions=[-1 if asker is None else int.from_bytes(asker) for _, asker, _, _ in sent],
             )
 
-    def _asked(self, table: StateRows[Parts], key: bytes, asked: Parts) -> Iterator[tuple[bytes, Parts]]:
-        (left,) = asked.parts
+    def _asked(
+        self, table: StateRows[Parts], key: bytes, asked: Parts
+    ) -> Iterator[tuple[bytes, Part, Parts]]:
+        left, asker = asked.parts
         assert left is not None, "each subscription says for which row it is"
         subscriber = _subscribers(key) + left
         if not asked.version:
             table.delete(subscriber)
             return
-        table.put(subscriber, Parts(asked.version, (None,)))
+        table.put(subscriber, Parts(asked.version, (asker,)))
         row = table.get(_RIGHT + key)
-        yield left, Parts(asked.version, (None if row is None else row.parts[0],))
+        yield left, asker, Parts(asked.version, (None if row is None else row.parts[0],))
 
-    def _changed(self, table: StateRows[Parts], key: bytes, row: Any) -> Iterator[tuple[bytes, Parts]]:
+    def _changed(self, table: StateRows[Parts], key: bytes, row: Any) -> Iterator[tuple[bytes, Part, Parts]]:
         data = None if row is None else self.join.values[1].encode(row)
         if data is None:
             table.delete(_RIGHT + key)
@@ -297,7 +312,7 @@ class Right:
             table.put(_RIGHT + key, Parts(0, (data,)))
         prefix = _subscribers(key)
         for subscriber, subscribed in table.scan(prefix, after_prefix(prefix)):
-            yield subscriber[len(prefix) :], Parts(subscribed.version, (data,))
+            yield subscriber[len(prefix) :], subscribed.parts[0], Parts(subscribed.version, (data,))
 
 
 def _subscribers(key: bytes) -> bytes:

@@ -54,11 +54,22 @@ def packed(parts: Sequence[Part]) -> bytes:
     return b"".join(_LENGTH.pack(_NONE) if part is None else _LENGTH.pack(len(part)) + part for part in parts)
 
 
-def unpacked(data: bytes, count: int) -> list[Part]:
-    """Decode parts. Raises `DeserializationError`."""
+def unpacked(data: bytes, count: int, least: int | None = None) -> list[Part]:
+    """Decode parts.
+
+    Args:
+        data: The encoded parts.
+        count: Their number.
+        least: The data may end after so many parts; the others are None then. None: it may not.
+
+    Raises:
+        DeserializationError: The data is something else.
+    """
     parts: list[Part] = []
     at = 0
-    for _ in range(count):
+    for number in range(count):
+        if at == len(data) and least is not None and number >= least:
+            return [*parts, *[None] * (count - number)]
         if len(data) < at + _LENGTH.size:
             raise DeserializationError(f"a row of several parts ends after {len(data)} bytes")
         length: int = _LENGTH.unpack_from(data, at)[0]

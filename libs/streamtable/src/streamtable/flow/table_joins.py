@@ -64,8 +64,10 @@ class TableJoins(Generic[K, V]):
         With `on=`, each left row names the key of its right row, its foreign key: many may name the same one, and a change
         of either side updates all rows concerned. The tables may belong to different groups, and need not have the same
         keys or partitions: they talk through the topics `<flow>-<name>-subscriptions`, partitioned as the right table, and
-        `<flow>-<name>-answers`, partitioned as the left one. After a left row has turned to another key its joined row is
-        missing until the answer is there.
+        `<flow>-<name>-answers`, with the partitions of the left one. An answer goes to the partition that has asked: the left
+        table's records may be in any partitions, as long as all records of a key are in the same one. Those of the right table
+        must be in the partitions of their keys. After a left row has turned to another key its joined row is missing until the
+        answer is there.
 
         Args:
             name: The name of the step, and of the table of both sides' rows.
