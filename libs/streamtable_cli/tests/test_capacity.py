@@ -69,11 +69,15 @@ def test_a_file_that_is_none_is_named(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--records", "0", "--keys", "1"), "records_s 0"),
-        (("--records", "nan", "--keys", "1"), "records_s nan"),
-        (("--records", "1", "--keys", "0"), "keys 0"),
-        ((*LOAD, "--active-keys", "10000001"), "active_keys 10000001"),
-        ((*LOAD, "--commit-ms", "0"), "commit_s 0"),
+        (("--records", "-5", "--keys", "1"), "--records -5: "),
+        (("--records", "nan", "--keys", "1"), "--records nan: "),
+        (("--records", "1", "--keys", "0"), "--keys 0: "),
+        ((*LOAD, "--active-keys", "10000001"), "--active-keys 10000001: "),
+        ((*LOAD, "--commit-ms", "-2"), "--commit-ms -2: "),
+        ((*LOAD, "--retention-hours", "0"), "--retention-hours 0: "),
+        ((*LOAD, "--network-mb", "inf"), "--network-mb inf: "),
+        ((*LOAD, "--recovery-seconds", "0"), "--recovery-seconds 0: "),
+        ((*LOAD, "--lag-seconds", "-1"), "--lag-seconds -1: "),
         (("--records", "1"), "--keys"),
     ],
 )

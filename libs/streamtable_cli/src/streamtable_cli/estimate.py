@@ -56,6 +56,13 @@ class Measured:
     where: str
 
 
+_OPTIONS = {
+    "records_s": "--records", "commit_s": "--commit-ms", "retention_h": "--retention-hours",
+    "network_mb_s": "--network-mb", "recovery_s": "--recovery-seconds", "lag_s": "--lag-seconds",
+}  # fmt: skip
+"""The options of `streamtable capacity` that are not named as the attributes of a `Workload`."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """The load to be carried and the machines to carry it.
@@ -105,12 +112,17 @@ class Workload:
         )  # fmt: skip
         for name in above_zero:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise Refused(f"{name} {getattr(self, name)}: a number above 0 is needed")
+                raise Refused(f"{self._given(name)}: a number above 0 is needed")
         for name in ("value_bytes", "handler_us", "views", "lag_s"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise Refused(f"{name} {getattr(self, name)}: 0 or a number above it is needed")
+                raise Refused(f"{self._given(name)}: 0 or a number above it is needed")
         if self.active_keys is not None and not 1 <= self.active_keys <= self.keys:
-            raise Refused(f"active_keys {self.active_keys}: 1 to {self.keys} are possible, the table's keys")
+            raise Refused(f"{self._given('active_keys')}: give 1 to {self.keys}, the table's keys")
+
+    def _given(self, name: str) -> str:
+        """Return the option of `streamtable capacity` that has given an attribute, with its value."""
+        value = getattr(self, name)
+        return f"{_OPTIONS.get(name, f'--{name}'.replace('_', '-'))} {value * 1000 if name == 'commit_s' else value:.15g}"
 
     @property
     def active(self) -> int:
