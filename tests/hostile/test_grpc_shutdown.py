@@ -67,7 +67,7 @@ def test_calls_are_finished_and_streams_are_asked_to_connect_again(world: World)
     assert world.process.wait(20) == 0
     assert time.monotonic() - begun < 10
 
-    message = "the server is stopping; connect again and ask again"
+    message = "the server is stopping; connect again and retry the request"
     assert ends == {(grpc.StatusCode.UNAVAILABLE, message): STREAMS}
     # A call that had been begun was answered; one that came later found no server, and may be retried on another one.
     assert {(asker.last.code(), asker.last.details()) for asker in askers} == {

@@ -58,9 +58,9 @@ class Streams:
         """
         with self._lock:
             if self._stopping.is_set():
-                raise Stopping("the server is stopping; ask again")
+                raise Stopping("the server is stopping; retry the request")
             if self._open >= self.limit:
-                raise TooManyStreams("too many streams are open; ask again later")
+                raise TooManyStreams("too many streams are open; retry the request later")
             self._open += 1
         end = self._clock() + self._seconds_max
         try:
@@ -103,8 +103,8 @@ class Streams:
     def ended(self) -> RetryLater:
         """Return the error for a stream that may not continue."""
         if self.stopping:
-            return Stopping("the server is stopping; ask again")
-        return RetryLater("the stream has reached its greatest age; ask again")
+            return Stopping("the server is stopping; retry the request")
+        return RetryLater("the stream has reached its greatest age; retry the request")
 
     def stop(self) -> None:
         """End all streams soon and admit no more."""

@@ -54,7 +54,7 @@ def test_callers_are_counted_by_name_wherever_they_call_from() -> None:
 def test_a_caller_who_asks_too_often_waits_a_whole_second_at_least(seconds: float, reported: int) -> None:
     refused = TooOften(Taken(allowed=False, remaining=0, retry_seconds=seconds, full_seconds=9.0), {})
     assert refused.retry_after == reported
-    assert str(refused) == "too many requests; ask again later"
+    assert str(refused) == "too many requests; retry the request later"
 
 
 def test_callers_without_a_name_are_counted_by_address() -> None:

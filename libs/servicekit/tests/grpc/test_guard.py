@@ -101,7 +101,7 @@ def test_what_cannot_be_parsed_is_the_callers_fault_and_answered_with_a_fixed_te
 def test_a_call_without_a_place_is_asked_to_try_again(channel: Any, service: Service) -> None:
     busy = channel.unary_unary("/test.Guard/Blocking").future(b"x", timeout=2)
     assert service.entered.wait(60)
-    text = "the server has all the calls it can take; ask again, or ask another one"
+    text = "the server has all the calls it can take; retry the request, or ask another one"
     method = channel.unary_unary("/test.Guard/Coroutine")
     assert code_of(lambda: method(b"x", timeout=2)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, text)
     service.release.set()

@@ -165,7 +165,7 @@ def test_what_nobody_has_begun_in_time_is_refused_and_never_begun(world: World) 
     assert {answer.status_code for answer in refused} == {503}
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
     assert {answer.json()["detail"] for answer in refused} == {
-        "too many requests are being worked on; ask again"
+        "too many requests are being worked on; retry the request"
     }
     assert not first.done(), "what was begun goes on"
     world.release.set()

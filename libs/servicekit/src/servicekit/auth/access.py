@@ -26,7 +26,7 @@ class TooOften(Exception):
     """
 
     def __init__(self, taken: Taken, headers: Mapping[str, str]) -> None:
-        super().__init__("too many requests; ask again later")
+        super().__init__("too many requests; retry the request later")
         self.retry_after = max(1, math.ceil(taken.retry_seconds))
         self.headers = headers
 

@@ -128,7 +128,7 @@ class PeerPlaces:
             return
         most = max(self._of_peer, key=lambda each: len(self._of_peer[each]), default=peer)
         if len(self._of_peer.get(most, ())) <= own + 1:
-            raise TooManyStreams("too many streams are open; ask again later")
+            raise TooManyStreams("too many streams are open; retry the request later")
         place, give_way = next(iter(self._of_peer[most].items()))
         self._free(most, place)
         give_way()

@@ -97,7 +97,7 @@ def refusal(error: Exception) -> CallRefused:
         case GaveWay():
             code, text, reason = (
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "another address with fewer streams gets this place; ask again, or ask another one",
+                "another address with fewer streams gets this place; retry the request, or ask another one",
                 "GAVE_WAY",
             )
         case TooManyStreams():
@@ -109,19 +109,19 @@ def refusal(error: Exception) -> CallRefused:
         case Stopping():
             code, text, reason = (
                 grpc.StatusCode.UNAVAILABLE,
-                "the server is stopping; connect again and ask again",
+                "the server is stopping; connect again and retry the request",
                 "STOPPING",
             )
         case NotReady():
             code, text, reason = (
                 grpc.StatusCode.UNAVAILABLE,
-                "the table is being loaded; ask again",
+                "the table is being loaded; retry the request",
                 "NOT_READY",
             )
         case RetryLater():
             code, text, reason = (
                 grpc.StatusCode.UNAVAILABLE,
-                "the service cannot answer at the moment; ask again",
+                "the service cannot answer at the moment; retry the request",
                 "UNAVAILABLE",
             )
         case _:

@@ -207,7 +207,7 @@ class _Method:
 
     def _check(self, context: Context) -> None:
         if self._guard.stopping and not self._path.startswith(_HEALTH):
-            raise Stopping("the server is stopping; ask again")
+            raise Stopping("the server is stopping; retry the request")
         if self._guard.check is not None and not self._path.startswith(_HEALTH):
             self._guard.check(self._path, context)
 
@@ -245,7 +245,7 @@ class _Method:
         if not places.take():
             raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "the server has all the calls it can take; ask again, or ask another one",
+                "the server has all the calls it can take; retry the request, or ask another one",
                 reason="TOO_MANY_CALLS",
                 retry_seconds=RETRY_SECONDS,
             )

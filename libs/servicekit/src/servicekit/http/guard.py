@@ -209,7 +209,7 @@ class Guard:
             raise overloaded()
         task.add_done_callback(_log_late_failure)
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
-        raise unavailable("the answer took too long; ask again")
+        raise unavailable("the answer took too long; retry the request")
 
     async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn, until: float) -> bool:
         """Wait until the response has begun, or for as long as a request may wait for a thread.
@@ -295,14 +295,14 @@ async def _no_more() -> Message:
     return {"type": "http.disconnect"}
 
 
-def unavailable(detail: str = "the service cannot answer at the moment; ask again") -> Problem:
+def unavailable(detail: str = "the service cannot answer at the moment; retry the request") -> Problem:
     """Return a 503 with `Retry-After`."""
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
 
 
 def overloaded() -> Problem:
     """Return a 503 for a request that no thread has begun to work on."""
-    return unavailable("too many requests are being worked on; ask again")
+    return unavailable("too many requests are being worked on; retry the request")
 
 
 def _is_clean(encoded: bytes) -> bool:

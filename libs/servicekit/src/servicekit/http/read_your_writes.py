@@ -60,13 +60,13 @@ class ReadYourWrites:
         """
         table, ack = self._named(token)
         if self._waiting >= self._limit:
-            detail = "too many questions wait for their writes; ask again later"
+            detail = "too many questions wait for their writes; retry the request later"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
         self._waiting += 1
         try:
             await table.wait_for_async(ack, self._seconds)
         except NotReady:
-            detail = "the write does not show here yet; ask again with the same token"
+            detail = "the write does not show here yet; retry the request with the same token"
             raise Problem(HTTPStatus.GATEWAY_TIMEOUT, detail, retry_after=1) from None
         except BadToken:
             raise _refused() from None

@@ -112,7 +112,7 @@ class TopList(Generic[V]):
         """Return the `limit` highest keys. Raises `NotReady` until the table was read once."""
         with self._lock:
             if self._ranking is None:
-                raise NotReady("the list is being made; ask again")
+                raise NotReady("the list is being made; retry the request")
             return Top(self._ranking.top(limit), self._behind_seconds(), len(self._unreadable))
 
     def detail(self) -> Mapping[str, Any]:
