@@ -4,11 +4,13 @@ import shutil
 import time
 from datetime import timedelta
 
+from confluent_kafka import Producer
 from tests.system.bench import Bench, until
 from tests.system.test_flow import running
 
 from streamtable import App, EventTime, Stream, String
 from streamtable.flow import Flow
+from streamtable.partitioner import partition_for
 
 
 def pair(left: str | None, right: str | None) -> str:
@@ -55,3 +57,44 @@ def test_pairs_and_rows_are_joined_across_a_restart_and_what_is_left_comes_out_a
             until(lambda: "x-cid+None" in found(out), "what nothing has matched comes out alone")
     mine = [each for each in found(out) if each.startswith("x-")]
     assert mine == ["x-ann+x-1", "x-bob+x-2", "x-cid+None"]
+
+
+def test_a_left_topic_of_another_partitioner_is_joined_by_a_foreign_key(bench: Bench) -> None:
+    """A producer of confluent-kafka that sets no partitioner places keys by crc32, whatever is declared."""
+    sales, products, priced = (
+        Stream(bench.name(name), String(), String()) for name in ("sales", "products", "priced")
+    )
+    flow = Flow(bench.name("flow"))
+    latest = flow.stream(sales).to_table("sales")
+    known = flow.stream(products, group="products").to_table("products")
+    latest.join("priced", known, pair, on=str, value=String()).to_stream().to(priced)
+    sold = {f"sale-{number}": f"p{number % 3}" for number in range(12)}
+    assert any(partition_for(key.encode(), 3) != partition_for(key.encode(), 3, "crc32") for key in sold)
+
+    def found() -> dict[bytes, bytes]:
+        return {each.key or b"": each.value or b"" for each in bench.read(priced.name)}
+
+    def expected(price: str) -> dict[bytes, bytes]:
+        return {key.encode(): f"{product}+{price}-{product}".encode() for key, product in sold.items()}
+
+    with App(bench.kafka, bench.folder) as app, app.emitter(products) as product:
+        app.create_topics(flow, partitions=3)
+        needed = [
+            sales.name,
+            products.name,
+            *(topic for group in flow.groups for topic in group.input_topics),
+        ]
+        until(lambda: len(bench.cluster.topics(needed)) == len(set(needed)), "topics exist")
+        producer = Producer({"bootstrap.servers": bench.kafka.bootstrap_servers})
+        for key, value in sold.items():
+            producer.produce(sales.name, value, key)
+        producer.flush()
+        for number in range(3):
+            product.emit_now(f"p{number}", f"old-p{number}")
+        with running(app, flow):
+            until(lambda: found() == expected("old"), "each sale has its product")
+        shutil.rmtree(bench.folder)
+        with running(app, flow):
+            for number in range(3):
+                product.emit_now(f"p{number}", f"new-p{number}")
+            until(lambda: found() == expected("new"), "each sale follows its product after a restart")
