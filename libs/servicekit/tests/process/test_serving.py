@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 from servicekit.process.serving import _worker
 from streamtable import Settings
 
@@ -19,3 +22,8 @@ def test_workers_share_no_port_where_any_free_one_is_meant() -> None:
         {"STREAMTABLE_INSTANCE_ID": "a", "STREAMTABLE_METRICS_ADDRESS": "127.0.0.1:0"}
     )
     assert _worker(settings, ["x"], 1).environment == {"STREAMTABLE_INSTANCE_ID": "a-1"}
+
+
+def test_a_service_without_a_view_loads_no_grpc() -> None:
+    program = "import sys, servicekit.process.table_service; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

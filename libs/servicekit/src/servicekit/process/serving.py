@@ -3,29 +3,21 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import structlog
 from fastapi import FastAPI
 
-from servicekit.grpc.auth import check_callers
-from servicekit.grpc.guard import GrpcLimits
-from servicekit.grpc.metrics import CallMetrics
-from servicekit.grpc.server import GrpcServer
-from servicekit.grpc.table_service import GrpcTableService, TableContract
-from servicekit.grpc.tls import credentials_of
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
 from servicekit.process.load import LoadOptions, progress_bar, send
 from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
-from servicekit.process.signals import StopSignals, allow_connections
+from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
-from servicekit.streams import Streams
 from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
 from streamtable.errors import StreamtableError
 from streamtable.settings import Address
@@ -210,14 +202,6 @@ def require_http_callers(runtime: Runtime[S]) -> None:
     runtime.require_callers("STREAMTABLE_HTTP_ADDRESS", runtime.settings.http_address)
 
 
-def require_grpc_callers(runtime: Runtime[S]) -> None:
-    """Do the same for gRPC, where a client certificate is enough."""
-    certificates = runtime.edge.grpc_client_authorities_file is not None
-    runtime.require_callers(
-        "STREAMTABLE_GRPC_ADDRESS", runtime.settings.grpc_address, certificates=certificates
-    )
-
-
 def serve_app(
     runtime: Runtime[S], app: FastAPI, signals: StopSignals, *checks: Callable[[], object], **server: Any
 ) -> None:
@@ -237,87 +221,3 @@ def serve_app(
         wait_to_stop(signals, *checks)
     finally:
         http.stop()
-
-
-def serve_table(
-    runtime: Runtime[S],
-    table: Table[str, V],
-    contract: TableContract[V],
-    windows: Mapping[str, Table[Any, Any]] = MappingProxyType({}),
-) -> int:
-    """Answer gRPC calls from local copies of a table and of windowed tables until stopped.
-
-    Args:
-        runtime: Settings and cluster.
-        table: The table.
-        contract: The gRPC service.
-        windows: Windowed tables by name.
-    """
-    require_grpc_callers(runtime)
-    with StopSignals() as signals, ExitStack() as opened:
-        views = opened.enter_context(viewing(runtime, [table, *windows.values()], "view"))
-        view = views[0]
-        windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))
-
-        def ready() -> bool:
-            found = [each.ready for each in views]  # of each, as one that has failed raises
-            return all(found)
-
-        opened.enter_context(operations(runtime, "view", ready))
-        # The server limits them. A stream that is replaced by another is counted here until it has ended.
-        streams = Streams(2 * runtime.edge.grpc_streams)
-        register = GrpcTableService(contract, view, streams, runtime.edge.proxies, windowed).register
-        server = grpc_server(runtime, register, contract.service.full_name, ready, streams)
-        server.start()
-        opened.callback(server.stop)
-        wait_to_stop(signals, ready)
-    return 0
-
-
-def grpc_server(
-    runtime: Runtime[S],
-    register: Callable[[Any], None],
-    name: str,
-    ready: Callable[[], bool],
-    streams: Streams,
-) -> GrpcServer:
-    """Return a server at the address and with the limits of the settings.
-
-    Args:
-        runtime: Settings, callers and metrics.
-        register: Adds the service `name`.
-        name: The full name of the service, for server reflection.
-        ready: Returns whether the service can answer.
-        streams: The streams that its stop ends.
-    """
-    require_grpc_callers(runtime)
-    edge = runtime.edge
-    limits = GrpcLimits(
-        connections=edge.grpc_connections,
-        connections_per_peer=edge.grpc_connections_per_peer,
-        streams=edge.grpc_streams,
-        streams_per_peer=edge.grpc_streams_per_peer,
-    )
-    allow_connections(
-        edge.connections + limits.connections_accepted,  # of the server of health and metrics too
-        f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
-    )
-    host, port = runtime.settings.grpc_address
-    return GrpcServer(
-        host,
-        port,
-        register,
-        ready=ready,
-        streams=streams,
-        services=[name] if runtime.service.reflection else [],
-        check=check_callers(runtime.admission, proxies=runtime.edge.proxies),
-        metrics=CallMetrics.register(runtime.registry),
-        tracer=runtime.tracer,
-        credentials=credentials_of(
-            runtime.edge.grpc_certificate_file,
-            runtime.edge.grpc_key_file,
-            runtime.edge.grpc_client_authorities_file,
-        ),
-        limits=limits,
-        proxies=edge.proxies,
-    )

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 import typer
 from fastapi import FastAPI
 
-from servicekit.grpc.table_service import TableContract
 from servicekit.http.app import HttpEdge
 from servicekit.http.cursors import Cursors
 from servicekit.http.emitter_api import EmitterApi
@@ -28,6 +27,9 @@ from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList, TopMetrics
 from streamtable import Group, Stream, Table, Tail, Topology, View
+
+if TYPE_CHECKING:
+    from servicekit.grpc.table_service import TableContract
 
 S = TypeVar("S", bound=ServiceSettings)
 V = TypeVar("V")
@@ -126,7 +128,7 @@ class TableService(Generic[S, V]):
     group: Callable[[S], Group[str, V]] | None = None
     flow: Callable[[S], Topology] | None = None
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
-    view: TableContract[V] | None = None
+    view: "TableContract[V] | None" = None
     windows: Callable[[S], Mapping[str, Table[Any, Any]]] = lambda _: {}
     closed: Callable[[S], Mapping[str, Stream[Any, Any]]] = lambda _: {}
     number: Callable[[V], int] | None = None
@@ -160,11 +162,13 @@ class TableService(Generic[S, V]):
 
     def serve_view(self, runtime: Runtime[S]) -> int:
         """Answer gRPC calls until stopped."""
+        from servicekit.process.grpc_serving import serve_table  # noqa: PLC0415 - views alone need it
+
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
         called = {call.table for call in self.view.windows}  # no copies of tables that no call reads
         windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
-        return serving.serve_table(runtime, table, self.view, windows)
+        return serve_table(runtime, table, self.view, windows)
 
     def serve_query(self, runtime: Runtime[S]) -> int:
         """Answer REST requests until stopped."""
