@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 def require_grpc_callers(runtime: Runtime[S]) -> None:
-    """Do the same for gRPC, where a client certificate is enough."""
+    """Refuse to serve other machines by gRPC without authentication. A client certificate is enough."""
     certificates = runtime.edge.grpc_client_authorities_file is not None
     runtime.require_callers(
         "STREAMTABLE_GRPC_ADDRESS", runtime.settings.grpc_address, certificates=certificates
