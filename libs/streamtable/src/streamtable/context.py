@@ -132,6 +132,7 @@ class BaseContext(Generic[K, V]):
             SerializationError: A record does not fit the schema, is larger than Kafka accepts, or is for a partition that the
                 topic does not have.
             GraphError: The graph does not declare the stream as `Output`.
+            ValueError: The arguments have different lengths.
         """
         headers = None
         if stream.name in self._reach.in_band:

@@ -44,6 +44,26 @@ def test_what_is_emitted_is_encoded_at_once_with_headers_and_time(outgoing: Outp
     assert outgoing.bytes == sum(record.size for record in outgoing.records)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"keys": ["a"]},
+        {"keys": (), "raw_keys": [b"a", b"b", b"c"]},
+        {"timestamps_ms": [5]},
+        {"headers": [()]},
+        {"partitions": [1]},
+    ],
+)
+@pytest.mark.parametrize("stream", [OUT, GOKA])
+def test_columns_of_other_lengths_are_refused_and_no_record_is_left_out(
+    stream: Stream[str, int], more: dict[str, Any], outgoing: OutputBuffer
+) -> None:
+    given: dict[str, Any] = {"keys": ["a", "b"], "raw_keys": None, "timestamps_ms": None, **more}
+    with pytest.raises(ValueError, match=r"2 values.*3 keys|2 values.*1 "):
+        outgoing.emit_many(stream, values=[1, 2], **given)
+    assert outgoing.records == []
+
+
 def test_the_loop_needs_no_declaration_of_its_own(outgoing: OutputBuffer) -> None:
     outgoing.emit(LOOP, "k", 1, (), 0)
     assert [record.topic for record in outgoing.records] == ["g-loop"]

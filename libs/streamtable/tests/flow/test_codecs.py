@@ -54,7 +54,7 @@ def test_parts_that_an_earlier_version_has_not_written_are_none_and_no_others_ma
     written = PartsCodec(1).encode(Parts(3, (b"left",)))
     assert PartsCodec(2, least=1).decode(written) == Parts(3, (b"left", None))
     for codec, data in ((PartsCodec(2), written), (PartsCodec(2, least=1), written[:8])):
-        with pytest.raises(DeserializationError, match="a row of a join ends"):
+        with pytest.raises(DeserializationError, match="a row of several parts ends"):
             codec.decode(data)
 
 

@@ -112,6 +112,10 @@ class OutputBuffer:
     ) -> None:
         """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
         name = stream.name
+        columns = {"keys": keys if raw_keys is None else raw_keys, "timestamps": timestamps_ms}
+        for what, column in (columns | {"headers": headers, "partitions": partitions}).items():
+            if column is not None and len(column) != len(values):
+                raise ValueError(f"{len(values)} values are emitted to {name!r} with {len(column)} {what}")
         accepted = self._accepted.get(name)
         if accepted is None or not values or (raw_keys is None and None in keys):  # one by one
             for index, value in enumerate(values):
@@ -146,9 +150,9 @@ class OutputBuffer:
         if partitions is not None:
             accepted.check_partition(max(partitions))
             places = [place if place >= 0 else own for place, own in zip(partitions, places, strict=False)]
-        columns = zip(repeat(name), raw, data, each_headers, times, places)
+        fields = zip(repeat(name), raw, data, each_headers, times, places)
         # Half the cost of calling the class.
-        self.records.extend(map(tuple.__new__, repeat(OutputRecord), columns))
+        self.records.extend(map(tuple.__new__, repeat(OutputRecord), fields))
         self.bytes += sum(key_sizes) + sum(value_sizes) + more * len(data)
 
     # ---- undo ------------------------------------------------------------------------------------------------------
