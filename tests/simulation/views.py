@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamtable.views.watch import Watch
 
-TABLE = Table("t", String(), Long(), group="g")
+TABLE = Table("g-table", String(), Long(), group="g")
 STEPS = 120
 _TOMBSTONES_SOON_MS = 20_000  # shorter than some absences, so that a copy can be too old
 _QUIET_TURNS = 200
@@ -97,7 +97,7 @@ class ViewWorld:
         self.partitions = self.rng.randint(1, 3)
         self.kafka.create_topic("in", self.partitions)
         retention = self.rng.choice((_TOMBSTONES_SOON_MS, DAY_MS))
-        self.kafka.create_topic("t", self.partitions, compacted=True, delete_retention_ms=retention)
+        self.kafka.create_topic("g-table", self.partitions, compacted=True, delete_retention_ms=retention)
         self.disk = Disk(self.clock.now)
         self.waiting: list[list[Event]] = [[] for _ in range(self.partitions)]
         self.events: list[Event] = []
@@ -110,7 +110,7 @@ class ViewWorld:
             self.rng.choice((self.event, self.commit))()
         self.start()
         # The copy is empty, so nothing may be answered before all of this is in it.
-        self.first_ends: list[int] | None = [each.high for each in self.kafka.topics["t"].partitions]
+        self.first_ends: list[int] | None = [each.high for each in self.kafka.topics["g-table"].partitions]
 
     def run(self) -> None:
         names, weights = list(self.weights), list(self.weights.values())
@@ -160,9 +160,9 @@ class ViewWorld:
         todo = [waiting.pop(0) for _ in range(min(len(waiting), self.rng.randint(1, 3)))]
         for event in todo:
             value = None if event.row is None else Long().encode(event.row)
-            self.shown_at[event.ack] = self.kafka.append("t", event.key.encode(), value).offset + 1
+            self.shown_at[event.ack] = self.kafka.append("g-table", event.key.encode(), value).offset + 1
         if todo:
-            written = TablePosition(self.kafka.topics["t"].partitions[partition].high, exact=True)
+            written = TablePosition(self.kafka.topics["g-table"].partitions[partition].high, exact=True)
             offset = Committed(NextOffset(todo[-1].ack.offset + 1), written.encode())
             self.kafka.group("g").offsets.committed[TopicPartition("in", partition)] = offset
 
@@ -194,16 +194,16 @@ class ViewWorld:
         self.clock.advance(self.rng.choice((2.0, 40.0)))
 
     def delete_records(self) -> None:
-        partition = self.rng.choice(self.kafka.topics["t"].partitions)
+        partition = self.rng.choice(self.kafka.topics["g-table"].partitions)
         before = self.rng.randint(partition.low, partition.high)
         self.trace.append(f"{partition.place}: records below {before} of {partition.high} are deleted")
         self.kafka.delete_records(partition.place, before)
 
     def compact(self) -> None:
-        self.kafka.compact("t")
+        self.kafka.compact("g-table")
 
     def damage(self) -> None:
-        place = ("t", self.rng.randrange(self.partitions))
+        place = ("g-table", self.rng.randrange(self.partitions))
         if place in self.disk.present():
             self.trace.append(f"{place} is damaged")
             self.disk.damaged.add(place)
@@ -249,7 +249,7 @@ class ViewWorld:
 
     def _replayed(self) -> dict[str, int]:
         rows: dict[str, int] = {}
-        for _, record in self.kafka.records("t"):
+        for _, record in self.kafka.records("g-table"):
             key, value = (record.key() or b"").decode(), record.value()
             if value is None:
                 rows.pop(key, None)

@@ -101,5 +101,7 @@ def test_what_happens_in_warehouses_is_answered_by_each_service(cluster: Cluster
     listed = {"product": "lamp", "warehouse": "lima", "threshold": 1, "at": NOON_MS}
     token = emitter.post("/listings", json=with_ids(listed)).headers["streamtable-token"]
     headers = {"Streamtable-Token": token}
-    assert query.get("/stock/lamp@lima", headers=headers).json()["threshold"] == 1
+    answer = query.get("/stock/lamp@lima", headers=headers)
+    assert answer.is_success, (answer.status_code, answer.text, token)
+    assert answer.json()["threshold"] == 1
     assert [process.stop() for process in processes.values()] == [0] * 4

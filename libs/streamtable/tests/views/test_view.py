@@ -30,7 +30,7 @@ from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View, _after_prefix
 from streamtable.views.watch import CopyReloaded
 
-TABLE = Table("t", String(), Long())
+TABLE = Table("g-table", String(), Long())
 COUNT = 4
 
 
@@ -47,7 +47,7 @@ class LogDouble:
 
 @pytest.fixture
 def cluster(make_cluster: Any, topic_info: Callable[..., TopicInfo]) -> Any:
-    return make_cluster({"t": topic_info("t", partitions=COUNT)})
+    return make_cluster({"g-table": topic_info("g-table", partitions=COUNT)})
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def write(cluster: Any, reader: Any, record: Any) -> Callable[..., None]:
 
     def write(**rows: int | None) -> None:
         for key, value in rows.items():
-            place = TopicPartition("t", partition_for(key.encode(), COUNT))
+            place = TopicPartition("g-table", partition_for(key.encode(), COUNT))
             log = reader.logs.setdefault(place, [])
             log.append(record(key.encode(), None if value is None else Long().encode(value), len(log)))
             cluster.marks[place] = Watermarks(0, len(log))
@@ -155,7 +155,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
     make: Make, write: Write, cluster: Any, reader: Any, clock: Any
 ) -> None:
     write(alice=1, bob=2)
-    place = TopicPartition("t", partition_for(b"bob", COUNT))
+    place = TopicPartition("g-table", partition_for(b"bob", COUNT))
     cluster.marks[place] = Watermarks(0, 2)  # a transaction of another producer is open
     view = make()
     until(lambda: len(view.position()) == COUNT and view.lag() == 1)
@@ -177,7 +177,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
 
 
 def test_waiting_without_end_fails_when_the_view_is_closed(make: Make, write: Write, cluster: Any) -> None:
-    cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
+    cluster.marks[TopicPartition("g-table", 0)] = Watermarks(0, 5)
     view = make()
     soon = threading.Timer(0.05, view.close)
     soon.start()
@@ -214,7 +214,7 @@ def test_watches_end_and_questions_say_why_when_the_view_stops_for_good(
     view: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
 ) -> None:
     watch = view.watch()
-    cluster.infos["t"] = topic_info("t", partitions=COUNT + 1)
+    cluster.infos["g-table"] = topic_info("g-table", partitions=COUNT + 1)
     clock.sleep(60)
     assert list(watch) == []
     with pytest.raises(TopicMismatch, match="had 4 partitions and has 5 now"):
@@ -235,7 +235,7 @@ class _Picky(Long):
 @pytest.fixture
 def picky(make: Make, write: Write) -> View[str, Any]:
     write(alice=1, bob=13, carol=3)
-    view: View[str, Any] = make(Table("t", String(), _Picky()))
+    view: View[str, Any] = make(Table("g-table", String(), _Picky()))
     view.wait_ready(5)
     return view
 
@@ -251,7 +251,7 @@ def test_asked_for_by_its_key_an_unreadable_row_is_an_error_that_says_where_and_
     ):
         with pytest.raises(UnreadableRow, match=r"the row for key b'bob'.*13 is not a number") as raised:
             ask()
-        assert (raised.value.topic, raised.value.partition) == ("t", partition_for(b"bob", COUNT))
+        assert (raised.value.topic, raised.value.partition) == ("g-table", partition_for(b"bob", COUNT))
     assert (picky.get("alice"), picky.get("zoe")) == (1, None)
 
 
@@ -298,14 +298,14 @@ def test_unreadable_rows_are_counted_in_a_metric(
     registry = CollectorRegistry()
     log: Any = LogDouble(cluster, reader)
     write(bob=13)
-    table = Table("t", String(), _Picky())
+    table = Table("g-table", String(), _Picky())
     updater = ViewUpdater(log, stores, clock, Metrics.register(registry), "view")
     updater.start()
     with closing(updater):
         view = View(table, updater)
         view.wait_ready(5)
         view.range()
-        labels = {"group": "view", "topic": "t", "partition": str(partition_for(b"bob", COUNT))}
+        labels = {"group": "view", "topic": "g-table", "partition": str(partition_for(b"bob", COUNT))}
         assert registry.get_sample_value("streamtable_view_unreadable_rows_total", labels) == 1
 
 
@@ -315,7 +315,7 @@ def test_a_watch_ends_with_an_error_when_the_copy_is_loaded_again(
     watch = view.watch()
     place = partition_for(b"alice", COUNT)
     with pytest.raises(NotReady), view.snapshot(place):
-        raise StoreCorrupted("bit flip", topic="t", partition=place)
+        raise StoreCorrupted("bit flip", topic="g-table", partition=place)
     with pytest.raises(CopyReloaded, match="bit flip"):
         watch.next(5)
     clock.sleep(1)  # the next look at the log's end
@@ -335,7 +335,7 @@ def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
     def replaced(key: bytes) -> bytes | None:
         """The copy is replaced between the look whether it is whole and the read."""
         loads = view._replicas.loads
-        view._replicas.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
+        view._replicas.damaged(StoreCorrupted("bit flip", topic="g-table", partition=place))
         until(lambda: view._replicas.loads > loads)
         clock.sleep(1)
         until(lambda: view.ready)
@@ -382,7 +382,7 @@ def test_a_snapshot_of_a_partition_that_is_not_there_is_refused(view: View[str, 
 
 
 def test_no_snapshot_is_given_before_the_view_is_whole(make: Make, write: Write, cluster: Any) -> None:
-    cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
+    cluster.marks[TopicPartition("g-table", 0)] = Watermarks(0, 5)
     view = make()
     until(view.position)
     with pytest.raises(NotReady, match="1 of 4 partitions are loading"), view.snapshot(1):
@@ -392,13 +392,13 @@ def test_no_snapshot_is_given_before_the_view_is_whole(make: Make, write: Write,
 def test_damage_that_a_snapshot_finds_is_mended(view: View[str, int]) -> None:
     place = partition_for(b"alice", COUNT)
     with pytest.raises(NotReady, match="damaged"), view.snapshot(place):
-        raise StoreCorrupted("bit flip").at("t", place)
+        raise StoreCorrupted("bit flip").at("g-table", place)
     until(lambda: view.ready and view.get("alice") == 1)
 
 
 # ---- reading one's own writes ------------------------------------------------------------------------------------------
 
-OF_GROUP = Table("t", String(), Long(), group="g")
+OF_GROUP = Table("g-table", String(), Long(), group="g")
 
 
 def committed(cluster: Any, partition: int, next_offset: int, metadata: str) -> None:
@@ -436,15 +436,42 @@ def test_an_event_that_changed_nothing_is_waited_for_like_any_other(
     own.wait_for(Ack("in", place, 7), 5)
 
 
+def test_a_state_table_is_waited_for_to_its_own_position_not_to_that_of_the_groups_table(
+    make: Make, cluster: Any, reader: Any, record: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    place = TopicPartition("g-stock", partition_for(b"alice", COUNT))
+    cluster.infos["g-stock"] = topic_info("g-stock", partitions=COUNT)
+    reader.logs[place] = [record(b"alice", Long().encode(1), 0)]
+    cluster.marks[place] = Watermarks(0, 1)
+    view = make(Table("g-stock", String(), Long(), group="g"))
+    view.wait_ready(5)
+    committed(cluster, place.partition, 8, TablePosition(0, exact=True, tables={"stock": 2}).encode())
+    with pytest.raises(NotReady, match=r"at offset 2, and the view is at 1 after 0\.05 s"):
+        view.wait_for(Ack("in", place.partition, 7), 0.05)
+    reader.logs[place].append(record(b"alice", Long().encode(2), 1))
+    view.wait_for(Ack("in", place.partition, 7), 5)
+    assert view.get("alice") == 2
+
+
+def test_a_table_that_the_group_had_not_yet_is_waited_for_to_its_end(
+    make: Make, cluster: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    cluster.infos["g-stock"] = topic_info("g-stock", partitions=COUNT)
+    view = make(Table("g-stock", String(), Long(), group="g"))
+    view.wait_ready(5)
+    committed(cluster, 0, 8, TablePosition(99, exact=True).encode())
+    view.wait_for(Ack("in", 0, 7), 5)
+
+
 def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
     own: View[str, int], cluster: Any, reader: Any
 ) -> None:
     place = partition_for(b"alice", COUNT)
     committed(cluster, place, 8, "")
-    cluster.marks[TopicPartition("t", place)] = Watermarks(0, 3)
+    cluster.marks[TopicPartition("g-table", place)] = Watermarks(0, 3)
     with pytest.raises(NotReady, match=r"at offset 3, and the view is at 1 after 0\.05 s"):
         own.wait_for(Ack("in", place, 7), 0.05)
-    reader.ends[TopicPartition("t", place)] = 3
+    reader.ends[TopicPartition("g-table", place)] = 3
     own.wait_for(Ack("in", place, 7), 5)
 
 
@@ -468,7 +495,7 @@ def test_a_waiting_reader_fails_when_the_view_is_closed_or_stops(
     own: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
 ) -> None:
     committed(cluster, 0, 8, TablePosition(99, exact=True).encode())
-    cluster.infos["t"] = topic_info("t", partitions=COUNT + 1)
+    cluster.infos["g-table"] = topic_info("g-table", partitions=COUNT + 1)
     clock.sleep(60)
     with pytest.raises(TopicMismatch):
         own.wait_for(Ack("in", 0, 7), 5)

@@ -50,6 +50,12 @@ class TablePosition:
             document["time"] = _time_document(self.time)
         return orjson.dumps(document).decode()
 
+    def end_of(self, group: str, table: str) -> int | None:
+        """Return the offset after the commit's last record in one of the group's changelog topics; None if it is not known."""
+        return (
+            self.changelog if table == f"{group}-table" else self.tables.get(table.removeprefix(f"{group}-"))
+        )
+
     @staticmethod
     def decode(metadata: str) -> "TablePosition | None":
         """Return the position, or None for metadata that is not ours: the offset was set by another tool."""

@@ -237,10 +237,9 @@ class View(Generic[K, V]):
     def _end_for(self, ack: Ack, committed: Committed) -> int:
         """Return the changelog offset that a view must reach to show the effects of this commit."""
         written = TablePosition.decode(committed.metadata)
-        if written is not None:
-            return written.changelog
-        # An offset that was set by a tool does not say where the table stood: then it is in what there is by now.
-        return self._updater.end_of(TopicPartition(self.table.name, ack.partition))
+        end = None if written is None else written.end_of(self.table.group, self.table.name)
+        # An offset that was set by a tool does not say where the table was: then it is in what there is by now.
+        return self._updater.end_of(TopicPartition(self.table.name, ack.partition)) if end is None else end
 
     def _not_yet(self, ack: Ack, end: int, timeout: float) -> NotReady:
         at = self._replicas.position(ack.partition)
