@@ -3,6 +3,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import httpx
@@ -21,6 +23,17 @@ from streamtable.errors import NotReady, StoreBroken
 
 SECRET_TEXT = "a secret text of the implementation"
 EVIL = "<evil>"
+
+
+LIMITS = RequestLimits(
+    body_bytes=1000,
+    path_bytes=200,
+    query_bytes=300,
+    headers=20,
+    requests=8,
+    queue_seconds=0.5,
+    deadline_seconds=1.5,
+)
 
 
 class Order(Strict):
@@ -45,22 +58,13 @@ def state() -> Iterator[State]:
     state.release.set()
 
 
-@pytest.fixture(scope="module")
-def app(state: State) -> FastAPI:
+def app_of(state: State, limits: RequestLimits) -> FastAPI:
     app = build_app(
         "test",
         "1",
         ready=lambda: state.ready,
         metrics=lambda: b"up 1\n",
-        limits=RequestLimits(
-            body_bytes=1000,
-            path_bytes=200,
-            query_bytes=300,
-            headers=20,
-            requests=8,
-            queue_seconds=0.5,
-            deadline_seconds=1.5,  # which a busy machine needs for requests that wait for nothing
-        ),
+        limits=limits,
     )
 
     @app.post("/orders")
@@ -104,12 +108,26 @@ def app(state: State) -> FastAPI:
     return app
 
 
-@pytest.fixture(scope="module")
-def client(app: FastAPI) -> Iterator[httpx.Client]:
+@contextmanager
+def served(app: FastAPI) -> Iterator[httpx.Client]:
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start(), timeout=60) as client:
         yield client
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def client(state: State) -> Iterator[httpx.Client]:
+    """A client of a server whose deadlines no request reaches, however busy the machine is."""
+    with served(app_of(state, replace(LIMITS, queue_seconds=20.0, deadline_seconds=30.0))) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def impatient(state: State) -> Iterator[httpx.Client]:
+    """A client of a server that soon gives up the requests that wait."""
+    with served(app_of(state, LIMITS)) as client:
+        yield client
 
 
 def assert_problem(response: httpx.Response, status: int) -> dict[str, object]:
@@ -292,40 +310,44 @@ def test_what_should_be_asked_later_is_answered_with_503_and_a_time(client: http
     assert response.headers["retry-after"] == "1"
 
 
-def test_a_handler_that_takes_too_long_is_given_up(client: httpx.Client) -> None:
+def test_a_handler_that_takes_too_long_is_given_up(impatient: httpx.Client) -> None:
     before = time.monotonic()
-    response = client.get("/slow")
+    response = impatient.get("/slow")
     assert time.monotonic() - before < 5
     assert_problem(response, 503)
     assert response.headers["retry-after"] == "1"
 
 
-def test_requests_beyond_those_that_can_be_worked_on_are_refused(client: httpx.Client, state: State) -> None:
+def test_requests_beyond_those_that_can_be_worked_on_are_refused(
+    impatient: httpx.Client, state: State
+) -> None:
     state.release.clear()
     with ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda _: client.get("/slow"), range(12)))
+        answers = list(pool.map(lambda _: impatient.get("/slow"), range(12)))
     assert {answer.status_code for answer in answers} == {503}
     details = [answer.json()["detail"] for answer in answers]
     assert any("too many requests" in detail for detail in details)
     state.release.set()
-    wait_until(lambda: client.get("/list").status_code == 200)
+    wait_until(lambda: impatient.get("/list").status_code == 200)
 
 
 def test_handlers_that_hang_keep_their_places_after_they_were_given_up(
-    client: httpx.Client, state: State
+    impatient: httpx.Client, state: State
 ) -> None:
     state.release.clear()
     for _ in range(2):
         with ThreadPoolExecutor(10) as pool:
-            assert {each.status_code for each in pool.map(lambda _: client.get("/slow"), range(10))} == {503}
+            assert {each.status_code for each in pool.map(lambda _: impatient.get("/slow"), range(10))} == {
+                503
+            }
     assert state.most_at_work == 8
     state.release.set()
     wait_until(lambda: state.at_work == 0)
-    wait_until(lambda: client.get("/list").status_code == 200)
+    wait_until(lambda: impatient.get("/list").status_code == 200)
 
 
-def test_an_answer_that_has_begun_is_not_cut_by_the_deadline(client: httpx.Client) -> None:
-    assert client.get("/stream").text == "first second"
+def test_an_answer_that_has_begun_is_not_cut_by_the_deadline(impatient: httpx.Client) -> None:
+    assert impatient.get("/stream").text == "first second"
 
 
 def test_health_tells_alive_from_ready(client: httpx.Client, state: State) -> None:
