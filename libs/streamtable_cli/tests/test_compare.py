@@ -206,7 +206,30 @@ def test_groups_without_tables_are_compared_by_where_they_stand(cli: Cli, world:
     ran = cli("group", "compare", *groups, "--json")
     assert (ran.code, ran.json["tables"], ran.json["lag"]) == (1, None, {groups[0]: 0, groups[1]: 1})
     world.commit(groups[1], {TopicPartition(topic, 0): 1})
-    assert "neither group keeps a table" in cli("group", "compare", *groups).good().err
+    assert "neither group has a table of its own" in cli("group", "compare", *groups).good().err
+
+
+def test_states_are_compared_by_name_and_those_that_are_not_are_named(cli: Cli, world: World) -> None:
+    topic = world.create("in", partitions=1)
+    world.send(topic, (b"k", b"v"))
+    groups = [world.topics.name(name) for name in ("one", "two")]
+    for name, group, row in zip(("one", "two"), groups, (1, 2), strict=True):
+        for state in ("stock", "prices"):
+            table = world.create(f"{name}-{state}", partitions=1, config={"cleanup.policy": "compact"})
+            rows = {b"a": row if state == "stock" else 5, b"later": row}
+            world.send(table, *encoded(rows).items(), partition=0)
+        metadata = TablePosition(0, exact=True, tables={"stock": 1, "prices": 1, "ids": 0}).encode()
+        world.commit(group, {TopicPartition(topic, 0): 1}, metadata)
+    own = cli("group", "compare", *groups).good()
+    assert "--state NAME compares one of prices, stock" in " ".join(own.err.split())
+    assert cli("group", "compare", *groups, "--json").json["states_not_compared"] == ["prices", "stock"]
+    assert "all 1 row are the same" in cli("group", "compare", *groups, "--state", "prices").good().err
+    differs = cli("group", "compare", *groups, "--state", "stock", "--json")
+    assert (differs.code, differs.json["tables"]["rows"]) == (1, dict.fromkeys(groups, 1))
+    assert differs.json["tables"]["differing"] == 1
+    missing = cli("group", "compare", *groups, "--state", "hours")
+    assert missing.code == 1
+    assert "there is neither" in missing.err
 
 
 def test_running_versions_are_compared_where_they_meet(cli: Cli, world: World) -> None:

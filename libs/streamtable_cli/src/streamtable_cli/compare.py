@@ -8,19 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.errors import StateLost
+from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.lag import readable
+from streamtable.timer import TIMERS
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import DecodedValue, Decoder
-from streamtable_admin.errors import Refused
+from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import read_to
 from streamtable_cli.consistent_cut import Cut, cuts_of
 from streamtable_cli.decoding import Schemas, decoder_of
 from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
+from streamtable_cli.reset import named_tables
 from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000
 """The approximate number of offsets of both tables whose rows are in memory at a time, unless one partition has more."""
+INTERNAL = frozenset({IDS, HANDLED, STATES, *TIMERS.values()})
+"""The tables that a group keeps for itself, in which two versions may differ."""
 _SUM = 1 << 128
 
 Rows = dict[bytes, bytes]
@@ -78,6 +83,13 @@ def compare(
     old: Annotated[str, typer.Argument(metavar="OLD", help="Name of a group.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Name of the group that is to replace it.")],
     *,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Compare this state, such as a table of a flow, in place of the groups' own tables.",
+        ),
+    ] = None,
     wait: Annotated[
         float,
         typer.Option(
@@ -103,7 +115,8 @@ def compare(
 ) -> None:
     """Compare two versions of a group: the lag of each, and the rows of their tables.
 
-    Each table is read to where it stood at the group's committed offsets. A partition is comparable if both groups have
+    The groups' own tables are compared, or with --state one of their states, such as a table of a flow: the command says
+    which states they have. Each table is read to where it stood at the group's committed offsets. A partition is comparable if both groups have
     committed the same offsets there, of all topics that both read, and have done all that is in topics of their own
     (loop, retries, visits). Elsewhere a difference may come from the input that only one has applied; while both move,
     --wait takes each partition at an instant when they meet. What a joined table held when a record met it can still
@@ -116,23 +129,32 @@ def compare(
     if old == new:
         raise Refused(f"{old!r} is compared with itself: name two groups")
     decoder = decoder_of(schemas, *(graph or ()))
+    tables = (f"{old}-{state or 'table'}", f"{new}-{state or 'table'}")
     with session.cluster() as cluster:
-        shared, cuts = cuts_of(cluster, old, new, wait=wait)
-        tables = (f"{old}-table", f"{new}-table")
+        shared, cuts = cuts_of(cluster, old, new, table=state or "table", wait=wait)
         there = [name for name in tables if name in cluster.admin.topic_partitions()]
+        others = [] if state else sorted({*_states(cluster, old), *_states(cluster, new)})
         found = None
         if len(there) == 2:  # noqa: PLR2004 - both
             found = _compare_tables(cluster, tables, cuts, decoder, limit)
     if len(there) == 1:
         raise Refused(f"only {there[0]!r} is there: groups with and without a table have no rows to compare")
-    report = _document(old, new, shared, cuts, found, decoder)
+    if state and not there:
+        raise NotFound(f"there is neither {tables[0]!r} nor {tables[1]!r}: see `streamtable group describe`")
+    report = _document(old, new, shared, cuts, found, decoder, tables) | {"states_not_compared": others}
     if as_json:
         show_json(report)
     else:
-        _show(old, new, cuts, found, decoder)
+        _show(old, new, cuts, found, decoder, tables)
+        _say(cuts, found, others)
     behind = wait == 0 and any(any(cut.lag) for cut in cuts)
     if behind or not report["comparable"] or (found and found.differing):
         raise typer.Exit(1)
+
+
+def _states(cluster: Cluster, group: str) -> list[str]:
+    """Return the states that a group had at its last commits."""
+    return [name for name in named_tables(cluster.committed(group)) if name not in INTERNAL]
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -267,14 +289,20 @@ def _hex(total: int) -> str:
 
 
 def _document(
-    old: str, new: str, shared: list[str], cuts: Sequence[Cut], found: Tables | None, decoder: Decoder
+    old: str,
+    new: str,
+    shared: list[str],
+    cuts: Sequence[Cut],
+    found: Tables | None,
+    decoder: Decoder,
+    tables: tuple[str, str],
 ) -> dict[str, Any]:
     names = (old, new)
     comparable = {cut.partition: cut.comparable for cut in cuts}
-    tables: dict[str, Any] | None = None
+    compared: dict[str, Any] | None = None
     if found is not None:
         rows, digests = found.sums(lambda part: part.rows), found.sums(lambda part: part.digests)
-        tables = {
+        compared = {
             "rows": dict(zip(names, rows, strict=True)),
             "digests": dict(zip(names, map(_hex, digests), strict=True)),
             "differing": found.differing,
@@ -283,10 +311,10 @@ def _document(
                 {
                     "partition": each.partition,
                     "comparable": comparable.get(each.partition, False),
-                    "key": decoder.key(f"{old}-table", each.key).document(),
+                    "key": decoder.key(tables[0], each.key).document(),
                     **{
-                        name: shown.document() if (shown := _shown(decoder, f"{name}-table", value)) else None
-                        for name, value in zip(names, (each.old, each.new), strict=True)
+                        name: shown.document() if (shown := _shown(decoder, table, value)) else None
+                        for name, table, value in zip(names, tables, (each.old, each.new), strict=True)
                     },
                 }
                 for each in found.differences
@@ -298,7 +326,7 @@ def _document(
         "lag": {name: sum(cut.lag[side] for cut in cuts) for side, name in enumerate(names)},
         "comparable": all(comparable.values()),
         "partitions": [_partition(cut, found) for cut in cuts],
-        "tables": tables,
+        "tables": compared,
     }
 
 
@@ -316,7 +344,9 @@ def _partition(cut: Cut, found: Tables | None) -> dict[str, Any]:
     }
 
 
-def _show(old: str, new: str, cuts: Sequence[Cut], found: Tables | None, decoder: Decoder) -> None:
+def _show(
+    old: str, new: str, cuts: Sequence[Cut], found: Tables | None, decoder: Decoder, tables: tuple[str, str]
+) -> None:
     rows = []
     for cut in cuts:
         part = found.parts.get(cut.partition, Part()) if found else Part()
@@ -332,18 +362,17 @@ def _show(old: str, new: str, cuts: Sequence[Cut], found: Tables | None, decoder
     )  # fmt: skip
     for each in found.differences if found else ():
         values = (
-            f"{name} {_shown(decoder, f'{name}-table', value) or 'has no row'}"
-            for name, value in ((old, each.old), (new, each.new))
+            f"{name} {_shown(decoder, table, value) or 'has no row'}"
+            for name, table, value in zip((old, new), tables, (each.old, each.new), strict=True)
         )
-        key = decoder.key(f"{old}-table", each.key)
+        key = decoder.key(tables[0], each.key)
         print(printable(f"partition {each.partition}, key {key}: {'; '.join(values)}"))
-    _say(cuts, found)
 
 
-def _say(cuts: Sequence[Cut], found: Tables | None) -> None:
+def _say(cuts: Sequence[Cut], found: Tables | None, others: Sequence[str]) -> None:
     apart = [cut.partition for cut in cuts if not cut.comparable]
     if found is None:
-        note("neither group keeps a table: only where they stand was compared")
+        note("neither group has a table of its own: only their offsets were compared")
     elif found.differing:
         elsewhere = sum(found.parts[number].differing for number in apart if number in found.parts)
         doubt = f", {elsewhere} of them where the input differs, which may be why" if elsewhere else ""
@@ -359,3 +388,5 @@ def _say(cuts: Sequence[Cut], found: Tables | None) -> None:
             f"in {count(len(apart), 'partition')} ({', '.join(map(str, apart[:20]))}) the groups have not applied the "
             "same input: wait until both are caught up, or let --wait find an instant when they meet"
         )
+    if others:
+        note(f"the rows of states were not compared; --state NAME compares one of {', '.join(others)}")

@@ -9,6 +9,7 @@ ends of transactions are the same.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamtable.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster
@@ -41,10 +42,46 @@ class Cut:
     comparable: bool
 
 
-def cuts_of(cluster: Cluster, old: str, new: str, *, wait: float = 0.0) -> tuple[list[str], list[Cut]]:
+class Side(NamedTuple):
+    """A group and one of its tables.
+
+    Attributes:
+        offsets: The committed offsets of the group.
+        group: The name of the group.
+        table: The changelog topic of the table.
+    """
+
+    offsets: Offsets
+    group: str
+    table: str
+
+    def position(self, number: int) -> int | None:
+        """Return the committed position of a partition of the table, the largest over the inputs, as recovery takes it.
+
+        None: The metadata do not say it, or the table was not committed exactly once.
+        """
+        positions = [
+            TablePosition.decode(each.metadata)
+            for place, each in self.offsets.items()
+            if place.partition == number
+        ]
+        if not positions or any(each is None or not each.exact for each in positions):
+            return None
+        ends = [each.end_of(self.group, self.table) for each in positions if each is not None]
+        return max((end for end in ends if end is not None), default=None)
+
+
+def cuts_of(
+    cluster: Cluster, old: str, new: str, *, table: str = "table", wait: float = 0.0
+) -> tuple[list[str], list[Cut]]:
     """Return the shared topics, and for each partition of the groups a cut through both.
 
-    With `wait`, each partition is looked at until both groups stand at the same input for an instant.
+    Args:
+        cluster: The Kafka of both groups.
+        old: The name of a group.
+        new: The name of the other group.
+        table: The suffix of the changelog topic of each: `table` for the group's own table, or the name of a state.
+        wait: Each partition is looked at until both groups are at the same input for an instant, for so many seconds.
 
     Raises:
         NotFound: a group has no offsets.
@@ -60,7 +97,8 @@ def cuts_of(cluster: Cluster, old: str, new: str, *, wait: float = 0.0) -> tuple
             known = cluster.admin.topic_partitions()
             numbers = range(max(known[topic] for topic in shared))
             left = [number for number in numbers if number not in found or not found[number].comparable]
-            found |= {cut.partition: cut for cut in _look(cluster, one, other, shared, left)}
+            sides = (Side(one, old, f"{old}-{table}"), Side(other, new, f"{new}-{table}"))
+            found |= {cut.partition: cut for cut in _look(cluster, sides, shared, left)}
             if over or all(cut.comparable for cut in found.values()):
                 return shared, [found[number] for number in numbers]
         elif over:
@@ -75,7 +113,9 @@ def _strangers(groups: Mapping[str, Offsets]) -> NotFound | Refused:
     return Refused(f"{' and '.join(groups)} read no topic in common: they are not two versions of one group")
 
 
-def _look(cluster: Cluster, old: Offsets, new: Offsets, shared: list[str], numbers: list[int]) -> list[Cut]:
+def _look(cluster: Cluster, sides: tuple[Side, Side], shared: list[str], numbers: list[int]) -> list[Cut]:
+    old, new = (side.offsets for side in sides)
+
     def at(offsets: Offsets) -> dict[TopicPartition, int]:
         return {place: each.next_offset for place, each in offsets.items() if place.partition in numbers}
 
@@ -98,7 +138,7 @@ def _look(cluster: Cluster, old: Offsets, new: Offsets, shared: list[str], numbe
                 {place.topic: old[place].next_offset for place in there if place in old},
                 {place.topic: new[place].next_offset for place in there if place in new},
                 (_of(lags[0], number), _of(lags[1], number)),
-                (_position(old, number), _position(new, number)),
+                (sides[0].position(number), sides[1].position(number)),
                 equal and not any(behind),
             )
         )
@@ -115,13 +155,3 @@ def _same(cluster: Cluster, old: Offsets, new: Offsets, places: list[TopicPartit
     high = {place: max(old[place].next_offset, new[place].next_offset) for place in places}
     between = unread(cluster, low, high)
     return {place for place in places if between[place] == 0}
-
-
-def _position(offsets: Offsets, number: int) -> int | None:
-    """Return the position of the partition's table: the largest over the inputs, as recovery takes it."""
-    positions = [
-        TablePosition.decode(each.metadata) for place, each in offsets.items() if place.partition == number
-    ]
-    if not positions or any(each is None or not each.exact for each in positions):
-        return None
-    return max(each.changelog for each in positions if each is not None)
