@@ -27,8 +27,8 @@ BRISK = {
 # For a broker that is never killed and mostly waits, as that of a session: it says less often that it lives, and its controller
 # writes less often that nothing has happened. Waiting then costs half as much processor time. A broker that stands still for
 # longer than its session is taken for dead by its own controller otherwise, and all its partitions are without a leader for a
-# moment. Kafka (4.3, KAFKA-20734) writes no marker to such a partition for a transaction that is decided then: what it holds
-# stays undecided for ever, and the group's partitions cannot recover.
+# moment. Kafka 4.3 writes no marker to such a partition for a transaction that is decided then: what it holds stays undecided
+# for ever, and the group's partitions cannot recover.
 PATIENT = {
     "broker.heartbeat.interval.ms": "2000",
     "broker.session.timeout.ms": "120000",
