@@ -182,7 +182,7 @@ def test_a_subscription_that_names_no_partition_of_the_answers_is_refused(tester
 
 
 def reset(tester: Tester, flow: Flow) -> None:
-    """Reset all groups as docs/explanation/joins.md says: from the beginning, except for what they have told each other."""
+    """Reset all groups as docs/explanation/joins.md says: from the beginning, except for the topics between them."""
     for group in flow.groups:
         tester.leave(group)
         del tester._instances[group.name]
