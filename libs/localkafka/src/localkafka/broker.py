@@ -230,9 +230,10 @@ class Broker:
             self._child.kill()
             self._gone()
 
-    def restart(self) -> None:
-        """Stop and start it, on the same port and data."""
+    def restart(self, overrides: Mapping[str, str] | None = None) -> None:
+        """Stop and start it, on the same port and data, with these settings over those that it has had."""
         self.stop()
+        self._overrides |= overrides or {}
         self.start()
 
     def pause(self) -> None:
