@@ -177,11 +177,11 @@ class TopList(Generic[V]):
         rows = self._table.iterate(on_unreadable=leave_out)
         ranking.rebuild((key, self._number(row)) for key, row in rows)
         self._metrics.rebuilds.inc()
-        with self._lock:
+        with self._lock:  # rows that are current have no error beside them
             self._ranking, self._unreadable, self._current_at = ranking, unreadable, begun
-        if self._reason is not None:
+            failed, self._reason = self._reason is not None, None
+        if failed:
             log.info("top list is current again")
-            self._reason = None
 
     def _follow(self, watch: TableWatch[V]) -> None:
         while not self._stopping.is_set():
