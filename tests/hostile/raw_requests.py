@@ -12,6 +12,7 @@ EVIL: Final = b"evil"
 HOST: Final = b"Host: localhost\r\n"
 CLOSE: Final = b"Connection: close\r\n"
 JSON: Final = b"Content-Type: application/json\r\n"
+SILENCE_SECONDS: Final = 1.5
 STATUS_LINE: Final = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
@@ -24,15 +25,13 @@ def post(body: bytes, headers: bytes = JSON, path: bytes = b"/clicks") -> bytes:
     return b"POST " + path + b" HTTP/1.1\r\n" + HOST + headers + length + CLOSE + b"\r\n" + body
 
 
-def judge(
-    service: Service, request: bytes, statuses: set[int], honest: str, seconds: float = 1.5
-) -> list[bytes]:
-    """Send a request and check all that is true of every answer, which is over after so long a silence.
+def judge(service: Service, request: bytes, statuses: set[int], honest: str) -> list[bytes]:
+    """Send a request and check all that is true of every answer, which is over after a silence.
 
     Returns:
         The answers' heads.
     """
-    answer = service.raw(request, seconds)
+    answer = service.raw(request, SILENCE_SECONDS)
     found = [int(status) for status in STATUS_LINE.findall(answer)]
     assert found, "there was no answer"
     assert found[0] in statuses, answer[:500]
@@ -51,7 +50,7 @@ def judge(
 
 
 def served(service: Service, path: str) -> None:
-    connection = HTTPConnection(*service.address, timeout=10)
+    connection = HTTPConnection(*service.address, timeout=60)
     connection.request("GET", path)
     assert connection.getresponse().status == 200
     connection.close()

@@ -41,6 +41,7 @@ STOCKS: Final = {
 }
 PARTITIONS: Final = 4
 CONSOLE_KEY: Final = "a key of the tests"
+FIRST_BYTE_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -65,10 +66,10 @@ class Service(Program):
     def open_files(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
-    def raw(self, request: bytes, seconds: float = 10.0) -> bytes:
-        """Send bytes and return all that is answered until the connection ends, or nothing comes for so long."""
-        with socket.create_connection(self.address, timeout=seconds) as connection:
-            return exchange(connection, request)
+    def raw(self, request: bytes, silence: float = 10.0) -> bytes:
+        """Send bytes and return all that is answered until the connection ends, or nothing more comes for so long."""
+        with socket.create_connection(self.address, timeout=FIRST_BYTE_SECONDS) as connection:
+            return exchange(connection, request, silence)
 
     def check_sound(self) -> None:
         """Check that the service runs and that nothing unexpected was logged."""
@@ -76,13 +77,17 @@ class Service(Program):
         self.check_log()
 
 
-def exchange(connection: socket.socket, request: bytes) -> bytes:
-    """Send bytes on an open connection and return all that is answered until it ends or falls silent."""
+def exchange(connection: socket.socket, request: bytes, silence: float = 10.0) -> bytes:
+    """Send bytes on an open connection and return all that is answered until it ends or falls silent.
+
+    Until the first byte it may be silent for as long as the connection's own timeout.
+    """
     answer = b""
     try:
         connection.sendall(request)
         while part := connection.recv(65536):
             answer += part
+            connection.settimeout(silence)
     except (TimeoutError, ConnectionError):
         pass  # what was answered before is judged
     return answer

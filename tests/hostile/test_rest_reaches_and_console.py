@@ -10,7 +10,6 @@ from tests.hostile.program import wait_until
 from tests.hostile.raw_requests import HOST, JSON, get, judge, post
 from tests.hostile.rest_world import CONSOLE_KEY, Service
 
-ASKS_KAFKA_SECONDS = 20.0
 KEY = f"Authorization: Bearer {CONSOLE_KEY}\r\n".encode()
 
 REACH_CASES: dict[str, tuple[bytes, set[int]]] = {
@@ -107,14 +106,14 @@ def test_the_console_answers_a_bad_request_as_foreseen(console: Service, case: s
     request, statuses = CONSOLE_CASES[case]
     for name, known in console.known.items():
         request = request.replace(b"{%s}" % name.encode(), known.encode())
-    assert len(judge(console, request, statuses, "/readyz", ASKS_KAFKA_SECONDS)) == 1
+    assert len(judge(console, request, statuses, "/readyz")) == 1
 
 
 def test_the_console_notes_who_looks_at_records_and_who_replays_letters(console: Service) -> None:
     topic, group = console.known["topic"], console.known["group"]
-    console.raw(asked(f"/api/topics/{topic}/records?limit=1".encode()), ASKS_KAFKA_SECONDS)
-    console.raw(asked(b"/api/fleet"), ASKS_KAFKA_SECONDS)
-    console.raw(replayed(b'{"letters": ["0:99"]}', group.encode()), ASKS_KAFKA_SECONDS)
+    console.raw(asked(f"/api/topics/{topic}/records?limit=1".encode()))
+    console.raw(asked(b"/api/fleet"))
+    console.raw(replayed(b'{"letters": ["0:99"]}', group.encode()))
 
     def audited() -> list[tuple[str, str, str, int]]:
         lines = [json.loads(line) for line in console.lines if '"event": "audit"' in line]

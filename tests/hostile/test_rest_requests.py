@@ -250,7 +250,7 @@ def test_requests_sent_in_one_go_are_answered_in_order(query: Service) -> None:
 
 def test_a_thousand_requests_in_one_go_are_answered(query: Service) -> None:
     request = ALICE * 999 + get(b"/clicks/alice")
-    assert STATUS_LINE.findall(query.raw(request, seconds=60)) == [b"200"] * 1000
+    assert STATUS_LINE.findall(query.raw(request, silence=60)) == [b"200"] * 1000
     query.check_sound()
 
 
