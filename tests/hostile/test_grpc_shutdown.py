@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +14,11 @@ from tests.hostile.program import wait_until
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
+from localkafka.waiting import Deadline
 
 STREAMS = 50
 ASKERS = 4
+NO_SERVER = "Failed to connect to remote host"
 USERS = [f"user-{n:04}" for n in range(1000)]
 
 
@@ -47,7 +48,7 @@ class Asker:
             self.last = error
 
     def join(self) -> None:
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -59,18 +60,18 @@ def test_calls_are_finished_and_streams_are_asked_to_connect_again(world: World)
     askers = [Asker(ClickCountsStub(world.channel())) for _ in range(ASKERS)]
     wait_until(lambda: all(asker.answered > 3 for asker in askers))
 
-    begun = time.monotonic()
+    end = Deadline(10)
     world.process.send_signal(signal.SIGTERM)
     ends = Counter((watch.code(), watch.details()) for watch in watches)
     for asker in askers:
         asker.join()
-    assert world.process.wait(20) == 0
-    assert time.monotonic() - begun < 10
+    assert world.process.wait(60) == 0
+    assert not end.passed()
 
     message = "the server is stopping; connect again and retry the request"
     assert ends == {(grpc.StatusCode.UNAVAILABLE, message): STREAMS}
-    # A call that had been begun was answered; one that came later found no server, and may be retried on another one.
-    assert {(asker.last.code(), asker.last.details()) for asker in askers} == {
-        (grpc.StatusCode.UNAVAILABLE, message)
-    }
+    # A call that had been begun was answered; one that came later is told so for half a second, and finds no server then.
+    # Both may be retried on another one.
+    assert {asker.last.code() for asker in askers} == {grpc.StatusCode.UNAVAILABLE}
+    assert all(message == said or NO_SERVER in said for said in (asker.last.details() for asker in askers))
     assert not [line for line in world.lines if "Traceback" in line or '"level": "error"' in line]
