@@ -321,7 +321,7 @@ class RawHttp2:
     """An HTTP/2 connection that sends the given frames, valid or not."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=10)
+        self.socket = socket.create_connection((host, port), timeout=60)
         self.http = H2Connection(
             H2Configuration(
                 client_side=True,

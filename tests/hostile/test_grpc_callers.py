@@ -3,7 +3,6 @@
 import re
 import threading
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
@@ -27,7 +26,7 @@ def world(broker: Broker) -> Iterator[World]:
         "SERVICEKIT_API_KEYS": ",".join(
             f"{name}:read:{sha256(key.encode()).hexdigest()}" for name, key in keys
         ),
-        "SERVICEKIT_RATE_LIMIT": "50",
+        "SERVICEKIT_RATE_LIMIT": "5",  # fewer than any machine answers
         "SERVICEKIT_RATE_BURST": "100",
         "STREAMTABLE_METRICS_ADDRESS": "127.0.0.1:0",
     }
@@ -49,7 +48,7 @@ def test_nothing_is_answered_without_a_key(world: World, method: str, metadata: 
 
 def test_a_greedy_caller_waits_and_an_honest_one_is_served(world: World) -> None:
     stub: Any = ClickCountsStub(world.channel())
-    outcomes: Counter[str] = Counter()
+    outcomes: list[str] = []
     retry = RetryInfo()
 
     def flood() -> None:
@@ -57,7 +56,7 @@ def test_a_greedy_caller_waits_and_an_honest_one_is_served(world: World) -> None
         for _ in range(250):
             request = pb.GetRequest(user_id="alice")
             failure = failure_of(lambda: stub.Get(request, timeout=5, metadata=metadata))  # noqa: B023 called at once
-            outcomes["OK" if failure is None else failure.code.name] += 1
+            outcomes.append("OK" if failure is None else failure.code.name)
             if failure is not None:
                 assert failure.status is not None
                 assert any(detail.Unpack(retry) for detail in failure.status.details)
@@ -72,8 +71,8 @@ def test_a_greedy_caller_waits_and_an_honest_one_is_served(world: World) -> None
         assert answer.count == ROWS["alice"]
     for thread in threads:
         thread.join()
-    assert outcomes.keys() == {"OK", "RESOURCE_EXHAUSTED"}
-    assert outcomes["OK"] >= 100
+    assert set(outcomes) == {"OK", "RESOURCE_EXHAUSTED"}
+    assert outcomes.count("OK") >= 100
     assert retry.retry_delay.seconds == 1
 
 
@@ -84,7 +83,7 @@ def test_calls_are_counted_in_the_metrics(world: World) -> None:
     address = next(
         found[1] for line in world.lines if (found := re.match(r"listening on (http://\S+)", line))
     )
-    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
         page = answer.read().decode()
     service = 'grpc_service="streamtable.click_count.v1.ClickCounts"'
     assert f'grpc_server_handled_total{{grpc_code="OK",grpc_method="Get",{service}}}' in page

@@ -56,7 +56,7 @@ def count_of_alice(channel: grpc.Channel) -> int | grpc.StatusCode:
     stub: Any = ClickCountsStub(channel)
     with channel:
         try:
-            count: int = stub.Get(pb.GetRequest(user_id="alice"), timeout=2).count
+            count: int = stub.Get(pb.GetRequest(user_id="alice"), timeout=5).count
         except grpc.RpcError as error:
             raised: Any = error
             code: grpc.StatusCode = raised.code()
