@@ -5,9 +5,11 @@ import signal
 import tomllib
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,7 @@ settings.load_profile("streamtable")
 
 pytest_plugins = ["localkafka.fixtures", "tests.costs", "tests.fast"]
 
+REQUEST_SECONDS = 60.0
 _ROOT = Path(__file__).parent
 _WITHOUT_SPARK = find_spec("pyspark") is None
 collect_ignore = ["spark/tests", "tests/stack/test_spark.py"] if _WITHOUT_SPARK else []
@@ -70,8 +73,11 @@ def pytest_report_header() -> list[str]:
 def pytest_configure() -> None:
     """Let Ctrl-C end the programs that tests start, also in a session that a script has put into the background.
 
-    Such a session ignores it, and what it starts would do the same.
+    Such a session ignores it, and what it starts would do the same. And let requests that name no time-out wait as long as
+    other waits of tests: five seconds, which is httpx's own, says something about the machine.
     """
+    waits = signature(httpx.get).parameters["timeout"].default  # one for all functions and clients
+    waits.connect = waits.read = waits.write = waits.pool = REQUEST_SECONDS
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
