@@ -121,7 +121,7 @@ class World:
             "1",
             ready=lambda: True,
             metrics=lambda: b"",
-            limits=RequestLimits(requests=requests, queue_seconds=0.2, deadline_seconds=600),
+            limits=RequestLimits(requests=requests, queue_seconds=1.5, deadline_seconds=600),
         )
 
         @app.get("/job/{number}")

@@ -15,7 +15,6 @@ from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater
 from streamtable.types import Ack
 
 IDS = [f"0190f6a2-5a7c-7c3e-8f3e-{n:012}" for n in range(100)]
-DEADLINE = 3.0
 TIMEOUTS = SendTimeouts(delivery=1.0, wait=2.0)
 
 
@@ -46,7 +45,7 @@ class MemoryEmitter:
                 future.set_exception(Fenced("another one has started"))
             case "held":
                 self.held.release()
-                self.hold.wait(10)
+                self.hold.wait(60)
                 self.records.append(value)
             case "silent":
                 self.records.append(value)
@@ -59,11 +58,11 @@ class MemoryEmitter:
 
 
 class Service:
-    """A service whose request has a list of records, and whose guard gives a request up after `DEADLINE`."""
+    """A service whose request has a list of records, and whose guard gives a request up after a deadline."""
 
-    def __init__(self, timeouts: SendTimeouts) -> None:
+    def __init__(self, timeouts: SendTimeouts, deadline_seconds: float) -> None:
         self.emitter = MemoryEmitter()
-        limits = RequestLimits(deadline_seconds=DEADLINE)
+        limits = RequestLimits(queue_seconds=30.0, deadline_seconds=deadline_seconds)
         app = build_app("test", "1.0.0", ready=lambda: True, metrics=lambda: b"", limits=limits)
 
         @app.post("/records")
@@ -79,7 +78,7 @@ class Service:
         return self.client.post("/records", json=records)
 
     def __enter__(self) -> Self:
-        self.client = httpx.Client(base_url=self.server.start(), timeout=10)
+        self.client = httpx.Client(base_url=self.server.start(), timeout=60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,14 +89,14 @@ class Service:
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    with Service(TIMEOUTS) as made:
+    with Service(TIMEOUTS, deadline_seconds=60) as made:
         yield made
 
 
 @pytest.fixture
 def slow_service() -> Iterator[Service]:
     """One whose handlers would wait longer than the guard."""
-    with Service(SendTimeouts(delivery=4, wait=5)) as made:
+    with Service(SendTimeouts(delivery=4, wait=5), deadline_seconds=3) as made:
         yield made
 
 
@@ -173,7 +172,7 @@ def test_a_request_that_finds_no_thread_before_its_deadline_sends_nothing(slow_s
     for thread in held:
         thread.start()
     for _ in held:
-        assert slow_service.emitter.held.acquire(timeout=10)
+        assert slow_service.emitter.held.acquire(timeout=60)
     third = slow_service.post("a", "b")
     for thread in held:
         thread.join()

@@ -68,7 +68,7 @@ def test_a_signal_stops_all_workers() -> None:
 
 def test_when_one_worker_ends_the_others_are_stopped_and_its_code_is_returned() -> None:
     with supervise(GOOD, CRASHING) as supervisor:
-        assert supervisor.wait(20) == 7
+        assert supervisor.wait(60) == 7
 
 
 def test_a_worker_that_is_stopped_before_it_can_handle_signals_has_stopped_in_order() -> None:
@@ -94,18 +94,18 @@ def test_a_worker_that_does_not_stop_is_killed() -> None:
     with supervise(STUBBORN, stop_seconds=0.2) as supervisor:
         pid = int(line(supervisor))
         supervisor.send_signal(signal.SIGINT)
-        assert supervisor.wait(20) == 128 + signal.SIGKILL
+        assert supervisor.wait(60) == 128 + signal.SIGKILL
     assert not alive(pid)
 
 
 def test_all_workers_have_the_same_time_to_stop() -> None:
-    with supervise(STUBBORN, STUBBORN, STUBBORN, stop_seconds=2.0) as supervisor:
+    with supervise(STUBBORN, STUBBORN, STUBBORN, stop_seconds=3.0) as supervisor:
         for _ in range(3):
             line(supervisor)
-        begun = time.monotonic()
+        end = Deadline(6)  # two of them one after the other take as long
         supervisor.send_signal(signal.SIGINT)
-        assert supervisor.wait(20) == 128 + signal.SIGKILL
-        assert time.monotonic() - begun < 4.0
+        assert supervisor.wait(60) == 128 + signal.SIGKILL
+        assert not end.passed()
 
 
 def test_workers_stop_when_their_supervisor_is_killed() -> None:

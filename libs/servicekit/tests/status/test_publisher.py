@@ -295,8 +295,8 @@ def test_a_view_of_the_topic_shows_a_process_until_it_stops_in_order(
     with App(kafka, tmp_path).view(table) as view:
         view.wait_ready(60)
         with publishing(board, registry, kafka, topic):
-            board.serves("view")
             metrics.records_in.labels("g", "clicks", "0").inc(5)
+            board.serves("view")
             wait_until(lambda: view.get("service/view/one") is not None)
             found = view.get("service/view/one")
             assert found is not None

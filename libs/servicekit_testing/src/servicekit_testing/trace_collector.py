@@ -14,6 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 
+from localkafka.waiting import Deadline
+
 
 @dataclass(frozen=True)
 class Collected:
@@ -55,11 +57,9 @@ class TraceCollector(TraceServiceServicer):
         Raises:
             AssertionError: There are fewer when the time is over.
         """
-        end = time.monotonic() + seconds
+        end = Deadline(seconds)
         while len(found := [span for span in list(self.spans) if matches(span)]) < count:
-            assert time.monotonic() < end, (
-                f"{len(found)} of {count} spans, among {[s.name for s in self.spans]}"
-            )
+            assert not end.passed(), f"{len(found)} of {count} spans, among {[s.name for s in self.spans]}"
             time.sleep(0.02)
         return found
 
