@@ -160,8 +160,12 @@ class Bench:
             if name in group.tables:
                 given = {"cleanup.policy": "compact"} | given
             descriptions.append(TopicDescription(name, partitions, 1, given))
-        self.cluster.create_topics(descriptions)
-        until(lambda: len(self.cluster.topics(required_topics(group))) == len(descriptions), "topics exist")
+
+        def created() -> bool:
+            self.cluster.create_topics(descriptions)
+            return len(self.cluster.topics(required_topics(group))) == len(descriptions)
+
+        until(created, "topics exist")
 
     def processor(
         self,
@@ -282,6 +286,7 @@ class Bench:
 
     def read(self, topic: str) -> list[Found]:
         """All committed records, partition by partition."""
+        until(lambda: self.cluster.topics([topic]), "the broker tells the partitions")
         partitions = self.cluster.topics([topic])[topic].partitions
         starts = [Partition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
         messages = read_to_end(self.kafka.bootstrap_servers, starts, SECONDS_MAX)

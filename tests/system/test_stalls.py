@@ -40,7 +40,7 @@ class Stalling:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -88,7 +88,8 @@ def test_a_processor_that_stalls_is_alive_and_not_ready_until_it_goes_on(
     program = start(kind)
     program.hold(how)
     until(lambda: program.get("/readyz")[0] == 503, "it is not ready")
-    assert f"stalled: the processor {reason.format(events=program.events)}" in program.get("/readyz")[1]
+    stalled = f"stalled: the processor {reason.format(events=program.events)}"
+    until(lambda: stalled in program.get("/readyz")[1], "it says why")
     assert program.get("/livez")[0] == 200
     until(lambda: any("processor has stalled" in line for line in program.process.output), "it is logged")
     _, metrics = program.get("/metrics")
@@ -99,8 +100,10 @@ def test_a_processor_that_stalls_is_alive_and_not_ready_until_it_goes_on(
     program.release()
     until(lambda: program.get("/readyz")[0] == 200, "it is ready again")
     assert program.process.stop() == 0
-    (logged,) = (line for line in program.process.output if "processor has stalled" in line)
-    assert how == "retry" or "in hold" in logged
+    logged = [line for line in program.process.output if "processor has stalled" in line]
+    assert how == "retry" or any(
+        "in hold" in line for line in logged
+    )  # a busy machine may stall it once more
 
 
 @pytest.mark.broker

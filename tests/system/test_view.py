@@ -1,7 +1,6 @@
 """Views of tables on a real broker and disk: what they answer, when they refuse, and what they outlive."""
 
 import random
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,6 +15,7 @@ from confluent_kafka.admin import (
 from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
+from localkafka.waiting import Deadline
 from streamtable import App, Bytes, Long, String, Table, View
 from streamtable.errors import NotReady, TopicMismatch, UnreadableRow
 from streamtable.partitioner import partition_for
@@ -98,7 +98,7 @@ def full(written: Written) -> Iterator[tuple[Written, View[str, int]]]:
     written.put(al=1, alan=2, alice=3, bob=4, carol=5, gone=6)
     written.put(gone=None, alice=30)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
         yield written, view
 
 
@@ -151,8 +151,8 @@ def test_nothing_is_answered_while_a_transaction_hides_part_of_the_table(written
         with pytest.raises(NotReady):
             view.get("alice")
         assert not view.ready
-        foreign.commit_transaction(10)
-        view.wait_ready(20)
+        foreign.commit_transaction(60)
+        view.wait_ready(60)
         assert (view.get("alice"), view.get("bob")) == (1, 2)
 
 
@@ -165,7 +165,7 @@ def test_an_open_transaction_makes_a_whole_view_older_but_not_silent(full: Full)
     until(lambda: view.lag() == 1, "the view sees that it is behind")
     until(lambda: view.answer("bob").age_seconds > 1.0, "its answers grow older")
     assert view.get("bob") == 4
-    foreign.abort_transaction(10)
+    foreign.abort_transaction(60)
     until(lambda: view.lag() == 0 and view.answer("bob").age_seconds < 2.5, "it is current again")
     assert view.get("bob") == 4
 
@@ -173,7 +173,7 @@ def test_an_open_transaction_makes_a_whole_view_older_but_not_silent(full: Full)
 def test_a_table_follows_its_processor(bench: Bench) -> None:
     group = bench.counting()
     with bench.run(group) as running, bench.view(group) as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
         for n in (1, 2, 3):
             bench.send(bench.name("in"), ("a", "x"))
             until(lambda n=n: view.get("a") == n, "the view has it")  # type: ignore[misc] # n is bound now
@@ -188,14 +188,14 @@ def test_a_restarted_view_answers_soon_while_the_broker_is_away_and_catches_up_l
     written = Written(frail_bench)
     written.put(alice=1)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
     written.put(alice=2)
     frail.stop()
-    began = time.monotonic()
+    end = Deadline(4)
     with written.view() as view:
-        view.wait_ready(5)
+        view.wait_ready(60)
         assert view.get("alice") == 1
-        assert time.monotonic() - began < 4
+        assert not end.passed()
         until(lambda: view.answer("alice").stale, "it is marked stale")
         age = view.answer("alice").age_seconds
         until(lambda: view.answer("alice").age_seconds > age + 0.5, "it grows older")
@@ -232,7 +232,7 @@ def test_a_view_that_never_was_whole_refuses_while_the_broker_is_away(
 def test_a_recreated_topic_is_loaded_again(written: Written, partitions: int) -> None:
     written.put(alice=1, bob=2)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
     written.delete()
     written.create(partitions)
     written.put(carol=3)
@@ -260,13 +260,13 @@ def test_a_restarted_view_shows_no_rows_that_the_topic_has_lost(
     written.create(policy="compact,delete")
     written.put(a=1, b=2, c=3)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
     if behind:
         written.put(a=None, d=4)
     delete(written)
     written.put(x=9)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
         assert view.range() == [("x", 9)]
 
 
@@ -275,7 +275,7 @@ def test_a_running_view_drops_rows_that_the_topic_loses_and_ends_its_watches(wri
     written.create(policy="compact,delete")
     written.put(a=1, b=2, c=3)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
         watch = view.watch()
         written.delete_rows_written_until_now()
         until(lambda: watch.ended, "the watch is ended")
@@ -307,7 +307,7 @@ def test_a_table_that_got_more_partitions_is_an_error_with_both_numbers(
 ) -> None:
     written.put(alice=1, bob=2, carol=3)
     with written.view() as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for future in admin.create_partitions([NewPartitions(written.table.name, 7)]).values():
         future.result(30)
@@ -332,7 +332,7 @@ def test_a_damaged_file_is_noticed_and_the_partition_loaded_again(bench: Bench, 
         mine = [row for row in rows.items() if partition_for(row[0].encode(), PARTITIONS) == place]
         bench.send(table.name, *mine, partition=place)
     with App(bench.kafka, bench.folder).view(table) as view:
-        view.wait_ready(20)
+        view.wait_ready(60)
     rows_in = [file for file in bench.folder.rglob("*.sst") if file.stat().st_size > 100_000]
     assert len(rows_in) == PARTITIONS
     for file in rows_in:
@@ -342,7 +342,7 @@ def test_a_damaged_file_is_noticed_and_the_partition_loaded_again(bench: Bench, 
         file.write_bytes(data)
     with App(bench.kafka, bench.folder).view(table) as view:
         if noticed == "when it is read":
-            view.wait_ready(20)
+            view.wait_ready(60)
             with pytest.raises(NotReady, match="damaged"):
                 list(view.iterate())
         until(lambda: dict(view.iterate()) == rows, "every row can be read")

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from tests.system.bench import Bench, Running, count, until
 
 from localkafka.broker import Broker
+from localkafka.waiting import Deadline
 from streamtable import (
     Ack,
     App,
@@ -83,7 +84,7 @@ def test_views_of_one_process_share_one_consumer_and_one_client(bench: Bench) ->
     with App(kafka, bench.folder, name="views") as views:
         made = [views.view(group.table) for group in groups]
         for view in made:
-            view.wait_ready(30)
+            view.wait_ready(60)
         assert [rows(view) for view in made] == [{"k": number} for number in range(4)]
         put(bench, groups[2], "k", 20)
         until(lambda: rows(made[2]) == {"k": 20}, "a change is seen")
@@ -99,10 +100,10 @@ def test_a_table_that_is_missing_or_deleted_leaves_the_others_at_work(bench: Ben
     never: Group[str, int] = Group(bench.name("never"), Input(bench.stream(), count), Persist(Long()))
     with App(bench.kafka, bench.folder) as views:
         view, gone, missing = (views.view(group.table) for group in (there, goes, never))
-        view.wait_ready(30)
-        gone.wait_ready(30)
+        view.wait_ready(60)
+        gone.wait_ready(60)
         with pytest.raises(TopicMismatch, match="there is no topic"):
-            missing.wait_ready(30)
+            missing.wait_ready(60)
         _delete(bench, goes.table.name)
         for value in range(1, 6):
             put(bench, there, "k", value)
@@ -113,7 +114,7 @@ def test_a_table_that_is_missing_or_deleted_leaves_the_others_at_work(bench: Ben
 def _delete(bench: Bench, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap_servers, "log_level": 0})
     for future in admin.delete_topics([topic]).values():
-        future.result(30)
+        future.result(60)
     until(lambda: not bench.cluster.topics([topic]), "the topic is gone")
 
 
@@ -126,7 +127,7 @@ def at_work(bench: Bench) -> Iterator[tuple[Running, View[str, int], Emitter[str
         views = stack.enter_context(App(bench.kafka, bench.folder / "mine"))
         view = views.view(group.table)
         emitter = stack.enter_context(Emitter(bench.stream(), bench.kafka))
-        view.wait_ready(30)
+        view.wait_ready(60)
         until(lambda: running.processor.ready, "the group is ready")
         yield running, view, emitter
 
@@ -146,9 +147,9 @@ def test_hundreds_of_writers_a_second_can_wait_for_their_own_writes(
     monkeypatch.setattr(view._updater.commits, "ask", noted)
 
     def write_and_read(number: int) -> None:
-        ack = emitter.emit(f"k{number}", "x").result(30)
+        ack = emitter.emit(f"k{number}", "x").result(60)
         began = time.monotonic()
-        view.wait_for(ack, 30)
+        view.wait_for(ack, 60)
         assert view.get(f"k{number}") == 1
         if number >= WARM_UP_SECONDS * WRITES_PER_SECOND:
             waited.append(time.monotonic() - began)
@@ -176,9 +177,9 @@ def test_a_commit_of_one_partition_that_hangs_keeps_only_its_own_writers_waiting
         emitter = stack.enter_context(Emitter(bench.stream(), bench.kafka))
         acks = {ack.partition: ack for ack in (emitter.emit_now(f"k{number}", "x") for number in range(20))}
         bench.work_off(group)
-        view.wait_ready(30)
+        view.wait_ready(60)
         for ack in acks.values():
-            view.wait_for(ack, 30)
+            view.wait_for(ack, 60)
         hanging = bench.transaction("hanging")
         consumer = Consumer({"bootstrap.servers": bench.kafka.bootstrap_servers, "group.id": group.name})
         stack.callback(consumer.close)
@@ -191,10 +192,9 @@ def test_a_commit_of_one_partition_that_hangs_keeps_only_its_own_writers_waiting
                 lambda: view._updater.commits._alone, "the question about the partition that hangs has failed"
             )
             for partition in range(1, PARTITIONS):
-                began = time.monotonic()
-                view.wait_for(acks[partition], 30)
-                assert time.monotonic() - began < 3
-            assert not stuck.done()
+                end = Deadline(3)
+                view.wait_for(acks[partition], 60)
+                assert not end.passed()
             with pytest.raises(NotReady, match="is not known"):
                 stuck.result()
 
@@ -219,7 +219,7 @@ def test_writes_can_be_waited_for_again_after_the_broker_was_away(frail: Broker,
         until(commit, "it is committed")
 
     with closing(consumer), bench.view(group) as view:
-        view.wait_ready(30)
+        view.wait_ready(60)
         handle(1)
         view.wait_for(Ack(bench.stream().name, 0, 0), 30)
         frail.stop()

@@ -126,15 +126,19 @@ def test_a_resumed_partition_delivers_without_the_fetchers_pause_of_a_second(
     topic = topics.create("in", partitions=1)
     fill(Kafka(broker.bootstrap_servers), topic, 0, 10)
     member = join(protocol, topics.name("g"), [topic])
-    waited = []
-    for _ in range(3):
+
+    def seconds_of_a_turn() -> float:
         member.start(offset)
         began = time.monotonic()
         member.take(10 - offset)
-        waited.append(time.monotonic() - began)
+        waited = time.monotonic() - began
         member.consumer.pause(member.owned)
         member.consumer.poll(10, 0.2)
-    assert min(waited) < 0.6
+        return waited
+
+    wait_until(
+        lambda: seconds_of_a_turn() < 0.6
+    )  # a busy machine may take longer now and then, the pause comes each time
 
 
 def test_an_empty_partition_that_is_resumed_is_read_without_an_error(
@@ -316,10 +320,10 @@ def test_nothing_is_committed_before_the_group_was_joined(broker: Broker, topics
 
 def test_a_member_leaves_soon_and_may_be_closed_twice(broker: Broker, topics: Topics, join: Join) -> None:
     consumer = join("consumer", topics.name("g"), [topics.create("in", partitions=1)]).consumer
-    began = time.monotonic()
+    end = Deadline(3)
     consumer.close()
     consumer.close()
-    assert time.monotonic() - began < 3
+    assert not end.passed()
 
 
 def test_an_unknown_form_of_group_metadata_is_refused() -> None:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from select import select
 
@@ -32,18 +31,18 @@ COMMANDS = [
 def test_a_broker_that_is_not_there_is_named_within_five_seconds(
     command: tuple[str, ...], nowhere: Cli
 ) -> None:
-    began = time.monotonic()
+    end = Deadline(5)
     ran = nowhere("--timeout", "1", *command)
-    assert time.monotonic() - began < 5
+    assert not end.passed()
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("error: ")
     assert "127.0.0.1:9" in ran.err
 
 
 def test_by_default_too_it_takes_less_than_five_seconds(nowhere: Cli) -> None:
-    began = time.monotonic()
+    end = Deadline(4)
     assert nowhere("topics", "list").code == 1
-    assert time.monotonic() - began < 4  # which leaves a second for Python to begin
+    assert not end.passed()  # which leaves a second for Python to begin
 
 
 def test_in_a_process_of_its_own_there_is_one_line_and_no_traceback(nowhere: Cli) -> None:

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from typer.testing import CliRunner
 
 from click_count.main import app
 from localkafka.process import reserve_port
+from localkafka.waiting import Deadline
 
 COMMANDS = ["emitter", "load", "processor", "view", "query"]
 
@@ -46,25 +46,25 @@ def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
 @pytest.fixture
 def no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address at which no broker answers, and settings that name it."""
-    with reserve_port() as held:
+    with reserve_port() as held:  # until the end, so that no other program listens there
         address = f"127.0.0.1:{held.getsockname()[1]}"
-    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
-    monkeypatch.setattr("servicekit.process.runtime._FAIL_FAST_SECONDS", 0.5)
-    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
-    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
-    monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
-    yield address
-    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
+        monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
+        monkeypatch.setattr("servicekit.process.runtime._FAIL_FAST_SECONDS", 0.5)
+        monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+        monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+        monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
+        yield address
+        structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_fail_fast_stops_with_the_address_that_does_not_answer(command: str, no_broker: str) -> None:
-    began = time.monotonic()
+    end = Deadline(10)
     result = CliRunner().invoke(app, [command, "--fail-fast"])
     assert result.exit_code == 1
     assert no_broker in result.output
     assert "Traceback" not in result.output
-    assert time.monotonic() - began < 10
+    assert not end.passed()
 
 
 def test_otherwise_it_names_the_address_and_goes_on_trying_until_it_is_stopped(no_broker: str) -> None:
@@ -80,7 +80,7 @@ def test_otherwise_it_names_the_address_and_goes_on_trying_until_it_is_stopped(n
                 break
         assert no_broker in waits[0]
         process.stderr.read()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("command", ["emitter", "view", "query"])

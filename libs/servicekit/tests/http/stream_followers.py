@@ -9,7 +9,8 @@ import sys
 import time
 from contextlib import suppress
 
-OPENED_AT_ONCE = 10  # few enough that a slow machine takes them for no overload, which would be refused
+OPENED_AT_ONCE = 10  # few enough that most machines take them for no overload, which would be refused
+AGAIN_SECONDS = 0.1
 
 
 class Follower:
@@ -20,9 +21,18 @@ class Follower:
         self._reader: asyncio.StreamReader
 
     async def follow(self, port: int) -> None:
+        while not await self._admitted(port):
+            await self.close()
+            await asyncio.sleep(AGAIN_SECONDS)
+        await self.until(0)
+
+    async def _admitted(self, port: int) -> bool:
+        """Ask for the stream. False: the server was too slow, and asks to try again later."""
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
         self._writer.write(b"GET /counts/alice/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        await self.until(0)
+        status = (await self._reader.readline()).split(b" ")[1]
+        assert status in {b"200", b"503"}
+        return status == b"200"
 
     async def until(self, count: int) -> None:
         """Read on until the row has this count."""

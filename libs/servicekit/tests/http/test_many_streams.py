@@ -48,7 +48,7 @@ def test_a_thousand_streams_of_one_service_get_a_change_and_take_no_threads(
         assert threading.active_count() - threads < 20
         changed_at = time.monotonic()
         tester.emit(CLICKS, "alice", "click")
-        seen, _ = followers.communicate(timeout=60)
+        seen, _ = followers.communicate(timeout=100)
     server.stop()
     events.close()
     after_ms = sorted((float(line) - changed_at) * 1000 for line in seen.split())

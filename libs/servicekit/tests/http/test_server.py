@@ -70,13 +70,19 @@ def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements(work: Wor
     server = HttpServer(work.app(), "127.0.0.1", 0)
     with httpx.Client(base_url=server.start(), timeout=60) as client:
         client.get("/livez")
-        seconds = []
-        for _ in range(20):
-            begun = time.monotonic()
-            client.get("/livez")
-            seconds.append(time.monotonic() - begun)
+
+        def several_are_quick() -> bool:
+            seconds = []
+            for _ in range(20):
+                begun = time.monotonic()
+                client.get("/livez")
+                seconds.append(time.monotonic() - begun)
+            return sorted(seconds)[5] < 0.03
+
+        wait_until(
+            several_are_quick
+        )  # a busy machine may be slow for a while, an acknowledgement is late each time
     server.stop()
-    assert sorted(seconds)[5] < 0.03
 
 
 def test_a_port_that_is_in_use_is_an_error_in_words(work: Work) -> None:
@@ -90,7 +96,7 @@ def test_stopping_finishes_what_was_accepted_and_accepts_nothing_more(work: Work
     server = HttpServer(work.app(), "127.0.0.1", 0)
     url = server.start()
     answers: list[httpx.Response] = []
-    asking = in_thread(lambda: answers.append(httpx.get(f"{url}/job", timeout=20)))
+    asking = in_thread(lambda: answers.append(httpx.get(f"{url}/job", timeout=60)))
     assert work.entered.wait(60)
     stopping = in_thread(server.stop)
     wait_until(lambda: refuses(httpx.URL(url).port or 0))
@@ -101,7 +107,7 @@ def test_stopping_finishes_what_was_accepted_and_accepts_nothing_more(work: Work
 
 
 def raw(url: str, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0), timeout=60) as connection:
         connection.sendall(request)
         return connection.recv(65536)
 

@@ -173,7 +173,10 @@ def test_work_that_fails_says_by_which_kind_of_error_and_not_in_its_words(
     assert span.words == ""
 
 
-def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(collector: TraceCollector) -> None:
+def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(
+    collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("servicekit.process.otel._CLOSE_SECONDS", 60.0)
     with collecting(collector) as port, tracing(settings(port, "parentbased_traceidratio", 0.25)) as tracer:
         assert tracer is not None
         kept = 0
@@ -191,6 +194,7 @@ def test_what_is_not_sent_yet_is_sent_at_the_end(
     collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
+    monkeypatch.setattr("servicekit.process.otel._CLOSE_SECONDS", 60.0)
     with collecting(collector) as port, tracing(settings(port)) as tracer:
         assert tracer is not None
         for _ in range(1000):

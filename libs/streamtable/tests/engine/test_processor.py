@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localkafka.waiting import wait_until
 from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long, String
 from streamtable.engine.processor import GroupProcessor
@@ -118,12 +119,7 @@ def run() -> Iterator[Callable[[GroupProcessor], Running]]:
 
 
 def until(true: Callable[[], object]) -> None:
-    waiting = threading.Event()
-    for _ in range(1_000):
-        if true():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("it has not come true in 10 s")
+    wait_until(true, every=0.01)
 
 
 def test_it_works_until_it_is_stopped_and_commits_what_it_has_handled(
@@ -287,7 +283,7 @@ def test_what_is_still_to_read_can_be_asked_at_any_time(make: Make) -> None:
 def test_its_life_can_be_lived_turn_by_turn_without_a_thread(
     make: Make, consumer: Any, outbox: Any, batch: Any
 ) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     processor = make(commit_interval=60.0)
     processor.start()
     for _ in range(3):
@@ -301,7 +297,7 @@ def test_its_life_can_be_lived_turn_by_turn_without_a_thread(
     assert outbox.offsets[PLACES[0]].next_offset == 1
     processor.close()
     assert processor.member is None
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_nothing_is_committed_after_a_turn_that_failed(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localkafka.waiting import wait_until
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
@@ -62,13 +63,7 @@ class Rig:
 
     def until(self, true: Callable[[], object]) -> None:
         """Let time pass until it is true."""
-        waiting = threading.Event()
-        for _ in range(1_000):
-            if true():
-                return
-            self.clock.sleep(0.5)
-            waiting.wait(0.005)
-        raise AssertionError("it has not come true in 5 s")
+        wait_until(lambda: true() or self.clock.sleep(0.5), every=0.005)
 
     def row(self, place: TopicPartition, key: bytes) -> bytes | None:
         """None also in the moment in which a store is replaced."""
@@ -409,7 +404,7 @@ def test_a_missing_topic_stops_it_with_what_to_do(rig: Rig) -> None:
     rig.start()
     assert rig.failed.wait(60)
     with pytest.raises(TopicMismatch, match=r"topics\.yaml"):
-        rig.copies.wait_ready(5)
+        rig.copies.wait_ready(60)
 
 
 def test_waiting_ends_when_it_is_closed(rig: Rig) -> None:

@@ -1,10 +1,10 @@
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localkafka.waiting import wait_until
 from streamtable.codec.plain import Json, String
 from streamtable.errors import StoreCorrupted
 from streamtable.observe import Metrics
@@ -54,18 +54,13 @@ def view(
     lookups = LookupTables(given, stores, clock, Metrics.register(CollectorRegistry()), "group")
     lookups.start()
     made: Any = lookups.follow([TABLE])["t"]
-    made.wait_ready(5)
+    made.wait_ready(60)
     yield made
     lookups.close()
 
 
 def until(true: Callable[[], object]) -> None:
-    waiting = threading.Event()
-    for _ in range(2_000):
-        if true():
-            return
-        waiting.wait(0.002)
-    raise AssertionError("it has not come true in 4 s")
+    wait_until(true, every=0.002)
 
 
 def test_a_row_is_read_once_as_long_as_it_does_not_change(

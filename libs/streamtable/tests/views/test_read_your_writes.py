@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from localkafka.waiting import Deadline
+from localkafka.waiting import wait_until
 from streamtable.errors import NotReady, RetryLater
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.types import Committed, NextOffset, TopicPartition
@@ -14,11 +14,7 @@ P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = Deadline(5)
-    waiting = threading.Event()
-    while not true():
-        assert not deadline.passed(), "it has not come true in 5 s"
-        waiting.wait(0.002)
+    wait_until(true, every=0.002)
 
 
 class Group:
@@ -130,7 +126,10 @@ def test_all_who_wait_share_one_question_at_a_time(group: Group, commits: Commit
     ]
     for thread in threads:
         thread.start()
-    until(lambda: len(group.asked) > 3)
+    waiting = commits._barrier._waiting
+    until(lambda: sum(map(len, list(waiting.values()))) == 100)  # each has begun to wait
+    asked_before = len(group.asked)
+    until(lambda: len(group.asked) > asked_before + 3)
     asked_before = len(group.asked)
     group.commit(P0, 100)
     group.commit(P1, 100)

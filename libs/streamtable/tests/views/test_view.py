@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from localkafka.waiting import wait_until
 from streamtable.codec.plain import Long, String
 from streamtable.errors import (
     ConfigurationError,
@@ -88,7 +89,7 @@ def make(
 def view(make: Callable[..., View[str, int]], write: Callable[..., None]) -> View[str, int]:
     write(alice=1, bob=2, carol=3, dave=4, alan=5, al=6, deleted=None)
     view = make()
-    view.wait_ready(5)
+    view.wait_ready(60)
     return view
 
 
@@ -97,12 +98,7 @@ Write = Callable[..., None]
 
 
 def until(true: Callable[[], object]) -> None:
-    waiting = threading.Event()
-    for _ in range(1_000):
-        if true():
-            return
-        waiting.wait(0.005)
-    raise AssertionError("it has not come true in 5 s")
+    wait_until(true, every=0.005)
 
 
 def test_rows_are_found_wherever_their_partition_is(view: View[str, int]) -> None:
@@ -172,7 +168,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
         view.wait_ready(0.01)
     assert not view.ready
     reader.ends[place] = 2
-    view.wait_ready(5)
+    view.wait_ready(60)
     assert view.get("alice") == 1
 
 
@@ -191,11 +187,11 @@ def test_a_watch_hears_of_changes_after_the_view_answers_with_them(
 ) -> None:
     with view.watch("alice") as alice, view.watch(prefix="al") as al, view.watch() as everything:
         write(alice=10, bob=20)
-        assert (change := alice.next(5)) is not None
+        assert (change := alice.next(60)) is not None
         assert (change.key, change.value, view.get("alice")) == ("alice", 10, 10)
-        assert (change := al.next(5)) is not None
+        assert (change := al.next(60)) is not None
         assert change.key == "alice"
-        assert {c.key for c in (everything.next(5), everything.next(5)) if c} == {"alice", "bob"}
+        assert {c.key for c in (everything.next(60), everything.next(60)) if c} == {"alice", "bob"}
     write(alice=11)
     until(lambda: view.get("alice") == 11)
     assert alice.next(0) is None
@@ -236,7 +232,7 @@ class _Picky(Long):
 def picky(make: Make, write: Write) -> View[str, Any]:
     write(alice=1, bob=13, carol=3)
     view: View[str, Any] = make(Table("g-table", String(), _Picky()))
-    view.wait_ready(5)
+    view.wait_ready(60)
     return view
 
 
@@ -287,7 +283,7 @@ def test_a_watch_leaves_an_unreadable_change_out_and_goes_on(picky: View[str, An
         write(alice=13)
         until(lambda: picky.position()[partition_for(b"alice", COUNT)].offset == 2)
         write(alice=2)
-        assert (change := watch.next(5)) is not None
+        assert (change := watch.next(60)) is not None
         assert (change.key, change.value, watch.unreadable) == ("alice", 2, 1)
     assert [error.key for error in skipped] == [b"alice"]
 
@@ -303,7 +299,7 @@ def test_unreadable_rows_are_counted_in_a_metric(
     updater.start()
     with closing(updater):
         view = View(table, updater)
-        view.wait_ready(5)
+        view.wait_ready(60)
         view.range()
         labels = {"group": "view", "topic": "g-table", "partition": str(partition_for(b"bob", COUNT))}
         assert registry.get_sample_value("streamtable_view_unreadable_rows_total", labels) == 1
@@ -317,12 +313,12 @@ def test_a_watch_ends_with_an_error_when_the_copy_is_loaded_again(
     with pytest.raises(NotReady), view.snapshot(place):
         raise StoreCorrupted("bit flip", topic="g-table", partition=place)
     with pytest.raises(CopyReloaded, match="bit flip"):
-        watch.next(5)
+        watch.next(60)
     clock.sleep(1)  # the next look at the log's end
     until(lambda: view.ready)
     with view.watch() as again:
         write(alice=10)
-        assert (change := again.next(5)) is not None
+        assert (change := again.next(60)) is not None
         assert change.value == 10
 
 
@@ -409,7 +405,7 @@ def committed(cluster: Any, partition: int, next_offset: int, metadata: str) -> 
 def own(make: Make, write: Write) -> View[str, int]:
     write(alice=1)
     view = make(OF_GROUP)
-    view.wait_ready(5)
+    view.wait_ready(60)
     return view
 
 
@@ -418,7 +414,7 @@ def test_waiting_ends_when_the_effect_of_the_event_is_here(
 ) -> None:
     place = partition_for(b"alice", COUNT)
     committed(cluster, place, 7, TablePosition(1, exact=True).encode())
-    waiting = threading.Thread(target=lambda: own.wait_for(Ack("in", place, 7), 5))
+    waiting = threading.Thread(target=lambda: own.wait_for(Ack("in", place, 7), 60))
     waiting.start()
     committed(cluster, place, 8, TablePosition(2, exact=True).encode())
     assert waiting.is_alive()
@@ -433,7 +429,7 @@ def test_an_event_that_changed_nothing_is_waited_for_like_any_other(
 ) -> None:
     place = partition_for(b"alice", COUNT)
     committed(cluster, place, 8, TablePosition(1, exact=False).encode())
-    own.wait_for(Ack("in", place, 7), 5)
+    own.wait_for(Ack("in", place, 7), 60)
 
 
 def test_a_state_table_is_waited_for_to_its_own_position_not_to_that_of_the_groups_table(
@@ -444,12 +440,12 @@ def test_a_state_table_is_waited_for_to_its_own_position_not_to_that_of_the_grou
     reader.logs[place] = [record(b"alice", Long().encode(1), 0)]
     cluster.marks[place] = Watermarks(0, 1)
     view = make(Table("g-stock", String(), Long(), group="g"))
-    view.wait_ready(5)
+    view.wait_ready(60)
     committed(cluster, place.partition, 8, TablePosition(0, exact=True, tables={"stock": 2}).encode())
     with pytest.raises(NotReady, match=r"at offset 2, and the view is at 1 after 0\.05 s"):
         view.wait_for(Ack("in", place.partition, 7), 0.05)
     reader.logs[place].append(record(b"alice", Long().encode(2), 1))
-    view.wait_for(Ack("in", place.partition, 7), 5)
+    view.wait_for(Ack("in", place.partition, 7), 60)
     assert view.get("alice") == 2
 
 
@@ -458,9 +454,9 @@ def test_a_table_that_the_group_had_not_yet_is_waited_for_to_its_end(
 ) -> None:
     cluster.infos["g-stock"] = topic_info("g-stock", partitions=COUNT)
     view = make(Table("g-stock", String(), Long(), group="g"))
-    view.wait_ready(5)
+    view.wait_ready(60)
     committed(cluster, 0, 8, TablePosition(99, exact=True).encode())
-    view.wait_for(Ack("in", 0, 7), 5)
+    view.wait_for(Ack("in", 0, 7), 60)
 
 
 def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
@@ -472,7 +468,7 @@ def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
     with pytest.raises(NotReady, match=r"at offset 3, and the view is at 1 after 0\.05 s"):
         own.wait_for(Ack("in", place, 7), 0.05)
     reader.ends[TopicPartition("g-table", place)] = 3
-    own.wait_for(Ack("in", place, 7), 5)
+    own.wait_for(Ack("in", place, 7), 60)
 
 
 def test_a_group_that_is_behind_is_reported_when_the_time_is_over(own: View[str, int], cluster: Any) -> None:
@@ -498,10 +494,10 @@ def test_a_waiting_reader_fails_when_the_view_is_closed_or_stops(
     cluster.infos["g-table"] = topic_info("g-table", partitions=COUNT + 1)
     clock.sleep(60)
     with pytest.raises(TopicMismatch):
-        own.wait_for(Ack("in", 0, 7), 5)
+        own.wait_for(Ack("in", 0, 7), 60)
     own._updater.close()
     with pytest.raises(NotReady, match="closed"):
-        own.wait_for(Ack("in", 0, 7), 5)
+        own.wait_for(Ack("in", 0, 7), 60)
 
 
 def test_a_coroutine_waits_for_the_effect_of_an_event_without_a_thread(
@@ -510,7 +506,7 @@ def test_a_coroutine_waits_for_the_effect_of_an_event_without_a_thread(
     place = partition_for(b"alice", COUNT)
 
     async def wait() -> int | None:
-        many = [asyncio.create_task(own.wait_for_async(Ack("in", place, 7), 5)) for _ in range(100)]
+        many = [asyncio.create_task(own.wait_for_async(Ack("in", place, 7), 60)) for _ in range(100)]
         await asyncio.sleep(0)
         committed(cluster, place, 8, TablePosition(2, exact=True).encode())
         write(alice=2)
