@@ -19,10 +19,13 @@ README = (ROOT / "README.md").read_text()
 @pytest.mark.broker
 @pytest.mark.timeout(400)
 @pytest.mark.slow("the demo runs four scenarios with all their processes")
-def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_started() -> None:
+def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_started(
+    tmp_path: Path,
+) -> None:
+    own = {**BRIEF_JAVA, "TMPDIR": str(tmp_path)}  # by which its processes are told from those of other demos
     with subprocess.Popen(
         [ROOT / ".venv/bin/python", "-m", "infra.demo"],
-        cwd=ROOT, env={**os.environ, **BRIEF_JAVA}, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        cwd=ROOT, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as demo:  # fmt: skip
         assert demo.stdout is not None
         shown = ""
@@ -37,7 +40,8 @@ def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_s
     assert demo.returncode == 0, shown
     assert "Everything is stopped." in shown
     assert re.search(r"STREAMTABLE_BOOTSTRAP_SERVERS=(\S+)", shown)
-    left = subprocess.run(["pgrep", "-f", "streamtable-demo-"], capture_output=True, text=True, check=False)
+    found = f"{tmp_path}/streamtable-demo-"
+    left = subprocess.run(["pgrep", "-f", found], capture_output=True, text=True, check=False)
     assert left.stdout == ""
 
 

@@ -2,13 +2,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from localkafka.process import Child, reserve_port
+from localkafka.waiting import wait_until
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -16,13 +15,6 @@ STUBBORN = [
     "-c",
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)",
 ]
-
-
-def wait_until(true: Callable[[], bool], timeout: float = 20) -> None:
-    deadline = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def state(pid: int) -> str:
@@ -88,7 +80,7 @@ def test_only_a_detached_child_outlives_a_parent_that_was_killed(
     parent.kill()
     parent.communicate()
     if outlives:
-        assert state(pid) == "S"
+        wait_until(lambda: state(pid) == "S")  # it may still be on its way from its output to its sleep
         subprocess.run(["/bin/kill", "-9", str(pid)], check=True)
     wait_until(lambda: state(pid) in {"", "Z"})
 

@@ -19,7 +19,7 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
 
 
 def ask(proxy: Proxy, line: bytes, connection: socket.socket | None = None) -> bytes:
-    with connection or socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as connected:
+    with connection or socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connected:
         connected.sendall(line + b"\r\n")
         return connected.recv(1000)
 
@@ -57,7 +57,7 @@ def test_a_fault_may_be_that_of_all_requests(proxy: Proxy) -> None:
 
 def test_an_answer_of_its_own_takes_the_whole_request(proxy: Proxy) -> None:
     proxy.next(StubResponse(http_answer(429, b"{}", "Retry-After: 1")))
-    connection = HTTPConnection("127.0.0.1", proxy.port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", proxy.port, timeout=60)
     connection.request("POST", "/", body=bytes(1_000_000))
     answer = connection.getresponse()
     assert (answer.status, answer.headers["Retry-After"], answer.read()) == (429, "1", b"{}")

@@ -118,8 +118,8 @@ def test_what_waits_is_handled_when_the_process_stops(place: Place) -> None:
         place.wait(lambda: processor.ready, "the processor is ready")
         place.emit(*"abc")
         place.wait(lambda: buffered(processor) == 3, "three buffered")
-        assert place.handled() == 0
-    assert place.handled() == 3
+        assert place.handled() <= 0
+    place.wait(lambda: place.handled() == 3, "three handled")  # the markers come a moment after the commit
 
 
 def buffered(processor: BatchProcessor) -> int:
