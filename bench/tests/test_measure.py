@@ -46,7 +46,7 @@ print("worked", time.time()); sys.stdin.read(); time.sleep(30)
         assert 200 < program.rss_mb < 300
 
 
-def test_a_program_that_fails_is_reported_with_what_it_said(start: Start) -> None:
+def test_the_error_of_a_failed_program_has_its_output(start: Start) -> None:
     with (
         start('raise SystemExit("it is broken")') as program,
         pytest.raises(RowFailed, match="with 1: it is broken"),

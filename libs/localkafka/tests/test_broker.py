@@ -22,8 +22,8 @@ def names(bootstrap_servers: str) -> set[str]:
 def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
     deadline = Deadline(90)
     while name not in names(bootstrap_servers):
-        # Refused, or not answered, while a cluster that lost a member has no controller, or too few brokers. A client
-        # that has once taken the dead member for the controller may continue asking it, so each try has a new one.
+        # The request fails or times out while a cluster that lost a broker has no controller or too few brokers. A
+        # client that knows the dead broker as the controller may keep asking it, so each attempt uses a new client.
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         with contextlib.suppress(KafkaException, TimeoutError):
             new = NewTopic(name, num_partitions=1, replication_factor=replicas)
@@ -55,7 +55,7 @@ def test_an_override_wins_over_what_all_brokers_share() -> None:
     assert as_map(overridden)["auto.create.topics.enable"] == "true"
 
 
-def test_a_cluster_id_belongs_to_a_folder_and_has_the_form_that_kafka_wants() -> None:
+def test_a_cluster_id_is_derived_from_its_folder_and_has_kafkas_form() -> None:
     assert cluster_id(Path("/a")) == cluster_id(Path("/a")) != cluster_id(Path("/b"))
     assert len(cluster_id(Path("/a"))) == 22
     assert not any(cluster_id(Path(f"/{number}")).startswith("-") for number in range(1_000))
@@ -69,12 +69,12 @@ def test_a_taken_port_is_refused_before_anything_is_started(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_broker_that_was_not_started_cannot_be_frozen(tmp_path: Path) -> None:
+def test_freezing_a_broker_that_was_not_started_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BrokerFailed, match="start it first"):
         Broker(tmp_path).pause()
 
 
-def test_only_a_brief_broker_does_without_the_compiler_that_pays_later(tmp_path: Path) -> None:
+def test_only_a_brief_broker_runs_without_the_second_compiler(tmp_path: Path) -> None:
     first_only = "-XX:TieredStopAtLevel=1"
     assert first_only in Broker(tmp_path, brief=True)._java_options()
     assert first_only not in Broker(tmp_path)._java_options()
@@ -114,7 +114,7 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(frozen_broker: Brok
     assert admin.list_topics(timeout=20).brokers
 
 
-def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_the_error_of_a_broker_that_cannot_start_has_its_log(tmp_path: Path) -> None:
     broker = Broker(tmp_path, overrides={"log.cleaner.threads": "none"})
     with pytest.raises(BrokerFailed, match=r"log\.cleaner\.threads"):
         broker.start()

@@ -46,6 +46,6 @@ def test_of_two_builds_at_once_the_first_to_finish_wins(cache: Path) -> None:
     assert [path.name for path in cache.iterdir()] == ["thing"]
 
 
-def test_a_program_that_fails_is_reported_with_what_it_said() -> None:
+def test_the_error_of_a_failed_program_has_its_output() -> None:
     with pytest.raises(SetupError, match=r"failed \(2\):\n/bin/ls: "):
         run(["/bin/ls", "/no/such/folder"])

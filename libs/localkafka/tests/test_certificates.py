@@ -6,7 +6,7 @@ from pathlib import Path
 from localkafka.certificates import Authority, expires
 
 
-def test_what_was_written_is_a_certificate_with_its_key_that_only_we_may_read(tmp_path: Path) -> None:
+def test_a_written_certificate_matches_its_key_which_only_its_owner_may_read(tmp_path: Path) -> None:
     certificate, key = Authority("authority").issue("server").write(tmp_path, "server")
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     together = Authority("authority").issue("server").write_together(tmp_path / "both.pem")
@@ -14,14 +14,14 @@ def test_what_was_written_is_a_certificate_with_its_key_that_only_we_may_read(tm
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_an_authority_that_was_written_down_signs_again_what_its_friends_trust() -> None:
+def test_a_restored_authority_signs_certificates_that_clients_of_the_first_trust() -> None:
     first = Authority("authority")
     again = Authority.of(first.pair)
     assert again.certificate == first.certificate
     assert Authority("authority").certificate != first.certificate
 
 
-def test_a_certificate_is_good_for_as_long_as_was_asked_also_if_that_is_over() -> None:
+def test_a_certificate_has_the_requested_validity_even_if_it_has_expired() -> None:
     authority = Authority("authority")
     now = datetime.now(UTC)
     left = expires(authority.issue("server", valid=timedelta(days=3)).certificate) - now

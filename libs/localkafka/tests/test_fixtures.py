@@ -7,11 +7,13 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics, complaints
 
 
-def test_a_test_that_asks_for_a_broker_is_marked(request: pytest.FixtureRequest, topics: Topics) -> None:
+def test_a_test_that_uses_a_broker_is_marked(request: pytest.FixtureRequest, topics: Topics) -> None:
     assert request.node.get_closest_marker("broker")
 
 
-def test_topics_get_the_partitions_and_the_settings_they_ask_for(broker: Broker, topics: Topics) -> None:
+def test_topics_are_created_with_the_requested_partitions_and_settings(
+    broker: Broker, topics: Topics
+) -> None:
     clicks = topics.create("clicks", partitions=3)
     table = topics.create("table", config={"cleanup.policy": "compact"})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -33,7 +35,7 @@ def test_all_topics_with_the_prefix_are_deleted_including_those_of_other_clients
     second.delete_all()
 
 
-def test_the_report_of_a_failed_test_says_what_its_broker_complained_about(tmp_path: Path) -> None:
+def test_the_report_of_a_failed_test_has_the_warnings_of_its_broker(tmp_path: Path) -> None:
     log = tmp_path / "broker.log"
     assert complaints(log) == []
     fenced = "2026-11-23 22:07:23.092 INFO  ReplicationControlManager: [QuorumController id=1] handleBrokerFenced: changing 1 partition(s)"

@@ -22,7 +22,7 @@ def test_a_second_folder_is_formatted_without_the_storage_tool(broker: Broker, t
     assert len(found["directory.id"]) == 22
 
 
-def test_first_users_are_created_by_the_tool_and_its_failure_is_raised(tmp_path: Path) -> None:
+def test_initial_users_are_created_by_the_tool_and_its_failure_is_raised(tmp_path: Path) -> None:
     with pytest.raises(BrokerFailed, match="could not be formatted"):
         format_folder(
             TOOL, tmp_path / "server.properties", tmp_path, "a-cluster", 1, Security({"admin": "pw"})

@@ -18,11 +18,11 @@ def repository(folder: Path, content: dict[str, bytes]) -> dict[str, str]:
     return {path: hashlib.sha256(data).hexdigest() for path, data in content.items()}
 
 
-def test_a_folder_that_is_as_pinned_passes(tmp_path: Path) -> None:
+def test_a_folder_that_matches_its_pins_passes(tmp_path: Path) -> None:
     verify(tmp_path, repository(tmp_path, {ONE: b"1", OTHER: b"2"}), "jars-1")
 
 
-def test_a_jar_that_was_changed_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_changed_jar_is_refused_by_name(tmp_path: Path) -> None:
     pins = repository(tmp_path, {ONE: b"1", OTHER: b"2"})
     (tmp_path / OTHER).write_bytes(b"3")
     with pytest.raises(SetupError, match=f"1 jars are not .* {OTHER}"):

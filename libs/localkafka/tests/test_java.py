@@ -14,11 +14,13 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_292", 1), ("25-ea", 25)])
-def test_the_major_version_is_read_from_what_java_says(tmp_path: Path, version: str, major: int) -> None:
+def test_the_major_version_is_parsed_from_the_output_of_java(
+    tmp_path: Path, version: str, major: int
+) -> None:
     assert java_major(fake_java(tmp_path, version)) == major
 
 
-def test_a_program_that_is_no_java_has_version_0(tmp_path: Path) -> None:
+def test_a_program_that_is_not_java_has_version_0(tmp_path: Path) -> None:
     assert java_major(Path("/bin/true")) == 0
     assert java_major(tmp_path / "missing") == 0
 
@@ -35,7 +37,7 @@ def test_java_home_comes_before_the_path_unless_it_is_too_old(
     assert system_java() == on_path
 
 
-def test_a_machine_whose_java_is_too_old_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_is_too_old_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(fake_java(tmp_path, "16.0.2").parent))
     assert system_java() is None

@@ -24,7 +24,7 @@ def port() -> str:
 
 
 @pytest.mark.broker
-def test_a_broker_runs_until_it_is_asked_to_stop(tmp_path: Path, port: str) -> None:
+def test_a_broker_runs_until_the_down_command(tmp_path: Path, port: str) -> None:
     data = tmp_path / "kafka"
     started = run("up", "--port", port, data=data)
     try:

@@ -18,7 +18,7 @@ STUBBORN = [
 
 
 def state(pid: int) -> str:
-    """The letter that the kernel gives to what a process is doing; empty when there is none."""
+    """The kernel's state letter of a process; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def started(command: list[str], log_file: Path) -> Child:
     return child
 
 
-def test_a_child_that_is_asked_to_stop_ends_by_that_signal(log_file: Path) -> None:
+def test_a_stopped_child_ends_by_sigterm(log_file: Path) -> None:
     child = started(SLEEPER, log_file)
     assert child.returncode is None
     assert child.stop() == -signal.SIGTERM
@@ -57,7 +57,7 @@ def test_a_paused_child_stands_still_until_resumed_and_can_be_stopped(log_file: 
     assert child.stop() == -signal.SIGTERM
 
 
-def test_a_child_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(log_file: Path) -> None:
+def test_a_child_has_its_own_session_so_that_ctrl_c_does_not_reach_it(log_file: Path) -> None:
     child = started(SLEEPER, log_file)
     session = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[3]
     assert int(session) == child.pid
@@ -65,7 +65,7 @@ def test_a_child_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(log_f
 
 
 @pytest.mark.parametrize(("detached", "outlives"), [(False, False), (True, True)])
-def test_only_a_detached_child_outlives_a_parent_that_was_killed(
+def test_only_a_detached_child_outlives_a_killed_parent(
     log_file: Path, *, detached: bool, outlives: bool
 ) -> None:
     program = (
@@ -97,7 +97,7 @@ def test_a_child_started_by_a_thread_outlives_that_thread(log_file: Path) -> Non
     assert subprocess.run([sys.executable, "-c", threaded], check=False, timeout=120).returncode == 0
 
 
-def test_a_reserved_port_is_free_for_its_program_and_not_given_to_others_that_ask_for_any_port() -> None:
+def test_a_reserved_port_can_be_bound_by_its_program_and_is_not_assigned_to_others() -> None:
     with reserve_port() as held:
         address = held.getsockname()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

@@ -10,20 +10,20 @@ from localkafka.security import Security
 USERS = {"admin": "of-the-administrator", "alice": "of-alice"}
 
 
-def test_the_administrator_is_one_of_the_users_and_the_brokers_have_one_of_their_own() -> None:
+def test_the_administrator_must_be_a_user_and_the_brokers_user_name_is_reserved() -> None:
     with pytest.raises(ValueError, match="'root' is not among the users"):
         Security(USERS, administrator="root")
     with pytest.raises(ValueError, match="choose another name"):
         Security({**USERS, "broker": "mine"})
 
 
-def test_passwords_are_not_in_its_text() -> None:
+def test_passwords_are_not_in_the_repr() -> None:
     security = Security(USERS)
     assert "of-" not in repr(security)
     assert security.own_password not in repr(security)
 
 
-def test_a_broker_with_security_knows_who_comes_and_lets_only_the_administrator_do_things(
+def test_a_secure_broker_authenticates_clients_and_authorizes_only_the_administrator(
     own_broker: OwnBroker, tmp_path: Path
 ) -> None:
     broker = own_broker(security=Security(USERS))

@@ -7,7 +7,7 @@ from localkafka.waiting import SLOWEST, Deadline, slowdown, stalled_seconds, wai
 
 
 class Machine:
-    """A machine whose time a test sets."""
+    """A machine with a clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -17,7 +17,7 @@ class Machine:
         return Deadline(seconds, lambda: self.now, lambda: self.stalled)
 
 
-def test_on_an_idle_machine_a_deadline_is_as_far_away_as_it_says() -> None:
+def test_on_an_idle_machine_a_deadline_passes_after_its_seconds() -> None:
     machine = Machine()
     deadline = machine.deadline(10)
     machine.now += 10
@@ -36,15 +36,15 @@ def test_seconds_in_which_the_machine_was_overloaded_count_for_a_tenth() -> None
     assert deadline.passed()
 
 
-def test_an_overloaded_machine_puts_a_deadline_off_ten_times_at_most() -> None:
+def test_an_overloaded_machine_extends_a_deadline_at_most_tenfold() -> None:
     machine = Machine()
     deadline = machine.deadline(10)
     machine.now += 10 * SLOWEST + 0.1
-    machine.stalled += 1_000  # more than have passed: several processors may count
+    machine.stalled += 1_000  # more than the clock, as stalls of several processors add up
     assert deadline.passed()
 
 
-def test_waits_for_a_processor_or_a_disk_and_what_the_host_took_are_stalls(tmp_path: Path) -> None:
+def test_cpu_pressure_io_pressure_and_steal_time_are_stalls(tmp_path: Path) -> None:
     (tmp_path / "pressure").mkdir()
     for name, total in (("cpu", 1_500_000), ("io", 250_000)):
         text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 total=9\n"
@@ -56,16 +56,16 @@ def test_waits_for_a_processor_or_a_disk_and_what_the_host_took_are_stalls(tmp_p
     assert stalled_seconds(tmp_path / "none") == 0.0
 
 
-def test_what_this_machine_counts_only_grows_and_an_idle_one_is_not_slow() -> None:
+def test_stalled_seconds_only_grow_and_the_slowdown_is_at_least_1() -> None:
     assert 0.0 <= stalled_seconds() <= stalled_seconds()
     assert 1.0 <= slowdown() <= SLOWEST
 
 
-def test_a_wait_returns_what_the_condition_gives() -> None:
+def test_a_wait_returns_the_value_of_the_condition() -> None:
     answers = iter(["", "", "there"])
     assert wait_until(lambda: next(answers), every=0) == "there"
 
 
-def test_a_wait_that_is_in_vain_names_what_did_not_come_true() -> None:
-    with pytest.raises(AssertionError, match=r"^the leader did not come true within 0 s$"):
+def test_the_error_of_a_wait_that_timed_out_names_the_condition() -> None:
+    with pytest.raises(AssertionError, match=r"^the leader did not become true within 0 s$"):
         wait_until(lambda: None, 0, "the leader", every=0.001)

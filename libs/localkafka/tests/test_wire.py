@@ -30,13 +30,13 @@ from localkafka.wirefaults import (
 
 
 def frame(api: int, number: int, body: bytes = b"") -> bytes:
-    """A request of a client that is called `me`."""
+    """A request with the client id `me`."""
     content = struct.pack(">hhih", api, 7, number, 2) + b"me" + body
     return struct.pack(">i", len(content)) + content
 
 
 class Server(threading.Thread):
-    """Stands in for a broker: answers each request with its number, and notes what came when."""
+    """A stand-in for a broker that answers each request with its number and records its time of arrival."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -68,7 +68,7 @@ class Server(threading.Thread):
 
 
 def receive(peer: socket.socket) -> bytes:
-    """The next frame. Raises `EOFError` when the connection has ended."""
+    """Return the next frame. Raises `EOFError` when the connection has ended."""
 
     def exactly(size: int) -> bytes:
         data = b""
@@ -129,7 +129,7 @@ def test_a_lost_request_and_what_follows_it_never_reach_the_broker(
     assert wire.struck == {(Api.PRODUCE, LoseRequest): 1}
 
 
-def test_a_request_whose_answer_is_lost_is_done_by_the_broker(
+def test_a_request_whose_answer_is_lost_is_handled_by_the_broker(
     wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.END_TXN, LoseAnswer(0.3))
@@ -139,7 +139,7 @@ def test_a_request_whose_answer_is_lost_is_done_by_the_broker(
     wait_until(lambda: server.numbers() == [1, 2], what="both requests at the broker")
 
 
-def test_a_late_request_arrives_though_its_client_has_gone(
+def test_a_delayed_request_arrives_though_its_client_has_disconnected(
     wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.END_TXN, DelayRequest(0.5))
@@ -151,7 +151,7 @@ def test_a_late_request_arrives_though_its_client_has_gone(
     assert time.monotonic() - began >= 0.5
 
 
-def test_a_late_answer_holds_up_those_of_its_connection_and_of_no_other(
+def test_a_delayed_answer_delays_only_those_of_its_connection(
     wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     wire.plan = Each(Api.PRODUCE, DelayAnswer(0.5))
@@ -176,7 +176,7 @@ def test_a_cut_frame_arrives_in_part_and_the_connection_is_reset(
     assert server.numbers() == ([1] if isinstance(fault, CutAnswer) else [])
 
 
-def test_in_darkness_nothing_passes_and_afterwards_what_was_said_arrives(
+def test_in_darkness_nothing_passes_and_afterwards_held_data_arrives(
     wire: WireProxy, server: Server, client: socket.socket
 ) -> None:
     client.sendall(frame(Api.FETCH, 1))
@@ -213,8 +213,8 @@ def test_a_bounded_rate_is_kept(wire: WireProxy, server: Server, client: socket.
     assert time.monotonic() - began >= 0.4
 
 
-def test_a_client_of_a_broker_that_is_away_is_reset(wire: WireProxy) -> None:
-    # The reset may arrive while the client still connects, so connecting is part of what fails.
+def test_a_client_of_a_broker_that_is_down_is_reset(wire: WireProxy) -> None:
+    # The reset may arrive while the client is still connecting, so the connect call may fail too.
     with (
         pytest.raises((EOFError, ConnectionResetError)),
         socket.create_connection(("127.0.0.1", wire.port), timeout=60) as client,
@@ -222,7 +222,7 @@ def test_a_client_of_a_broker_that_is_away_is_reset(wire: WireProxy) -> None:
         receive(client)
 
 
-def test_what_happens_to_the_nth_request_of_a_kind_depends_on_the_seed_alone() -> None:
+def test_the_fault_of_the_nth_request_of_a_kind_depends_on_the_seed_alone() -> None:
     def plan(seed: int, others: int) -> list[Fault | None]:
         storm = Storm(seed, {Api.PRODUCE: 0.5})
         found = []
@@ -243,7 +243,7 @@ def test_each_kind_of_fault_is_drawn() -> None:
 
 
 @pytest.mark.broker
-def test_clients_of_a_real_broker_stay_on_the_wire_and_its_own_address_is_not_disturbed(
+def test_clients_of_a_real_broker_stay_on_the_proxy_and_its_own_address_is_not_affected(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with WireProxy() as wire:

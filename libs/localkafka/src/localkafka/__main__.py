@@ -21,11 +21,11 @@ STOP_TIMEOUT_S = 30
 
 
 def running(data_dir: Path) -> dict[Path, int]:
-    """The brokers that run on a folder's data: each one's folder and process id."""
+    """The running brokers of a data folder, as broker folder -> process id."""
     found = {}
     for pid_file in sorted(data_dir.glob("*/pid")):
         pid = int(pid_file.read_text())
-        # The number may belong to another program by now.
+        # The process id may have been reused by another program.
         shown = subprocess.run(  # noqa: S603 - a constant command
             ["/bin/ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
         )
@@ -35,7 +35,7 @@ def running(data_dir: Path) -> dict[Path, int]:
 
 
 def up(data_dir: Path, port: int, count: int, *, foreground: bool) -> None:
-    """Start brokers and leave them running, or, in the foreground, wait for Ctrl-C."""
+    """Start brokers and leave them running; with `foreground`, wait for Ctrl-C and stop them."""
     if found := running(data_dir):
         raise SetupError(f"already running on {data_dir} (process {', '.join(map(str, found.values()))})")
     formatted = len(list(data_dir.glob("*/logs/meta.properties")))
@@ -77,7 +77,7 @@ def down(data_dir: Path) -> None:
 
 
 def status(data_dir: Path) -> int:
-    """Say what runs; 0 if something does."""
+    """Print the running brokers. Returns the exit code: 0 if at least one runs."""
     found = running(data_dir)
     for folder, pid in found.items():
         settings = (folder / "server.properties").read_text().splitlines()
@@ -91,7 +91,7 @@ def status(data_dir: Path) -> int:
 
 
 def wipe(data_dir: Path) -> None:
-    """Stop the brokers of a folder and delete their files, and no others."""
+    """Stop the brokers of a folder and delete their files; other files stay."""
     down(data_dir)
     for settings in data_dir.glob("*/server.properties"):
         shutil.rmtree(settings.parent)
@@ -100,7 +100,7 @@ def wipe(data_dir: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Parse the command line and do it."""
+    """Parse the command line and run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m localkafka",
         description="A real Kafka on this machine, without containers.",
@@ -109,9 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument(
         "--data", type=Path, default=DEFAULT_DATA, help="folder for data and logs (%(default)s)"
     )
-    parser.add_argument("--port", type=int, default=9092, help="of the first broker (%(default)s)")
+    parser.add_argument("--port", type=int, default=9092, help="port of the first broker (%(default)s)")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="how many (%(default)s)")
-    parser.add_argument("--foreground", action="store_true", help="up: stay, and stop Kafka on Ctrl-C")
+    parser.add_argument(
+        "--foreground", action="store_true", help="up: stay in the foreground, and stop Kafka on Ctrl-C"
+    )
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:

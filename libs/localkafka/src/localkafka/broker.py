@@ -1,6 +1,6 @@
-"""A real Kafka without containers: brokers in processes of their own, on 127.0.0.1, made of jars and Java.
+"""A real Kafka without containers: brokers as Java processes on 127.0.0.1, run from pinned jars.
 
-`python -m localkafka --help` starts and stops one that stays.
+`python -m localkafka` starts and stops one from the command line.
 """
 
 import shutil
@@ -34,7 +34,7 @@ _PLAIN_PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"  # as in broker.pr
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker that is also a controller: its number and its two ports."""
+    """A node that is both broker and controller: its id and its two ports."""
 
     node_id: int
     port: int
@@ -43,12 +43,13 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One more listener of a broker, without encryption or authentication, that advertises another port than its own.
+    """An additional listener of a broker, in plain text without authentication, that advertises a port other than its
+    own.
 
     Attributes:
-        name: The name, in capital letters.
+        name: The listener's name, in capital letters.
         port: The port of 127.0.0.1 on which the broker listens.
-        advertised_port: The port of 127.0.0.1 to which clients of this listener connect: that of a proxy.
+        advertised_port: The port of 127.0.0.1 to which clients of this listener connect: a proxy's.
     """
 
     name: str
@@ -64,7 +65,7 @@ def server_properties(
     security: Security | None = None,
     more_listeners: Sequence[Listener] = (),
 ) -> str:
-    """The text of `server.properties`: what all brokers share, this node's own lines, the overrides; the last wins."""
+    """The text of `server.properties`: the shared settings, this node's, then the overrides; the last one wins."""
     replicas = str(len(quorum))
     in_sync = str(len(quorum) // 2 + 1)
     listener = LISTENER if security else "PLAINTEXT"
@@ -91,20 +92,21 @@ def server_properties(
 
 
 class Broker:
-    """A broker. As a context manager it is started, and stopped at the end; its data stays until `wipe`.
+    """A broker. As a context manager, it is started on entry and stopped on exit; its data stays until `wipe`.
 
     Args:
-        data_dir: all that it writes is in here; a broker that was here before continues where it ended.
-        port: 0: a free one, chosen at the first start. It is kept, also while the broker is down, until `close`.
+        data_dir: The folder of all its files. A broker on the folder of an earlier one continues with its data.
+        port: 0 chooses a free port at the first start. The port stays reserved, also while the broker is down, until
+            `close`.
         heap: The heap size of the JVM.
-        overrides: settings of the broker, over those of `broker.properties`.
-        brief: it lives for minutes, as in tests: only Java's first compiler works, which saves a third of the CPU time
-            of the first minute, and costs some of the speed of later ones.
-        node_id: differs between the brokers of a cluster.
-        detached: it outlives this process. Otherwise it is killed with it.
-        security: TLS, users and ACLs; None for plain text without authentication. Passwords are in its folder.
-        java_options: more options of the Java machine.
-        listeners: more listeners, for clients that come through a proxy; see `localkafka.wire`.
+        overrides: Broker settings that take precedence over `broker.properties`.
+        brief: True for a broker that lives for minutes, as in tests: Java uses only its first compiler (C1), which
+            saves a third of the CPU time of the first minute and is slower afterwards.
+        node_id: The node id, unique in its cluster.
+        detached: True for a broker that outlives this process. Otherwise it is killed with it.
+        security: TLS, users and ACLs; None for plain text without authentication. Passwords are written to its folder.
+        java_options: Additional options of the JVM.
+        listeners: Additional listeners, for clients that connect through a proxy; see `localkafka.wire`.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class Broker:
 
     @property
     def node(self) -> BrokerNode:
-        """Its number and ports; they are reserved when first asked for."""
+        """Its node id and ports; the ports are reserved on first access."""
         if not self._held:
             self._held = [_reserve(self._port), _reserve(0)]
         port, controller_port = (held.getsockname()[1] for held in self._held)
@@ -152,38 +154,38 @@ class Broker:
         return f"127.0.0.1:{self.node.port}"
 
     def client(self, user: str | None = None) -> dict[str, str]:
-        """Options of librdkafka with which a user comes in; None: the administrator. Empty without security."""
+        """The librdkafka options with which a user authenticates; None: the administrator. Empty without security."""
         if self._security is None:
             return {}
         return self._security.client(user or self._security.administrator, self.data_dir)
 
     @property
     def pid(self) -> int:
-        """The id of the Java process. Raises `BrokerFailed` when it was not started."""
+        """The id of the Java process. Raises `BrokerFailed` if it was not started."""
         return self._running().pid
 
     @property
     def running(self) -> bool:
-        """Whether its process exists; a frozen one counts."""
+        """Whether its process exists, even if it is frozen."""
         return self._child is not None and self._child.returncode is None
 
     def start(self, timeout: float = 90) -> None:
-        """Start it, formatting an empty data folder first, and wait until it answers.
+        """Start it, formatting an empty data folder first, and wait until it is ready.
 
         Raises:
-            SetupError: the port is taken, or there are no jars or no Java to run it.
-            BrokerFailed: it ended, or did not answer in `timeout` seconds; with the end of its log.
+            SetupError: The port is taken, or the jars or a Java to run them are missing.
+            BrokerFailed: It ended, or was not ready in `timeout` seconds. The message has the end of its log.
         """
         self.launch(self._quorum or (self.node,), self._cluster_id)
         self.wait_ready(timeout)
 
     def launch(self, quorum: Sequence[BrokerNode], of_cluster: str) -> None:
-        """Start its process, as one of these nodes, and return at once."""
+        """Start its process as a member of this quorum, and return at once."""
         if self.running:
             return
         self._quorum, self._cluster_id = quorum, of_cluster
         program = find_java()
-        options = [f"-Xmx{self._heap}", *self._java_options(), *_kept_classes(program)]
+        options = [f"-Xmx{self._heap}", *self._java_options(), *_class_archive_options(program)]
         java = [str(program), *options, "-cp", f"{kafka_jars()}/*"]
         settings = self.data_dir / "server.properties"
         (self.data_dir / "tmp").mkdir(parents=True, exist_ok=True)
@@ -196,7 +198,7 @@ class Broker:
         if self._security:
             self._security.write(self.data_dir)
         if not (self.data_dir / "logs" / "meta.properties").exists():
-            # The first compiler only: it is over before the second would pay.
+            # Only the first compiler: the tool ends before the second one would pay off.
             tool = [java[0], BRIEF, *java[1:], "kafka.tools.StorageTool"]
             format_folder(tool, settings, self.data_dir / "logs", of_cluster, self._node_id, self._security)
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
@@ -205,9 +207,9 @@ class Broker:
         (self.data_dir / "pid").write_text(f"{self._child.pid}\n")
 
     def wait_ready(self, timeout: float = 90) -> None:
-        """Wait until it says that it has started, and answers with as many brokers as the cluster has."""
+        """Wait until it has logged that it started, and its metadata lists every broker of the cluster."""
         deadline = Deadline(timeout)
-        while not (self._says_ready() and self._answers()):
+        while not (self._has_logged_ready() and self._answers()):
             ended = self._running().returncode
             if ended is not None or deadline.passed():
                 self.kill()
@@ -219,7 +221,7 @@ class Broker:
             time.sleep(0.05)
 
     def stop(self, timeout: float = 30) -> None:
-        """Ask it to stop; kill it if it takes longer than `timeout` seconds."""
+        """Stop it with SIGTERM; kill it if it takes longer than `timeout` seconds."""
         if self._child:
             self._child.stop(timeout)
             self._gone()
@@ -231,21 +233,21 @@ class Broker:
             self._gone()
 
     def restart(self, overrides: Mapping[str, str] | None = None) -> None:
-        """Stop and start it, on the same port and data, with these settings over those that it has had."""
+        """Stop and start it on the same port and data, with these settings added to its overrides."""
         self.stop()
         self._overrides |= overrides or {}
         self.start()
 
     def pause(self) -> None:
-        """Freeze it: its connections stay open, nothing answers."""
+        """Freeze it (SIGSTOP): its connections stay open, and requests are not answered."""
         self._running().pause()
 
     def resume(self) -> None:
-        """Continue a frozen broker."""
+        """Continue a frozen broker (SIGCONT)."""
         self._running().resume()
 
     def signal_stop(self) -> None:
-        """Ask it to stop and return at once; `stop` waits for it."""
+        """Send SIGTERM and return at once; `stop` waits for it."""
         if self._child:
             self._child.signal_stop()
 
@@ -258,7 +260,7 @@ class Broker:
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop it and give its ports back."""
+        """Stop it and release its ports."""
         self.stop()
         for held in self._held:
             held.close()
@@ -289,14 +291,14 @@ class Broker:
     def _java_options(self) -> list[str]:
         return [
             "-XX:+ExitOnOutOfMemoryError",
-            # What a killed Java machine would leave in /tmp: its counters, and native libraries it unpacked.
+            # A killed JVM would leave its performance counters and unpacked native libraries in /tmp.
             "-XX:-UsePerfData",
             f"-Djava.io.tmpdir={self.data_dir / 'tmp'}",
             f"-Dlog4j2.configurationFile={LOGGING}",
             *([BRIEF] if self._brief else []),
         ]
 
-    def _says_ready(self) -> bool:
+    def _has_logged_ready(self) -> bool:
         with self.log_file.open("rb") as log:
             log.seek(self._log_start)
             return READY_LINE in log.read()
@@ -310,16 +312,16 @@ class Broker:
 
 
 class BrokerCluster:
-    """Several brokers that replicate to each other: as many replicas as brokers, a majority of them in sync.
+    """A cluster. The replication factor is the number of brokers, and `min.insync.replicas` a majority of them.
 
     Args:
-        data_dir: each broker has a folder in it, named after its number.
+        data_dir: Each broker has a folder in it, named after its node id.
         count: The number of brokers, which must be odd.
-        port: The port of the first broker; the others take the ports after it. 0: free ones.
+        port: The port of the first broker; the others use the ports after it. 0 chooses free ports.
         heap: The heap size of each broker.
-        overrides: settings of all.
-        brief: they live for minutes, as in tests; see `Broker`.
-        detached: they outlive this process.
+        overrides: Settings of all brokers.
+        brief: True for brokers that live for minutes; see `Broker`.
+        detached: True for brokers that outlive this process.
         security: TLS, users and ACLs; see `Broker`.
     """
 
@@ -352,11 +354,11 @@ class BrokerCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All of them, separated by commas."""
+        """The addresses of all brokers, separated by commas."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
 
     def start(self, timeout: float = 90) -> None:
-        """Start those that do not run, and wait until each knows all. Raises as `Broker.start` does."""
+        """Start the brokers that do not run, and wait until each knows all others. Raises like `Broker.start`."""
         quorum = tuple(broker.node for broker in self.brokers)
         for broker in self.brokers:
             broker.launch(quorum, cluster_id(self.data_dir))
@@ -364,24 +366,24 @@ class BrokerCluster:
             broker.wait_ready(timeout)
 
     def stop(self, timeout: float = 30) -> None:
-        """Stop all at once: one after the other, the last ones would wait for a majority that is gone."""
+        """Stop all at once: if stopped one by one, the last ones would wait for a majority that is gone."""
         for broker in self.brokers:
             broker.signal_stop()
         for broker in self.brokers:
             broker.stop(timeout)
 
     def kill(self) -> None:
-        """Kill all, as kill -9 does."""
+        """Kill all brokers with SIGKILL."""
         for broker in self.brokers:
             broker.kill()
 
     def wipe(self) -> None:
-        """Delete the data of all. Raises `BrokerFailed` while one runs."""
+        """Delete the data of all brokers. Raises `BrokerFailed` while one of them runs."""
         for broker in self.brokers:
             broker.wipe()
 
     def close(self) -> None:
-        """Stop all and give their ports back."""
+        """Stop all brokers and release their ports."""
         self.stop()
         for broker in self.brokers:
             broker.close()
@@ -401,11 +403,11 @@ class BrokerCluster:
 
 
 def cluster_id(data_dir: Path) -> str:
-    """An id for the cluster in a folder, in Kafka's form. The same folder has the same one."""
+    """The cluster id of a folder, in Kafka's form. A folder always has the same one."""
     return kafka_id(uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)))
 
 
-def _kept_classes(program: Path) -> list[str]:
+def _class_archive_options(program: Path) -> list[str]:
     archive = class_archive(program)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 

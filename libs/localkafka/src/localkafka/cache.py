@@ -21,9 +21,9 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """The folder `name` of the cache; `build` fills it the first time.
+    """Return the folder `name` of the cache; `build` fills it the first time.
 
-    It appears whole or not at all, also when two processes build it at once: the first to finish wins.
+    It appears atomically, also when two processes build it at once: the first to finish wins.
     """
     root = cache_folder()
     folder = root / name
@@ -43,7 +43,7 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
 
 
 def install_wheels(pin: str | Path, target: Path) -> None:
-    """Install the wheels that `pins/<pin>` or a file names, with their hashes, by uv or pip, into a folder of their own."""
+    """Install the wheels that `pins/<pin>` or a file lists, with their hashes, into a folder, with uv or pip."""
     uv = (
         [sys.executable, "-m", "uv"]
         if find_spec("uv")
@@ -63,11 +63,13 @@ def run(command: list[str], *, env: dict[str, str] | None = None) -> None:
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        said = (done.stdout + done.stderr)[-2000:].strip()
-        raise SetupError(f"{' '.join(command[:5])} ... failed ({done.returncode}):\n{said}")
+        output = (done.stdout + done.stderr)[-2000:].strip()
+        raise SetupError(f"{' '.join(command[:5])} ... failed ({done.returncode}):\n{output}")
 
 
 def _pip() -> list[str]:
     if find_spec("pip") is None:
-        raise SetupError("neither uv nor pip is here to fetch a wheel with: install one of them")
+        raise SetupError(
+            "neither uv nor pip is installed, and one is needed to fetch a wheel: install one of them"
+        )
     return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

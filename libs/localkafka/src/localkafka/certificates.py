@@ -1,4 +1,4 @@
-"""Certificates for brokers and servers of tests and of one machine: an authority and the certificates that it signs."""
+"""Certificates for brokers and servers on one machine, as in tests: an authority and the certificates that it signs."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 
 HERE = ("127.0.0.1", "localhost")
 HOUR = timedelta(hours=1)
-_EARLIER = timedelta(minutes=5)  # for clocks that are behind
+_EARLIER = timedelta(minutes=5)  # certificates are valid from then, for clocks that are behind
 _SECRET = 0o600
 
 
@@ -37,14 +37,14 @@ class Pair:
     key: bytes
 
     def write(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """Into `<name>.crt` and `<name>.key`, which only we may read; replaced whole if they are there."""
+        """Write `<name>.crt` and `<name>.key`, readable only by their owner; existing files are replaced atomically."""
         certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
         write_secret(key, self.key)
         write_secret(certificate, self.certificate)
         return certificate, key
 
     def write_together(self, path: Path) -> Path:
-        """Into one file, as Java reads it."""
+        """Write both into one file, as Java expects them."""
         write_secret(path, self.key + self.certificate)
         return path
 
@@ -70,10 +70,10 @@ class Authority:
 
     @classmethod
     def of(cls, pair: Pair) -> Self:
-        """The authority that was written down as this certificate and key. Raises `ValueError`."""
+        """Restore an authority from its certificate and key. Raises `ValueError` if they are not usable."""
         key = load_pem_private_key(pair.key, None)
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise ValueError("the authority's key is not one of an elliptic curve")  # noqa: TRY004 - what is wrong is the file
+            raise ValueError("the authority's key is not an elliptic curve key")  # noqa: TRY004 - what is wrong is the file
         self = cls.__new__(cls)
         self._signs_with(key, x509.load_pem_x509_certificate(pair.certificate))
         return self
@@ -84,21 +84,21 @@ class Authority:
 
     @property
     def certificate(self) -> bytes:
-        """Its own, in PEM: what those are given who are to trust it."""
+        """The authority's own certificate, in PEM, for the trust stores of clients."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     @property
     def pair(self) -> Pair:
-        """The certificate and the key, to sign again later: see `of`."""
+        """The authority's certificate and key, from which `of` restores it."""
         return Pair(self.certificate, _pem(self._key))
 
     def issue(self, name: str, hosts: Sequence[str] = HERE, valid: timedelta = HOUR) -> Pair:
-        """A certificate of a server or a caller.
+        """Issue a certificate for a server or a client.
 
         Args:
             name: The subject of the certificate.
-            hosts: names and addresses under which the server may be reached.
-            valid: The validity from now; a negative time makes an expired certificate.
+            hosts: The names and addresses under which the server is reached.
+            valid: The validity from now; a negative value makes an expired certificate.
         """
         key = generate_private_key(SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -116,7 +116,7 @@ def expires(certificate: bytes) -> datetime:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file atomically, readable only by its owner."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET), "wb") as file:

@@ -1,7 +1,7 @@
-"""Kafka's classes as Java has them in memory, kept in a file that a broker maps instead of reading its jars again.
+"""An archive of Kafka's loaded classes (class data sharing), which a broker maps instead of reading its jars again.
 
-It takes half of the CPU time out of a start. `python -m localkafka.classes` makes it, once per machine and Java; a
-broker does without where there is none, and Java where it does not fit.
+It halves the CPU time of a start. `python -m localkafka.classes` makes it, once per machine and Java version. A broker
+starts without it if there is none, and Java ignores one that does not fit.
 """
 
 import logging
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def make(archive: Path) -> None:
-    """Run a broker for a moment, and let its Java write what it has loaded. One that cannot leaves no file.
+    """Run a broker for a moment, and have its JVM write the archive when it exits. A JVM that cannot leaves no file.
 
     Raises:
-        SetupError: there are no jars or no Java.
-        BrokerFailed: the broker does not start.
+        SetupError: The jars or Java are missing.
+        BrokerFailed: The broker does not start.
     """
 
     def build(target: Path) -> None:
@@ -32,13 +32,13 @@ def make(archive: Path) -> None:
             tempfile.TemporaryDirectory(prefix="streamtable-kafka-") as folder,
             Broker(Path(folder), brief=True, java_options=options) as broker,
         ):
-            broker.stop(timeout=120)  # that is when it is written
+            broker.stop(timeout=120)  # the archive is written at exit
 
     cached(archive.parent.name, build)
 
 
 def main() -> None:
-    """Make it, unless it is there; print the folder. A machine on which no broker starts can still be set up."""
+    """Make the archive unless it exists, and print its folder. A broker that does not start is only a warning."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         archive = class_archive(find_java())
@@ -46,9 +46,9 @@ def main() -> None:
     except SetupError as error:
         sys.exit(str(error))
     except BrokerFailed as error:
-        log.warning("Kafka's classes are not kept, as no broker starts here: %s", error)
+        log.warning("Kafka's classes are not archived, as no broker starts on this machine: %s", error)
     else:
-        print(archive.parent)  # noqa: T201 - what this command is for
+        print(archive.parent)  # noqa: T201 - the output of this command
 
 
 if __name__ == "__main__":

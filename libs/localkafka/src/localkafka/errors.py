@@ -6,12 +6,12 @@ class LocalKafkaError(Exception):
 
 
 class SetupError(LocalKafkaError):
-    """Something that was asked for cannot be had: a port, Java, the jars. Ask for another, or install it."""
+    """A port, Java or the jars are not available: choose another port, or install what the message names."""
 
 
 class BrokerFailed(LocalKafkaError):
-    """The broker has ended, or does not do what brokers do: look at its log."""
+    """The broker has ended or does not work: read its log."""
 
 
 class BrokerNotReady(LocalKafkaError):
-    """The broker takes longer than usual: ask again."""
+    """The broker takes longer than expected: retry."""

@@ -1,6 +1,6 @@
-"""Pytest fixtures around a real broker; a test that asks for one of them is marked `broker`.
+"""Pytest fixtures for a real broker; a test that uses one of them is marked `broker`.
 
-Loaded by `pytest_plugins = ["localkafka.fixtures"]` in the root's conftest.
+Loaded with `pytest_plugins = ["localkafka.fixtures"]` in the root conftest.py.
 """
 
 import re
@@ -19,23 +19,23 @@ from localkafka.security import Security
 from localkafka.topics import create_topics, delete_topics, known_topics
 
 B = TypeVar("B", Broker, BrokerCluster)
-# Members are heard five times as often as elsewhere, so partitions move at once.
+# Members send heartbeats five times as often as by default here, so partitions move at once.
 BRISK = {
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
-# For a broker that is never killed and mostly waits, as that of a session: it says less often that it lives, and its controller
-# writes less often that nothing has happened. Waiting then costs half as much processor time. A broker that stands still for
-# longer than its session is taken for dead by its own controller otherwise, and all its partitions are without a leader for a
-# moment. Kafka 4.3 writes no marker to such a partition for a transaction that is decided then: what it holds stays undecided
-# for ever, and the group's partitions cannot recover.
+# For a broker that is never killed and mostly idles, like the session's: fewer broker heartbeats and fewer no-op
+# metadata records halve its CPU time. The long session keeps its controller from fencing a broker that stalls on a busy
+# machine, which would leave its partitions without a leader for a moment. If a transaction is decided in that moment,
+# Kafka 4.3 writes no transaction marker to such a partition: the last stable offset never advances again, and the
+# group's partitions cannot recover.
 PATIENT = {
     "broker.heartbeat.interval.ms": "2000",
     "broker.session.timeout.ms": "120000",
     "metadata.max.idle.interval.ms": "10000",
 }
-_ANSWER_SECONDS = 60  # the time that a busy machine may take
-_SAYS_WHY = re.compile(r"\S+ \S+ (WARN|ERROR|FATAL) |.*handleBroker(Fenced|Unfenced)")
+_ANSWER_SECONDS = 60  # on a busy machine
+_COMPLAINT = re.compile(r"\S+ \S+ (WARN|ERROR|FATAL) |.*handleBroker(Fenced|Unfenced)")
 _LINES_MAX = 40
 ASKS_FOR_BROKER = {"broker", "topics", "frozen_broker", "own_broker", "own_cluster"}
 
@@ -44,8 +44,8 @@ class Topics:
     """Topics for one test, on the session's broker.
 
     Attributes:
-        prefix: unique; every topic whose name starts with it is deleted after the test, so a test also begins the
-            names of its groups with it.
+        prefix: A unique prefix. All topics whose names start with it are deleted after the test, so the names of the
+            test's groups, and thus of their tables, should start with it too.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -53,11 +53,11 @@ class Topics:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def name(self, name: str) -> str:
-        """The name under which this test knows it: with the prefix."""
+        """Return the name with the prefix."""
         return f"{self.prefix}-{name}"
 
     def create(self, name: str, *, partitions: int = 4, config: Mapping[str, str] | None = None) -> str:
-        """Create a topic and return its name, which has the prefix in front of `name`."""
+        """Create a topic and return its name: `name` with the prefix."""
         full = self.name(name)
         create_topics(self._admin, [NewTopic(full, num_partitions=partitions, config=dict(config or {}))])
         return full
@@ -69,7 +69,7 @@ class Topics:
 
 
 class OwnBroker(Protocol):
-    """Starts a broker that one test has for itself and may kill."""
+    """Starts a broker for one test alone, which may kill it."""
 
     def __call__(
         self,
@@ -81,7 +81,7 @@ class OwnBroker(Protocol):
 
 
 class OwnCluster(Protocol):
-    """Starts a cluster that one test has for itself."""
+    """Starts a cluster for one test alone."""
 
     def __call__(
         self, overrides: Mapping[str, str] | None = None, *, count: int = 3, heap: str = "384m"
@@ -90,14 +90,14 @@ class OwnCluster(Protocol):
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """A broker for the whole session (with xdist: one for each worker). Do not stop it."""
+    """A broker for the whole session (with xdist: for each worker). Tests must not stop it."""
     with ExitStack() as stack:
         yield _started(stack, Broker(_folder(stack), overrides=BRISK | PATIENT, brief=True))
 
 
 @pytest.fixture
 def topics(broker: Broker) -> Iterator[Topics]:
-    """Makes topics of this test's own."""
+    """Topics of this test alone, deleted when it ends."""
     made = Topics(broker.bootstrap_servers)
     yield made
     made.delete_all()
@@ -111,14 +111,14 @@ def _second_broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def frozen_broker(_second_broker: Broker) -> Iterator[Broker]:
-    """A second broker for the whole session, which a test may freeze. It continues when the test ends. Do not stop it."""
+    """A second broker for the session, which a test may freeze. It is resumed when the test ends."""
     yield _second_broker
     _second_broker.resume()
 
 
 @pytest.fixture
 def own_broker() -> Iterator[OwnBroker]:
-    """A function that starts a broker for this test alone, to kill and restart."""
+    """A function that starts a broker for this test alone, which may kill and restart it."""
     with ExitStack() as stack:
 
         def start(
@@ -136,7 +136,7 @@ def own_broker() -> Iterator[OwnBroker]:
 
 @pytest.fixture
 def own_cluster() -> Iterator[OwnCluster]:
-    """A function that starts several brokers for this test alone."""
+    """A function that starts a cluster for this test alone."""
     with ExitStack() as stack:
 
         def start(
@@ -150,7 +150,7 @@ def own_cluster() -> Iterator[OwnCluster]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a broker, so that `-m "not broker"` leaves it out."""
+    """Mark tests that need a broker, so that `-m "not broker"` deselects them."""
     for item in items:
         if isinstance(item, pytest.Function) and ASKS_FOR_BROKER.intersection(item.fixturenames):
             item.add_marker(pytest.mark.broker)
@@ -160,7 +160,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failed test what its broker complained about: a fenced broker explains much."""
+    """Add the broker's warnings and errors to the report of a failed test: a fenced broker explains many failures."""
     report = yield
     broker = getattr(item, "funcargs", {}).get("broker")
     if report.failed and isinstance(broker, Broker):
@@ -169,9 +169,9 @@ def pytest_runtest_makereport(
 
 
 def complaints(log_file: Path) -> list[str]:
-    """Return the last warnings and errors of a broker's log, and where it was fenced or unfenced."""
+    """Return the last warnings and errors of a broker's log, and the lines about fencing and unfencing."""
     lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
-    return [line for line in lines if _SAYS_WHY.match(line)][-_LINES_MAX:]
+    return [line for line in lines if _COMPLAINT.match(line)][-_LINES_MAX:]
 
 
 def _folder(stack: ExitStack) -> Path:
@@ -179,7 +179,7 @@ def _folder(stack: ExitStack) -> Path:
 
 
 def _started(stack: ExitStack, made: B) -> B:
-    # In this order at the end: killed, which is quick, and its ports given back.
+    # At exit it is first killed, which is quick, and then closed, which releases its ports.
     stack.callback(made.close)
     stack.callback(made.kill)
     made.start()

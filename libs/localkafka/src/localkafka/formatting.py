@@ -1,6 +1,6 @@
-"""The formatting of an empty data folder, as by Kafka's storage tool.
+"""Formatting of an empty data folder, like Kafka's storage tool.
 
-The tool takes a second of processor time, so it runs once per machine, and its output is cached.
+The tool takes a second of CPU time, so it runs once per machine and its output is cached.
 """
 
 import base64
@@ -17,7 +17,7 @@ from localkafka.security import Security
 
 KEPT = f"kafka-{KAFKA_VERSION}-formatted"
 CHECKPOINT = "bootstrap.checkpoint"
-"""The versions of features that a new cluster begins with, and its first users: the same for all brokers without users."""
+"""The initial feature versions and users of a cluster; the same for all clusters without users."""
 
 
 def format_folder(
@@ -31,27 +31,27 @@ def format_folder(
     """Format a broker's data folder.
 
     Args:
-        tool: The command of Kafka's storage tool. It runs where there are first users, and for the machine's first broker.
+        tool: The command of Kafka's storage tool. It runs only if there are initial users, or nothing is cached yet.
         settings: The broker's `server.properties`.
-        logs: The folder that these name as `log.dirs`.
-        of_cluster: The id of the cluster.
-        node_id: The broker's number.
-        security: The security settings, with the first users; None: none.
+        logs: The folder of `log.dirs` in these settings.
+        of_cluster: The cluster id.
+        node_id: The broker's node id.
+        security: The security settings with the initial users, or None.
 
     Raises:
-        BrokerFailed: The tool has failed; the message has its output.
+        BrokerFailed: The tool failed; the message has its output.
     """
     kept = cache_folder() / KEPT / CHECKPOINT
     if security is None and kept.exists():
         logs.mkdir(parents=True, exist_ok=True)
         shutil.copy(kept, logs / CHECKPOINT)
-        # Last: by this file it is known that a folder is formatted.
+        # Written last: a folder with this file counts as formatted.
         (logs / "meta.properties").write_text(
             f"version=1\ncluster.id={of_cluster}\nnode.id={node_id}\ndirectory.id={kafka_id(uuid.uuid4())}\n"
         )
         return
     users = security.formatting() if security else []
-    done = subprocess.run(  # noqa: S603 - Java, with arguments of ours
+    done = subprocess.run(  # noqa: S603 - Java with our own arguments
         [*tool, "format", "-t", of_cluster, "-c", str(settings), *users],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -71,8 +71,8 @@ def _keep(checkpoint: Path, folder: Path) -> None:
 
 
 def kafka_id(number: uuid.UUID) -> str:
-    """An id in Kafka's form: 16 bytes in base64.
+    """Return an id in Kafka's form: 16 bytes in base64.
 
-    The first two bits are 0, so that it never begins with a minus sign, which Kafka's tool would take for an option.
+    The first two bits are 0, so that it never begins with a minus sign, which Kafka's tool would parse as an option.
     """
     return base64.urlsafe_b64encode(bytes([number.bytes[0] & 0x3F]) + number.bytes[1:]).decode().rstrip("=")

@@ -1,7 +1,7 @@
-"""Jars, Kafka's above all, once per machine: by Maven, else by jgo, each compared with a pinned SHA-256.
+"""Jars, mainly Kafka's, fetched once per machine with Maven or else jgo, and compared with pinned SHA-256 digests.
 
-A file such as `pins/kafka-<version>.sha256` is the list: the paths are those of a Maven repository, so both clients lay their files
-out like it, and `sha256sum -c` reads it.
+The pins are in files such as `pins/kafka-<version>.sha256`, which `sha256sum -c` can read. Their paths follow the
+layout of a Maven repository, as both clients do.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from localkafka.errors import SetupError
 from localkafka.java import find_java, system_java
 
 KAFKA_VERSION = "4.3.1"
-# The broker; its command-line tools, without which the storage tool does not load; and what lets it log at all.
+# The broker; its command-line tools, which the storage tool needs; and the logging backend.
 ROOTS = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def kafka_jars() -> Path:
-    """The folder that holds all jars of the broker and its tools, and nothing else.
+    """Return the folder that holds all jars of the broker and its tools, and nothing else.
 
     Raises:
         SetupError: They cannot be fetched, or do not match the pins.
@@ -39,12 +39,12 @@ def kafka_jars() -> Path:
 
 
 def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: str) -> Path:
-    """A folder of the cache that holds the pinned jars, and nothing else.
+    """Return a folder of the cache that holds the pinned jars, and nothing else.
 
     Args:
         name: The name of the folder, with the version.
-        roots: group, artifact and version of what Maven is asked for; the rest are their dependencies. Or the file of
-            a project (pom.xml) whose dependencies they are.
+        roots: Group, artifact and version of the artifacts that Maven resolves with their dependencies. Or a pom.xml
+            with these dependencies.
         pinned: The output of `sha256sum` for all of them, with their paths in a Maven repository.
 
     Raises:
@@ -64,13 +64,13 @@ def _build(
     name: str, roots: Sequence[tuple[str, str, str]] | Path, pins: Mapping[str, str], target: Path
 ) -> None:
     repository = target.with_name("repository")
-    # The wheel's Java does not know certificates that were added to the machine, so Maven runs on the machine's.
+    # The wheel's Java does not trust certificates that were added to the machine, so Maven runs on the machine's Java.
     java = system_java()
     if java and shutil.which("mvn"):
         log.info("Fetching %s (%d jars) with Maven", name, len(pins))
         _fetch_with_maven(repository, java, roots)
     else:
-        log.info("Fetching %s (%d jars) with jgo: no Maven with Java here", name, len(pins))
+        log.info("Fetching %s (%d jars) with jgo, as Maven or Java is not installed", name, len(pins))
         _fetch_with_jgo(repository, pins)
     verify(repository, pins, name)
     for path in pins:
@@ -78,13 +78,13 @@ def _build(
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """Path in a Maven repository -> SHA-256, from the lines that sha256sum prints."""
+    """Parse the output of sha256sum into path in a Maven repository -> SHA-256."""
     lines = (line.split(maxsplit=1) for line in text.splitlines())
     return {path: digest for digest, path in lines}
 
 
 def verify(repository: Path, pins: Mapping[str, str], name: str) -> None:
-    """Compare a folder with the pins. Raises `SetupError`, naming the missing, additional or different files."""
+    """Compare a folder with the pins. Raises `SetupError` that names missing, additional or different files."""
     found = {
         path.relative_to(repository).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in repository.rglob("*.jar")
@@ -92,13 +92,13 @@ def verify(repository: Path, pins: Mapping[str, str], name: str) -> None:
     wrong = sorted(path for path in {*found, *pins} if found.get(path) != pins.get(path))
     if wrong:
         raise SetupError(
-            f"{len(wrong)} jars are not what {name}.sha256 pins, {', '.join(wrong[:3])} among them: "
-            "look at the repository that Maven is set to, or renew the pins if the version was changed on purpose"
+            f"{len(wrong)} jars are not as pinned in {name}.sha256, {', '.join(wrong[:3])} among them: "
+            "check the repository that Maven uses, or renew the pins if the version was changed on purpose"
         )
 
 
 def maven_pom(roots: Sequence[tuple[str, str, str]]) -> str:
-    """A project that depends on the roots and builds nothing."""
+    """Return the pom.xml of a project that depends on the roots and builds nothing."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
         for group, artifact, version in roots
@@ -119,7 +119,7 @@ def _fetch_with_maven(repository: Path, java: Path, roots: Sequence[tuple[str, s
 
 
 def _fetch_with_jgo(repository: Path, pins: Mapping[str, str]) -> None:
-    # In a folder and a process of its own: its dependencies are none of ours.
+    # In its own folder and process, to keep its dependencies apart from ours.
     packages = cached(JGO, lambda target: install_wheels("jgo.txt", target))
     run(
         [sys.executable, str(Path(__file__).with_name("jgo_fetch.py")), str(repository), *pins],
@@ -128,10 +128,10 @@ def _fetch_with_jgo(repository: Path, pins: Mapping[str, str]) -> None:
 
 
 def main() -> None:
-    """Fetch Java, if the machine has none, and the jars; print where they are."""
+    """Fetch Java, if the machine has none, and the jars; print their paths."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        print(find_java(), kafka_jars(), sep="\n")  # noqa: T201 - what this command is for
+        print(find_java(), kafka_jars(), sep="\n")  # noqa: T201 - the output of this command
     except SetupError as error:
         sys.exit(str(error))
 

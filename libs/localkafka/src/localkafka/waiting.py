@@ -1,4 +1,4 @@
-"""Waits of tests, whose deadlines follow the machine: one that is shared can be many times slower for a while."""
+"""Waits for tests, with deadlines that extend on a busy machine: a shared one can be many times slower for a while."""
 
 import os
 import time
@@ -8,16 +8,16 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 SLOWEST: Final = 10.0
-"""The factor by which a busy machine may extend a deadline at most, compared with an idle one."""
+"""The most by which a busy machine may extend a deadline, as a factor."""
 _PROC: Final = Path("/proc")
-_STEAL: Final = 8  # of the fields of a line about processors in /proc/stat
+_STEAL: Final = 8  # the index of the field `steal` in a cpu line of /proc/stat
 
 
 def stalled_seconds(proc: Path = _PROC) -> float:
-    """Return the seconds since the machine started in which work stood still.
+    """Return the seconds since boot in which work was stalled.
 
-    The seconds in which something waited for a processor, those in which something waited for a disk, and those that the host of
-    a virtual machine gave to others: the sum may grow by more than the clock. 0.0 where that is not counted.
+    The sum of CPU pressure, I/O pressure and steal time (CPU time that the host gave to other virtual machines); it may
+    grow faster than the clock. 0.0 where the kernel does not count it.
     """
     try:
         firsts = [(proc / "pressure" / name).read_text().partition("\n")[0] for name in ("cpu", "io")]
@@ -32,18 +32,18 @@ def slowdown() -> float:
     """Return the factor by which a program runs slower now than on an idle machine, by the load average; at least 1."""
     try:
         load = os.getloadavg()[0]
-    except OSError:  # not known here
+    except OSError:  # not available on this platform
         return 1.0
     return min(max(load / (os.cpu_count() or 1), 1.0), SLOWEST)
 
 
 class Deadline:
-    """The end of a wait. Time in which the machine was overloaded counts for a tenth.
+    """The end of a wait. Time in which the machine is overloaded counts for a tenth.
 
     Args:
         seconds: The seconds that the wait may take on an idle machine.
-        clock: seconds, from any beginning.
-        stalled: The part of these seconds in which work stood still.
+        clock: The time in seconds, from any origin.
+        stalled: The seconds in which work was stalled, from any origin; see `stalled_seconds`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Deadline:
         self._began, self._stalled_before = clock(), stalled()
 
     def passed(self) -> bool:
-        """Whether the wait has taken too long."""
+        """Whether the deadline has passed."""
         elapsed = self._clock() - self._began
         if elapsed <= self.seconds:
             return False
@@ -71,17 +71,17 @@ def wait_until(
     """Return the result of the condition as soon as it is true.
 
     Args:
-        condition: is asked again and again.
-        seconds: The seconds that it may take on an idle machine; see `Deadline`.
-        what: named if it does not come true.
-        every: seconds between two questions.
+        condition: Called repeatedly.
+        seconds: The time limit on an idle machine; see `Deadline`.
+        what: The description of the condition for the error message.
+        every: The seconds between two calls.
 
     Raises:
-        AssertionError: it did not come true in time.
+        AssertionError: It did not become true in time.
     """
     deadline = Deadline(seconds)
     while not (found := condition()):
         if deadline.passed():
-            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+            raise AssertionError(f"{what} did not become true within {seconds:g} s")
         time.sleep(every)
     return found

@@ -1,4 +1,4 @@
-"""A network that goes wrong between clients and a broker: a proxy that understands the headers of Kafka's requests."""
+"""A faulty network between clients and a broker: a proxy that parses the headers of Kafka requests."""
 
 import asyncio
 import socket
@@ -24,16 +24,17 @@ from localkafka.wirefaults import (
 )
 
 _CHUNK: Final = 8 << 10
-_PENDING_MAX: Final = 1_000  # requests of one connection that wait in the proxy
-_LINGER_SECONDS: Final = 10.0  # the time that the broker may take to answer a client that has disconnected
+_PENDING_MAX: Final = 1_000  # queued requests of one connection
+_LINGER_SECONDS: Final = 10.0  # the broker's time to answer the requests of a client that has disconnected
 _SIZE: Final = struct.Struct(">i")
 
 
 class WireProxy:
-    """Passes on what clients and a broker say while it is entered, apart from what its plan says about each request.
+    """A context manager that forwards requests and responses, and injects the faults that its plan returns for
+    requests.
 
-    The broker gets a listener of its own for clients that come this way, and names this proxy's address to them. What
-    brokers say to each other, and clients that use the broker's usual address, are not disturbed:
+    The broker gets an additional listener for these clients, which advertises this proxy's address. Traffic between
+    brokers, and clients that use the broker's own address, are not affected:
 
         with WireProxy() as wire:
             broker = Broker(folder, listeners=[wire.listener])
@@ -41,14 +42,14 @@ class WireProxy:
             Consumer({"bootstrap.servers": wire.bootstrap_servers, ...})
             wire.plan = Storm(seed, {Api.PRODUCE: 0.1})
 
-    Each connection keeps its order, as TCP does: what is late or lost takes all that follows on its connection along.
-    Connections are plain; `plan`, `bytes_per_second`, `darken`, `lighten` and `reset` may be used in any thread. New
-    connections are accepted also while it is dark, because the operating system does that, but nothing is answered.
+    Each connection keeps its order, as with TCP: a delayed or lost frame delays or loses all that follow it.
+    Connections are plain text. `plan`, `bytes_per_second`, `darken`, `lighten` and `reset` may be used from any thread.
+    While it is dark, the operating system still accepts new connections, but nothing is answered.
 
     Attributes:
-        plan: Called for each request in the proxy's thread; None to forward all requests.
-        bytes_per_second: The rate of each direction, of all connections together; None: not bounded.
-        struck: The number of planned faults, by the number of the request and the class of the fault.
+        plan: Called for each request, in the proxy's thread; None forwards all requests.
+        bytes_per_second: The rate of each direction of all connections together; None: unlimited.
+        struck: The number of injected faults, by API key and class of fault.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class WireProxy:
         return f"127.0.0.1:{self.port}"
 
     def darken(self) -> None:
-        """Let nothing through in either direction; connections stay open. Data sent meanwhile arrives later."""
+        """Hold all data in both directions; connections stay open. `lighten` delivers what was sent meanwhile."""
         self._loop.call_soon_threadsafe(self.lit.clear)
 
     def lighten(self) -> None:
@@ -114,10 +115,10 @@ class WireProxy:
         try:
             await self.lit.wait()
             broker_in, broker_out = await asyncio.open_connection("127.0.0.1", self.listener.port)
-        except OSError:  # the broker is away, and so is what its clients connect to
+        except OSError:  # the broker is down, so its clients are disconnected too
             _reset(client_out)
             return
-        except asyncio.CancelledError:  # the proxy ends while it still connects
+        except asyncio.CancelledError:  # the proxy is stopped while connecting
             _reset(client_out)
             raise
         connection = _Connection(self, client_in, client_out, broker_in, broker_out)
@@ -128,7 +129,7 @@ class WireProxy:
             self._connections.discard(connection)
 
     def fault_of(self, request: Request) -> Fault | None:
-        """Ask the plan, and count its faults."""
+        """Return the plan's fault for this request, and count it."""
         fault = self.plan(request) if self.plan is not None else None
         if fault is not None:
             self.struck[request.api, type(fault)] += 1
@@ -136,7 +137,7 @@ class WireProxy:
 
 
 class _Connection:
-    """A client's connection and the one that was opened to the broker for it."""
+    """A client's connection and its connection to the broker."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class _Connection:
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue(_PENDING_MAX)
         self._unanswered: dict[int, Fault | None] = {}
         self._all_answered = asyncio.Event()
-        self._client_hears = True
+        self._client_connected = True
 
     async def run(self) -> None:
         tasks = [
@@ -161,24 +162,24 @@ class _Connection:
         try:
             await asyncio.gather(*tasks)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # one of the two has gone; the other one notices below
+            pass  # one side has disconnected; the other is reset below
         finally:
             for task in tasks:
                 task.cancel()
             self.reset()
 
     def reset(self) -> None:
-        """End both connections at once, as a router does that has forgotten them."""
+        """Reset both connections at once, like a router that has lost their state."""
         _reset(self._client_out)
         _reset(self._broker_out)
 
     async def _receive(self) -> None:
-        """Take what the client says until it goes, so that its going is seen also while a request is on its way."""
+        """Read requests until the client disconnects, so that this is noticed also while a request is delayed."""
         try:
             while True:
                 await self._requests.put(await _frame(self._client_in))
         except (OSError, asyncio.IncompleteReadError):
-            self._client_hears = False
+            self._client_connected = False
             await self._requests.put(None)
 
     async def _pass_requests(self) -> None:
@@ -199,7 +200,7 @@ class _Connection:
             self._unanswered[request.correlation_id] = fault
             self._all_answered.clear()
             await self._write(self._broker_out, _SIZE.pack(len(frame)) + frame, self._wire.up)
-        # The client has gone. The broker is to do all that it was asked for before it hears of that.
+        # The client has disconnected. The broker handles all its requests before it notices.
         if self._unanswered:
             async with asyncio.timeout(_LINGER_SECONDS):
                 await self._all_answered.wait()
@@ -215,18 +216,18 @@ class _Connection:
                 case DelayAnswer(seconds):
                     await asyncio.sleep(seconds)
                 case LoseAnswer(seconds):
-                    self._client_hears = False
+                    self._client_connected = False
                     asyncio.get_running_loop().call_later(seconds, self.reset)
                 case CutAnswer(keep):
                     await self._write(
                         self._client_out, (_SIZE.pack(len(frame)) + frame)[:keep], self._wire.down
                     )
                     raise ConnectionResetError
-            if self._client_hears:
+            if self._client_connected:
                 try:
                     await self._write(self._client_out, _SIZE.pack(len(frame)) + frame, self._wire.down)
-                except OSError:  # it has gone; what it has asked for is still on its way to the broker
-                    self._client_hears = False
+                except OSError:  # the client has disconnected; its requests are still forwarded to the broker
+                    self._client_connected = False
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes, pace: Pace) -> None:
         await self._wire.lit.wait()

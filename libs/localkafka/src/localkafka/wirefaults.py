@@ -1,4 +1,4 @@
-"""The faults of requests of Kafka's protocol in transit, and plans of when they happen."""
+"""Faults of Kafka requests and responses in transit, and plans of when they happen."""
 
 import struct
 from collections import Counter
@@ -12,7 +12,7 @@ _HEADER: Final = struct.Struct(">hhih")
 
 
 class Api(IntEnum):
-    """The requests that have a name here; the number of any other is passed on as it is."""
+    """The API keys that have a name here; requests with other keys are forwarded."""
 
     PRODUCE = 0
     FETCH = 1
@@ -39,7 +39,7 @@ class Request:
     """The header of a request.
 
     Attributes:
-        api: An `Api`, or the number of a request that has no name here.
+        api: An `Api`, or an API key that has no name here.
         client_id: The client id.
     """
 
@@ -50,7 +50,7 @@ class Request:
 
     @classmethod
     def parse(cls, frame: bytes) -> Self:
-        """Read the header of a frame that begins after its size."""
+        """Parse the header of a frame without its size."""
         api, version, correlation_id, length = _HEADER.unpack_from(frame)
         name = frame[_HEADER.size : _HEADER.size + max(length, 0)]
         return cls(api, version, correlation_id, name.decode(errors="replace"))
@@ -58,42 +58,42 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class LoseRequest:
-    """The broker never gets the request, nor what follows on its connection, which is reset `seconds` later."""
+    """The request and all that follow it on its connection are lost; the connection is reset `seconds` later."""
 
     seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoseAnswer:
-    """The broker does what is asked; the answer and all that follow are lost, and `seconds` later the connection."""
+    """The response and all that follow it are lost; the connection is reset `seconds` later."""
 
     seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class DelayRequest:
-    """The request, and what follows on its connection, arrives `seconds` later: also if its client has gone by then."""
+    """The request and all that follow it arrive `seconds` later, even if the client has disconnected by then."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class DelayAnswer:
-    """The answer, and what follows on its connection, arrives `seconds` later."""
+    """The response and all that follow it arrive `seconds` later."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """The connection is reset when `keep` bytes of the request have been passed on."""
+    """The connection is reset after `keep` bytes of the request were forwarded."""
 
     keep: int
 
 
 @dataclass(frozen=True, slots=True)
 class CutAnswer:
-    """The connection is reset when `keep` bytes of the answer have been passed on."""
+    """The connection is reset after `keep` bytes of the response were forwarded."""
 
     keep: int
 
@@ -103,7 +103,7 @@ Plan = Callable[[Request], Fault | None]
 
 
 def any_fault(rng: Random) -> Fault:
-    """Draw a fault of any kind. Delays are up to 8 s: longer than most time-outs of a commit."""
+    """Draw a fault of any kind. Delays are up to 8 s, longer than most timeouts of a commit."""
     late, soon, keep = rng.uniform(0.1, 8.0), rng.uniform(0.1, 2.0), rng.randrange(40)
     kinds: list[Fault] = [
         LoseRequest(soon),
@@ -117,10 +117,10 @@ def any_fault(rng: Random) -> Fault:
 
 
 class Each:
-    """A plan that injects a fault into the first requests of one kind.
+    """A plan that injects a fault into the first requests with one API key.
 
     Args:
-        api: The kind of the requests.
+        api: The API key.
         fault: The fault to inject.
         times: The number of requests.
     """
@@ -135,7 +135,7 @@ class Each:
         return self._fault
 
     def done(self) -> bool:
-        """Whether it has happened as often as it was to."""
+        """Whether all its faults were injected."""
         return not self._left
 
     def __str__(self) -> str:
@@ -143,12 +143,12 @@ class Each:
 
 
 class Storm:
-    """A plan made of a seed: what happens to the n-th request of a kind does not depend on requests of other kinds.
+    """A plan from a seed. The fault of the n-th request with an API key does not depend on requests with other keys.
 
     Args:
-        seed: Equal seeds make equal plans. Which request is the n-th still depends on time.
-        rates: The share of the requests of each kind that something happens to.
-        draw: Chooses what happens.
+        seed: Equal seeds make equal plans. Which request is the n-th still depends on timing.
+        rates: The share of faulty requests, 0 to 1, by API key.
+        draw: Chooses the fault.
     """
 
     def __init__(
