@@ -23,14 +23,14 @@ def refusal(environ: dict[str, str]) -> str:
     return str(refused.value)
 
 
-def test_an_error_names_the_variable_its_value_and_what_would_be_right() -> None:
+def test_an_error_names_the_variable_its_value_and_the_valid_values() -> None:
     assert "SHOP_WAIT='soon': expected seconds, a plain decimal number from 0 to 8" in refusal(
         {"SHOP_WAIT": "soon"}
     )
     assert "SHOP_OPEN='yes': expected true or false" in refusal({"SHOP_OPEN": "yes"})
 
 
-def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant() -> None:
+def test_a_misspelt_variable_is_rejected_with_a_suggestion() -> None:
     assert "SHOP_WIAT: there is no such setting; did you mean SHOP_WAIT?" in refusal({"SHOP_WIAT": "1"})
     assert "shop_wait: there is no such setting; did you mean SHOP_WAIT?" in refusal({"shop_wait": "1"})
 
@@ -54,5 +54,5 @@ def test_settings_cannot_be_changed() -> None:
         ShopSettings().name = "other"
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_truncated() -> None:
     assert len(refusal({"SHOP_WAIT": "9" * 1000})) < 300

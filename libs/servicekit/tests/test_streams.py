@@ -37,7 +37,7 @@ def test_stopping_ends_all_streams_and_admits_no_more() -> None:
             pass
 
 
-def test_a_stream_of_an_event_loop_is_woken_when_all_are_to_stop() -> None:
+def test_a_stream_of_an_event_loop_is_woken_when_streams_are_stopped() -> None:
     streams = Streams()
 
     async def test() -> None:
@@ -53,7 +53,7 @@ def test_a_stream_of_an_event_loop_is_woken_when_all_are_to_stop() -> None:
     asyncio.run(test())
 
 
-def test_a_stream_of_an_event_loop_ends_at_its_greatest_age() -> None:
+def test_a_stream_of_an_event_loop_ends_at_its_maximum_age() -> None:
     async def test() -> None:
         with Streams(seconds_max=0.05).admit_in_loop() as over:
             async with asyncio.timeout(20):

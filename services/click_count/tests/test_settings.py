@@ -4,7 +4,7 @@ from click_count.settings import ClickSettings
 from streamtable.errors import ConfigurationError
 
 
-def test_without_variables_the_defaults_hold() -> None:
+def test_without_variables_the_defaults_apply() -> None:
     settings = ClickSettings.from_environment({"PATH": "/bin", "USER_STATUS_GROUP": "other"})
     assert settings == ClickSettings(group="click-count", docs=False, reflection=False)
 
@@ -14,6 +14,6 @@ def test_variables_are_read() -> None:
     assert settings == ClickSettings(group="click-count-v2")
 
 
-def test_what_is_wrong_is_reported_by_name() -> None:
+def test_an_invalid_setting_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="CLICK_COUNT_GROPU: there is no such setting"):
         ClickSettings.from_environment({"CLICK_COUNT_GROPU": "a"})

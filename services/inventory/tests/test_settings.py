@@ -5,7 +5,7 @@ from inventory.settings import InventorySettings
 from streamtable.errors import ConfigurationError
 
 
-def test_without_variables_the_defaults_hold() -> None:
+def test_without_variables_the_defaults_apply() -> None:
     settings = InventorySettings.from_environment({"PATH": "/bin", "CLICK_COUNT_GROUP": "other"})
     assert settings == InventorySettings(group="inventory")
 
@@ -19,6 +19,6 @@ def test_all_tables_take_their_names_from_the_group() -> None:
     ]
 
 
-def test_what_is_wrong_is_reported_by_name() -> None:
+def test_an_invalid_setting_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="INVENTORY_GROPU: there is no such setting"):
         InventorySettings.from_environment({"INVENTORY_GROPU": "a"})

@@ -38,7 +38,7 @@ class EnvironmentSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read nothing but the constructor's arguments; `from_environment` adds the variables."""
+        """Read only the constructor's arguments; `from_environment` adds the variables."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
@@ -82,7 +82,7 @@ class EnvironmentSettings(BaseSettings):
 
     @classmethod
     def variables(cls) -> dict[str, str]:
-        """Return the fields by the variables that they are read from; of several for one field the first counts."""
+        """Return variable -> field. If a field has several variables, the first that is set counts."""
         prefix = cls.model_config.get("env_prefix", "")
         found = {}
         for name, field in cls.model_fields.items():
@@ -101,7 +101,7 @@ class EnvironmentSettings(BaseSettings):
     def _problem(cls, details: Any, given: Mapping[str, str], variables: Mapping[str, str]) -> str:
         expected = str(details.get("ctx", {}).get("error", details["msg"]))
         if not details["loc"]:
-            return expected  # an error of several fields together; it names their variables
+            return expected  # an error about several fields; it names their variables
         place = str(details["loc"][0])
         field = variables.get(place, place)
         names = [name for name, found in variables.items() if found == field]

@@ -1,4 +1,4 @@
-"""Long-lived answers (watches, server-sent events): limits on their number and duration, and their end at shutdown."""
+"""Long-lived responses (watches, server-sent events): limits on their number and duration, and their end at shutdown."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ class TooManyStreams(RetryLater):
 
 
 class Stopping(RetryLater):
-    """The server is stopping: retry at another one."""
+    """The server is stopping: retry on another one."""
 
 
 class Streams:
@@ -54,7 +54,7 @@ class Streams:
 
         Raises:
             TooManyStreams: The limit is reached; retry later.
-            Stopping: The server is stopping; retry at another one.
+            Stopping: The server is stopping; retry on another one.
         """
         with self._lock:
             if self._stopping.is_set():
@@ -92,7 +92,7 @@ class Streams:
             with self._lock:
                 self._on_stop.add(stop)
             if self.stopping:
-                end()  # since it was admitted
+                end()  # stopped since it was admitted
             try:
                 yield over
             finally:
@@ -104,7 +104,7 @@ class Streams:
         """Return the error for a stream that may not continue."""
         if self.stopping:
             return Stopping("the server is stopping; retry the request")
-        return RetryLater("the stream has reached its greatest age; retry the request")
+        return RetryLater("the stream has reached its maximum age; retry the request")
 
     def stop(self) -> None:
         """End all streams soon and admit no more."""

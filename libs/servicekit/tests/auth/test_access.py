@@ -18,13 +18,13 @@ def limiter(burst: int = 1) -> RateLimiter:
     return RateLimiter(0.5, burst, clock=lambda: 0.0)
 
 
-def test_without_settings_everybody_may_do_everything() -> None:
+def test_without_settings_every_caller_has_all_scopes() -> None:
     admitted = Admission().admit(None, "10.0.0.1", "write")
     assert admitted.caller is None
     assert admitted.headers == {}
 
 
-def test_a_caller_may_do_what_its_scopes_say() -> None:
+def test_a_caller_may_do_only_what_its_scopes_allow() -> None:
     admission = Admission(KEYS)
     caller = admission.admit("Bearer r", None, "read").caller
     assert caller is not None
@@ -37,7 +37,7 @@ def test_a_caller_may_do_what_its_scopes_say() -> None:
         admission.admit(None, None, "read")
 
 
-def test_callers_are_counted_by_name_wherever_they_call_from() -> None:
+def test_callers_are_counted_by_name_across_addresses() -> None:
     admission = Admission(KEYS, limiter())
     assert admission.admit("Bearer r", "10.0.0.1", "read").headers == {
         "RateLimit-Policy": '"caller";q=1;w=2',
@@ -51,7 +51,7 @@ def test_callers_are_counted_by_name_wherever_they_call_from() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "reported"), [(0.0, 1), (0.2, 1), (1.0, 1), (1.1, 2)])
-def test_a_caller_who_asks_too_often_waits_a_whole_second_at_least(seconds: float, reported: int) -> None:
+def test_a_caller_over_its_rate_limit_waits_at_least_a_second(seconds: float, reported: int) -> None:
     refused = TooOften(Taken(allowed=False, remaining=0, retry_seconds=seconds, full_seconds=9.0), {})
     assert refused.retry_after == reported
     assert str(refused) == "too many requests; retry the request later"
@@ -65,7 +65,7 @@ def test_callers_without_a_name_are_counted_by_address() -> None:
         admission.admit(None, "10.0.0.1", "read")
 
 
-def test_who_guesses_credentials_is_stopped_and_costs_the_others_nothing() -> None:
+def test_guessing_credentials_is_rate_limited_and_does_not_affect_other_callers() -> None:
     admission = Admission(KEYS, limiter(burst=2))
     for _ in range(2):
         with pytest.raises(Unauthenticated):

@@ -66,7 +66,7 @@ def hs256() -> SignedTokens:
     return SignedTokens("HS256", SECRET, "issuer", "clicks")
 
 
-def test_each_key_names_its_caller_and_several_of_one_caller_are_valid_at_once() -> None:
+def test_each_key_identifies_its_caller_and_a_caller_may_have_several() -> None:
     keys = ApiKeys(
         [
             ApiKey("alice", READ, sha256(b"old").digest()),
@@ -81,7 +81,7 @@ def test_each_key_names_its_caller_and_several_of_one_caller_are_valid_at_once()
             keys.authenticate(wrong)
 
 
-def test_a_keys_digest_does_not_show_in_its_text() -> None:
+def test_the_digest_of_a_key_is_not_in_its_repr() -> None:
     key = ApiKey("alice", READ, sha256(b"key").digest())
     assert str(key.digest) not in repr(key)
 
@@ -95,7 +95,7 @@ def test_a_token_is_checked_with_a_public_key(algorithm: str) -> None:
         tokens.authenticate(token[:-8] + "AAAAAAAA")
 
 
-def test_keys_of_a_jwks_document_are_valid_side_by_side() -> None:
+def test_all_keys_of_a_jwks_document_are_valid() -> None:
     tokens = SignedTokens("RS256", jwks(old=RSA_KEY, new=OTHER_RSA_KEY), "issuer", "clicks")
     assert tokens.authenticate(signed(RSA_KEY, "RS256", "old")).name == "alice"
     assert tokens.authenticate(signed(OTHER_RSA_KEY, "RS256", "new")).name == "alice"
@@ -132,7 +132,7 @@ def test_keys_of_a_jwks_document_are_valid_side_by_side() -> None:
         lambda: "é",
     ],
 )
-def test_a_token_that_lacks_anything_is_refused_with_a_fixed_text(make: Callable[[], str]) -> None:
+def test_an_invalid_token_is_rejected_with_a_fixed_text(make: Callable[[], str]) -> None:
     with pytest.raises(Unauthenticated) as refused:
         hs256().authenticate(make())
     assert str(refused.value) == "the credential is not valid or no longer so"
@@ -142,7 +142,7 @@ def test_a_token_signed_with_the_public_key_as_a_secret_is_refused() -> None:
     public = pem(RSA_KEY)
     tokens = SignedTokens("RS256", public, "issuer", "clicks")
     header, payload, _ = signed().split(".")
-    # Put together by hand: the library would not sign with such a key.
+    # Built by hand: the library does not sign with such a key.
     mac = base64url_encode(hmac.digest(public, f"{header}.{payload}".encode(), "sha256")).decode()
     with pytest.raises(Unauthenticated):
         tokens.authenticate(f"{header}.{payload}.{mac}")
@@ -164,16 +164,18 @@ def test_a_token_signed_with_the_public_key_as_a_secret_is_refused() -> None:
         ("ES256", jwks(only=RSA_KEY)),
     ],
 )
-def test_a_key_that_does_not_fit_its_algorithm_is_refused_at_once(algorithm: str, key: bytes) -> None:
+def test_a_key_that_does_not_fit_its_algorithm_is_rejected_at_construction(
+    algorithm: str, key: bytes
+) -> None:
     with pytest.raises(ValueError, match=r"HS256|key|algorithm"):
         SignedTokens(algorithm, key, "issuer", "clicks")
 
 
-def test_a_token_without_scopes_names_a_caller_who_may_do_nothing() -> None:
+def test_a_token_without_scopes_identifies_a_caller_without_scopes() -> None:
     assert hs256().authenticate(signed(scope=None)) == Caller("alice", frozenset())
 
 
-def test_keys_and_tokens_can_be_known_side_by_side() -> None:
+def test_keys_and_tokens_can_be_accepted_together() -> None:
     both = AnyOf([ApiKeys([ApiKey("bob", READ, sha256(b"bobs").digest())]), hs256()])
     assert both.authenticate("bobs").name == "bob"
     assert both.authenticate(signed()).name == "alice"
@@ -181,7 +183,7 @@ def test_keys_and_tokens_can_be_known_side_by_side() -> None:
         both.authenticate("nobodys")
 
 
-def test_the_credential_stands_after_the_word_bearer() -> None:
+def test_the_credential_follows_the_word_bearer() -> None:
     assert bearer_token("Bearer abc") == bearer_token("bearer  abc ") == "abc"
     with pytest.raises(Unauthenticated) as refused:
         bearer_token(None)

@@ -22,11 +22,11 @@ PROXIES = TrustedProxies(networks_of("10.0.0.0/24, 2001:db8::1"))
         (None, "10.0.0.1"),
     ],
 )
-def test_a_trusted_proxy_names_the_caller_that_it_has_seen(forwarded: str | None, caller: str) -> None:
+def test_the_caller_is_the_one_that_a_trusted_proxy_has_seen(forwarded: str | None, caller: str) -> None:
     assert PROXIES.caller("10.0.0.1", forwarded) == caller
 
 
-def test_anybody_elses_word_is_ignored() -> None:
+def test_the_header_of_an_untrusted_peer_is_ignored() -> None:
     assert PROXIES.caller("192.0.2.1", "for=192.0.2.60") == "192.0.2.1"
     assert NO_PROXIES.caller("10.0.0.1", "for=192.0.2.60") == "10.0.0.1"
     assert PROXIES.caller(None, "for=192.0.2.60") is None
@@ -39,6 +39,6 @@ def test_addresses_and_networks_are_trusted_in_either_notation() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.0/33", "a name", "10.0.0.1/24"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         networks_of(text)

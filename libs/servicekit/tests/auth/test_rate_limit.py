@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-def test_a_burst_is_allowed_at_once_and_then_one_request_for_each_that_flows_back() -> None:
+def test_a_burst_is_allowed_at_once_and_then_the_rate() -> None:
     clock = Clock()
     limiter = RateLimiter(2.0, 3, clock=clock)
     assert [limiter.take("a").remaining for _ in range(3)] == [2, 1, 0]
@@ -37,14 +37,14 @@ def test_callers_do_not_share_a_bucket() -> None:
     assert not limiter.take("a").allowed
 
 
-def test_a_refused_request_does_not_push_the_next_one_further_away() -> None:
+def test_a_rejected_request_does_not_delay_the_next_one() -> None:
     clock = Clock()
     limiter = RateLimiter(1.0, 1, clock=clock)
     limiter.take("a")
     assert {limiter.take("a").retry_seconds for _ in range(5)} == {1.0}
 
 
-def test_only_so_many_callers_are_remembered_and_the_latest_are() -> None:
+def test_only_the_most_recent_callers_are_tracked() -> None:
     limiter = RateLimiter(1.0, 1, callers_max=3, clock=Clock())
     for name in ("a", "b", "c", "d"):
         assert limiter.take(name).allowed
@@ -58,7 +58,9 @@ def test_only_so_many_callers_are_remembered_and_the_latest_are() -> None:
     burst=st.integers(1, 50),
     waits=st.lists(st.floats(0, 2), max_size=200),
 )
-def test_never_more_is_allowed_than_burst_and_rate_say(rate: float, burst: int, waits: list[float]) -> None:
+def test_no_more_requests_are_allowed_than_burst_and_rate(
+    rate: float, burst: int, waits: list[float]
+) -> None:
     clock = Clock()
     limiter = RateLimiter(rate, burst, clock=clock)
     allowed = 0
@@ -69,12 +71,12 @@ def test_never_more_is_allowed_than_burst_and_rate_say(rate: float, burst: int, 
 
 
 @pytest.mark.parametrize("given", [(0, 1), (-1, 1), (math.inf, 1), (math.nan, 1), (1, 0)])
-def test_bounds_that_are_none_are_refused(given: tuple[float, int]) -> None:
+def test_limits_that_are_not_positive_are_rejected(given: tuple[float, int]) -> None:
     with pytest.raises(ValueError, match="positive"):
         RateLimiter(*given)
 
 
-def test_a_peer_is_its_address_and_with_ipv6_its_network() -> None:
+def test_an_ipv4_peer_counts_by_address_and_an_ipv6_peer_by_network() -> None:
     assert peer_name("10.0.0.1") != peer_name("10.0.0.2")
     assert peer_name("2001:db8::1") == peer_name("2001:db8::ffff:2")
     assert peer_name("2001:db8:0:1::1") != peer_name("2001:db8::1")
@@ -87,13 +89,11 @@ def test_one_request_of_one_caller_is_the_smallest_limit() -> None:
     assert [limiter.take("a").allowed for _ in range(2)] == [True, False]
 
 
-def test_of_too_many_callers_the_one_that_has_asked_least_recently_is_forgotten_whether_it_was_rejected_or_not() -> (
-    None
-):
+def test_the_least_recently_active_caller_is_dropped_even_if_it_was_rejected() -> None:
     limiter = RateLimiter(1.0, 1, callers_max=2, clock=lambda: 0.0)
     assert limiter.take("rejected").allowed
     assert limiter.take("quiet").allowed
     assert not limiter.take("rejected").allowed
     assert limiter.take("new").allowed
-    assert not limiter.take("rejected").allowed, "it has asked more recently than the quiet one"
+    assert not limiter.take("rejected").allowed, "its last request is more recent than the quiet one's"
     assert limiter.take("quiet").allowed, "it was forgotten"

@@ -20,7 +20,7 @@ class Clock:
 def read(content: bytes) -> ApiKeys:
     """The file's content is the key."""
     if content == b"":
-        raise ValueError("there is no key in it")
+        raise ValueError("it has no key")
     return ApiKeys([ApiKey("caller", frozenset({"read"}), sha256(content).digest())])
 
 
@@ -32,7 +32,7 @@ def accepts(keys: Reloading, key: str) -> bool:
     return True
 
 
-def test_a_key_that_is_exchanged_in_the_file_counts_a_second_later(tmp_path: Path) -> None:
+def test_a_key_that_is_replaced_in_the_file_is_valid_a_second_later(tmp_path: Path) -> None:
     path, clock = tmp_path / "keys", Clock()
     path.write_bytes(b"old")
     keys = Reloading(path, read, clock)
@@ -47,7 +47,7 @@ def test_a_key_that_is_exchanged_in_the_file_counts_a_second_later(tmp_path: Pat
     assert [each["event"] for each in logged] == ["credentials are read again"]
 
 
-def test_a_file_that_cannot_be_used_or_is_gone_leaves_the_keys_before_valid(tmp_path: Path) -> None:
+def test_the_previous_keys_stay_valid_while_the_file_is_invalid_or_missing(tmp_path: Path) -> None:
     path, clock = tmp_path / "keys", Clock()
     path.write_bytes(b"secret")
     keys = Reloading(path, read, clock)
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_used_or_is_gone_leaves_the_keys_before_valid(tmp_
     assert not accepts(keys, "secret")
 
 
-def test_the_file_is_looked_at_once_a_second_and_read_when_it_has_changed(tmp_path: Path) -> None:
+def test_the_file_is_checked_once_a_second_and_read_when_it_has_changed(tmp_path: Path) -> None:
     path, clock, reads = tmp_path / "keys", Clock(), []
     path.write_bytes(b"key")
 
@@ -85,7 +85,7 @@ def test_the_file_is_looked_at_once_a_second_and_read_when_it_has_changed(tmp_pa
     assert len(reads) == 2
 
 
-def test_a_file_that_cannot_be_used_at_the_start_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_file_at_the_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Reloading(tmp_path / "none", read)
     (tmp_path / "empty").touch()

@@ -69,7 +69,7 @@ def failure(channel: grpc.Channel, *metadata: tuple[str, str], of: Any = call) -
 @pytest.mark.parametrize(
     "metadata", [("authorization", "Bearer right"), ("authorization", "bearer right"), ("x-api-key", "right")]
 )
-def test_a_known_caller_is_let_in(keyed: grpc.Channel, metadata: tuple[str, str]) -> None:
+def test_a_known_caller_is_admitted(keyed: grpc.Channel, metadata: tuple[str, str]) -> None:
     assert call(keyed, metadata) == b"x"
     assert stream(keyed, metadata) == [b"x"]
 
@@ -91,7 +91,7 @@ def test_a_known_caller_is_let_in(keyed: grpc.Channel, metadata: tuple[str, str]
     ],
     ids=str,
 )
-def test_anybody_else_is_unauthenticated_without_a_reason(
+def test_an_unknown_caller_is_unauthenticated_without_a_reason(
     keyed: grpc.Channel, metadata: list[tuple[str, str]], of: Any
 ) -> None:
     error = failure(keyed, *metadata, of=of)
@@ -100,17 +100,17 @@ def test_anybody_else_is_unauthenticated_without_a_reason(
     assert "wrong" not in error.details()
 
 
-def test_credentials_are_not_looked_at_where_nobody_needs_one(limited: grpc.Channel) -> None:
+def test_credentials_are_ignored_where_none_is_needed(limited: grpc.Channel) -> None:
     assert call(limited, ("authorization", "nonsense"), ("x-api-key", "nonsense")) == b"x"
 
 
-def test_a_caller_without_the_scope_is_refused(keyed: grpc.Channel) -> None:
+def test_a_caller_without_the_scope_is_rejected(keyed: grpc.Channel) -> None:
     error = failure(keyed, ("x-api-key", "other"))
     assert error.code() == grpc.StatusCode.PERMISSION_DENIED
     assert "'read'" in error.details()
 
 
-def test_who_asks_too_often_learns_when_to_ask_again(limited: grpc.Channel) -> None:
+def test_a_rate_limited_caller_learns_when_to_retry(limited: grpc.Channel) -> None:
     for _ in range(3):
         call(limited)
     error = failure(limited)
@@ -128,7 +128,7 @@ def test_health_needs_no_credential(keyed: grpc.Channel) -> None:
     assert stub.Check(health_pb2.HealthCheckRequest(), timeout=5).status == 1
 
 
-def test_the_callers_key_is_asked_for_before_its_message_is_looked_at(keyed: grpc.Channel) -> None:
+def test_the_credential_is_checked_before_the_message_is_parsed(keyed: grpc.Channel) -> None:
     raw: Any = keyed
     with pytest.raises(grpc.RpcError) as caught:
         raw.unary_unary("/test.Echo/Unary")(b"x", timeout=None)
@@ -146,5 +146,5 @@ def test_the_callers_key_is_asked_for_before_its_message_is_looked_at(keyed: grp
         ("", None),
     ],
 )
-def test_the_address_of_a_peer_is_read_from_its_name(peer: str, host: str | None) -> None:
+def test_the_address_of_a_peer_is_parsed_from_its_name(peer: str, host: str | None) -> None:
     assert host_of(peer) == host

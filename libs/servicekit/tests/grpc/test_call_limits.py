@@ -8,7 +8,7 @@ from servicekit.grpc.call_limits import CallSlots, Patience, PeerPlaces, TooMany
 from servicekit.streams import TooManyStreams
 
 
-def test_places_are_bounded_and_given_back() -> None:
+def test_slots_are_limited_and_can_be_reused() -> None:
     places = CallSlots(1)
     assert [places.take(), places.take()] == [True, False]
     assert places.taken == 1
@@ -18,7 +18,7 @@ def test_places_are_bounded_and_given_back() -> None:
 
 
 async def waited(patience: Patience) -> bool:
-    """Whether the end of waiting came from outside."""
+    """Return whether the wait was ended from outside."""
     try:
         async with patience.wait():
             await asyncio.Event().wait()
@@ -27,7 +27,7 @@ async def waited(patience: Patience) -> bool:
     return False
 
 
-def test_nobody_is_waited_for_longer_than_the_time() -> None:
+def test_a_wait_ends_after_its_time() -> None:
     async def test() -> None:
         patience = Patience(0.01, 10)
         assert await waited(patience)
@@ -36,7 +36,7 @@ def test_nobody_is_waited_for_longer_than_the_time() -> None:
     asyncio.run(test())
 
 
-def test_the_oldest_gives_way_to_a_newer_one() -> None:
+def test_the_oldest_wait_gives_way_to_a_newer_one() -> None:
     async def test() -> None:
         patience = Patience(60, 2)
         waits = []
@@ -52,7 +52,7 @@ def test_the_oldest_gives_way_to_a_newer_one() -> None:
     asyncio.run(test())
 
 
-def test_one_whose_time_is_over_gives_way_even_before_it_has_noticed() -> None:
+def test_an_expired_wait_gives_way_even_before_its_task_has_run() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
         patience = Patience(0.02, 1)
@@ -67,7 +67,7 @@ def test_one_whose_time_is_over_gives_way_even_before_it_has_noticed() -> None:
     asyncio.run(test())
 
 
-def test_who_comes_in_time_is_not_disturbed() -> None:
+def test_a_client_that_is_in_time_is_not_affected() -> None:
     async def test() -> None:
         patience = Patience(60, 1)
         async with patience.wait():
@@ -79,7 +79,7 @@ def test_who_comes_in_time_is_not_disturbed() -> None:
     asyncio.run(test())
 
 
-def test_a_peer_may_have_so_many_streams() -> None:
+def test_the_streams_of_a_peer_are_limited() -> None:
     places = PeerPlaces(10, 2)
     with (
         places.take("a", no_end),
@@ -93,7 +93,7 @@ def test_a_peer_may_have_so_many_streams() -> None:
     assert len(places) == 0
 
 
-def test_the_peer_with_most_streams_loses_the_one_that_was_idle_longest_to_a_peer_with_fewer() -> None:
+def test_the_peer_with_most_streams_loses_its_idlest_stream_to_a_peer_with_fewer() -> None:
     places, ended = PeerPlaces(3, 3), list[str]()
     with ExitStack() as stack:
         active = [
@@ -112,7 +112,7 @@ def test_the_peer_with_most_streams_loses_the_one_that_was_idle_longest_to_a_pee
     assert len(places) == 0
 
 
-def test_where_nobody_has_more_than_one_stream_the_newest_is_refused() -> None:
+def test_if_no_peer_has_more_than_one_stream_the_newest_is_rejected() -> None:
     places = PeerPlaces(2, 2)
     with (
         places.take("a", no_end),
@@ -124,4 +124,4 @@ def test_where_nobody_has_more_than_one_stream_the_newest_is_refused() -> None:
 
 
 def no_end() -> None:
-    raise AssertionError("it is not to end")
+    raise AssertionError("the stream must not be ended")

@@ -15,7 +15,7 @@ def call(over: GrpcConnections, address: PeerAddress, now: float) -> None:
         pass
 
 
-def test_of_too_many_the_one_that_was_idle_longest_is_closed_not_the_newest() -> None:
+def test_beyond_the_limit_the_idlest_connection_is_closed_not_the_newest() -> None:
     known = connections(limit=2)
     assert known.review([A], 0) == {}
     assert known.review([A, B], 1) == {}
@@ -37,7 +37,7 @@ def test_a_connection_with_an_open_call_outlives_idle_ones() -> None:
     assert known.review([A, B], CALL_CREDIT_SECONDS + 1) == {A: TOO_MANY}
 
 
-def test_many_that_come_at_once_do_not_push_out_one_that_has_called_a_moment_ago() -> None:
+def test_many_new_connections_do_not_displace_one_that_has_just_made_a_call() -> None:
     known = connections(limit=2)
     call(known, A, 0)
     assert known.review([A, B, C, D], 1) == {B: TOO_MANY, C: TOO_MANY}
@@ -45,7 +45,7 @@ def test_many_that_come_at_once_do_not_push_out_one_that_has_called_a_moment_ago
     assert known.review([A, B, C], CALL_CREDIT_SECONDS + 1) == {A: TOO_MANY}
 
 
-def test_of_connections_with_open_calls_the_one_that_sent_nothing_for_longest_is_closed() -> None:
+def test_among_connections_with_open_calls_the_idlest_is_closed() -> None:
     known = connections(limit=1)
     with known.call(A, 0), known.call(B, 1):
         known.active(A, 2)
@@ -61,7 +61,7 @@ def test_a_connection_that_never_carries_a_call_is_closed() -> None:
     assert known.review([B], 100) == {}
 
 
-def test_connections_that_have_ended_are_forgotten_when_their_calls_have() -> None:
+def test_ended_connections_are_forgotten_once_their_calls_have_ended() -> None:
     known = connections()
     with known.call(A, 0):
         known.review([], 1)
@@ -77,7 +77,7 @@ def test_a_network_of_ipv6_counts_as_one_peer_and_a_mapped_address_as_ipv4() -> 
     assert PeerAddress.of_grpc("ipv6:%5B::ffff:10.0.0.1%5D:1") == A
 
 
-def test_a_trusted_proxy_may_have_any_number_of_connections_but_no_more_than_all_may() -> None:
+def test_a_trusted_proxy_is_bound_only_by_the_total_limit_of_connections() -> None:
     known = GrpcConnections(3, 1, 5.0, TrustedProxies(networks_of("10.0.0.1")))
     assert known.review([A, B, C], 0) == {}
     assert known.review([A, B, C, OTHER], 1) == {A: TOO_MANY}

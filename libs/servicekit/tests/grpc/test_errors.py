@@ -21,7 +21,7 @@ def details_of(refused: CallRefused, kind: Any) -> Any:
     return found if any(detail.Unpack(found) for detail in message.details) else None
 
 
-def test_every_error_names_itself() -> None:
+def test_every_error_has_a_reason() -> None:
     info = details_of(CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing"), ErrorInfo)
     assert (info.reason, info.domain) == ("NOT_FOUND", "streamtable")
 
@@ -35,7 +35,7 @@ def test_a_wrong_field_is_named_in_the_text_and_in_the_details() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "reported"), [(0.1, 1), (1.0, 1), (1.2, 2), (60.0, 60)])
-def test_the_time_to_wait_is_given_in_whole_seconds(seconds: float, reported: int) -> None:
+def test_the_retry_delay_is_in_whole_seconds(seconds: float, reported: int) -> None:
     refused = CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again", retry_seconds=seconds)
     assert details_of(refused, RetryInfo).retry_delay.seconds == reported
 
@@ -63,6 +63,6 @@ def test_an_error_becomes_a_code_and_a_fixed_text(
     assert (details_of(refused, RetryInfo) is not None) == isinstance(error, RetryLater)
 
 
-def test_a_refusal_is_passed_on_as_it_is() -> None:
+def test_a_call_refusal_is_returned_unchanged() -> None:
     refused = CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
     assert refusal(refused) is refused

@@ -1,4 +1,4 @@
-"""Every kind of method behind the guard. Callers who stop half-way are in tests/hostile, which speaks raw HTTP/2."""
+"""Every kind of method behind the guard. tests/hostile has callers that stop half-way, with raw HTTP/2."""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -83,7 +83,9 @@ def test_a_coroutine_and_a_stream_of_requests_are_served_too(channel: Any) -> No
     assert channel.stream_unary("/test.Guard/Sum")(iter([b"\1", b"\2"]), timeout=5) == b"\3"
 
 
-def test_a_thread_that_hangs_keeps_its_place_when_its_caller_has_gone(channel: Any, service: Service) -> None:
+def test_a_hanging_thread_keeps_its_slot_when_its_caller_has_disconnected(
+    channel: Any, service: Service
+) -> None:
     method = channel.unary_unary("/test.Guard/Blocking")
     gone = method.future(b"x", timeout=5)
     assert service.entered.wait(60)
@@ -93,14 +95,14 @@ def test_a_thread_that_hangs_keeps_its_place_when_its_caller_has_gone(channel: A
     wait_until(lambda: answered(method))
 
 
-def test_what_cannot_be_parsed_is_the_callers_fault_and_answered_with_a_fixed_text(channel: Any) -> None:
+def test_a_message_that_cannot_be_parsed_is_invalid_argument_with_a_fixed_text(channel: Any) -> None:
     method = channel.unary_unary("/test.Guard/Parsed")
     assert method(b"good", timeout=5) == b"good"
     text = "the message is not one of this method's; compare the .proto files"
     assert code_of(lambda: method(b"bad", timeout=5)) == (grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
-def test_a_call_without_a_place_is_asked_to_try_again(channel: Any, service: Service) -> None:
+def test_a_call_beyond_the_limit_is_answered_with_retry(channel: Any, service: Service) -> None:
     busy = channel.unary_unary("/test.Guard/Blocking").future(b"x", timeout=5)
     assert service.entered.wait(60)
     text = "the server has all the calls it can take; retry the request, or ask another one"

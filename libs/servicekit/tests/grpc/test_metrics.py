@@ -84,7 +84,7 @@ def test_calls_are_counted_by_method_and_code(channel: Any, registry: CollectorR
     assert registry.get_sample_value("grpc_server_handling_seconds_count", labels) == 5
 
 
-def test_a_deadline_that_is_over_is_distinguished_from_a_caller_who_leaves(
+def test_an_expired_deadline_is_distinguished_from_a_cancelled_call(
     channel: Any, registry: CollectorRegistry
 ) -> None:
     method = channel.unary_unary("/test.Echo/Forever")
@@ -108,7 +108,9 @@ def test_methods_that_do_not_exist_are_one_label(channel: Any, registry: Collect
     assert {each["grpc_method"] for each in labels if "grpc_method" in each} == {"unknown"}
 
 
-def test_open_streams_are_counted_until_their_caller_goes(channel: Any, registry: CollectorRegistry) -> None:
+def test_open_streams_are_counted_until_their_caller_disconnects(
+    channel: Any, registry: CollectorRegistry
+) -> None:
     labels = {"grpc_service": "test.Echo", "grpc_method": "Stream"}
 
     def open_streams() -> float | None:

@@ -22,7 +22,7 @@ LIMITS = GrpcLimits(receive_bytes=1000, threads=1, waiting=2, unread_seconds=1.0
 
 
 class Echo:
-    """A service of bytes: `Unary` answers as the test sets it, `Stream` sends until it is ended."""
+    """A service of bytes: `Unary` answers as the test configures it, `Stream` sends until it is ended."""
 
     def __init__(self) -> None:
         self.streams = Streams(limit=2)
@@ -59,7 +59,7 @@ class Echo:
                     raise RuntimeError(SECRET_TEXT)
                 while request == b"flood":
                     yield bytes(100_000)
-                while alive():  # noqa: ASYNC110 as servicers do: no event says that a stream has become too old
+                while alive():  # noqa: ASYNC110 like real servicers: no event reports that a stream has reached its maximum age
                     await asyncio.sleep(0.01)
         finally:
             self.stream_left.set()
@@ -152,7 +152,9 @@ def test_headers_that_are_too_large_are_refused(channel: grpc.Channel) -> None:
     assert call(channel, b"hello") == b"hello"
 
 
-def test_a_stream_needs_no_deadline_and_ends_when_its_caller_goes(channel: grpc.Channel, echo: Echo) -> None:
+def test_a_stream_needs_no_deadline_and_ends_when_its_caller_disconnects(
+    channel: grpc.Channel, echo: Echo
+) -> None:
     answers = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"")
     assert next(answers) == b"first"
     answers.cancel()
@@ -169,7 +171,7 @@ def test_streams_beyond_the_limit_are_refused(channel: grpc.Channel) -> None:
         stream.cancel()
 
 
-def test_a_stream_that_its_caller_does_not_read_is_ended(channel: grpc.Channel, echo: Echo) -> None:
+def test_a_stream_that_is_not_read_is_ended(channel: grpc.Channel, echo: Echo) -> None:
     stream = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"flood")
     wait_until(lambda: echo.streams.open_count == 1)
     wait_until(lambda: echo.streams.open_count == 0)
@@ -177,7 +179,7 @@ def test_a_stream_that_its_caller_does_not_read_is_ended(channel: grpc.Channel, 
     stream.cancel()
 
 
-def test_a_plain_generator_is_served_from_threads(echo: Echo) -> None:
+def test_a_plain_generator_runs_in_threads(echo: Echo) -> None:
     def register(server: Any) -> None:
         handlers = {"Count": grpc.unary_stream_rpc_method_handler(lambda request, _: iter([request] * 3))}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
@@ -188,7 +190,7 @@ def test_a_plain_generator_is_served_from_threads(echo: Echo) -> None:
     server.stop()
 
 
-def test_connections_are_bounded_and_silent_ones_closed(echo: Echo) -> None:
+def test_connections_are_limited_and_silent_ones_closed(echo: Echo) -> None:
     limits = GrpcLimits(connections=5, handshake_seconds=1.0, drain_seconds=0)
     server = GrpcServer("127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), limits=limits)
     port = int(server.start().rpartition(":")[2])
@@ -201,7 +203,7 @@ def test_connections_are_bounded_and_silent_ones_closed(echo: Echo) -> None:
             with suppress(ConnectionError):
                 while connection.recv(1000):
                     pass
-        # All have been hung up on, and there is room again.
+        # All were closed, and new connections are accepted again.
         assert call(channel, b"hello") == b"hello"
         other = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
         assert call(stack.enter_context(other), b"hello") == b"hello"
@@ -209,7 +211,7 @@ def test_connections_are_bounded_and_silent_ones_closed(echo: Echo) -> None:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server has closed it, after all that it has sent."""
+    """Return whether the server has closed the connection, after all its data."""
     connection.setblocking(False)
     try:
         while connection.recv(10_000):
@@ -252,7 +254,7 @@ def test_a_connection_that_speaks_http2_and_never_calls_is_closed(echo: Echo) ->
 
 
 def test_a_peer_with_fewer_streams_gets_a_place_of_the_peer_with_most(echo: Echo) -> None:
-    """The peers are told apart by a proxy, here."""
+    """The peers are distinguished by a proxy."""
     echo.streams = Streams()
     limits = GrpcLimits(streams=3, streams_per_peer=3, drain_seconds=0)
     proxies = TrustedProxies(networks_of("127.0.0.1"))
@@ -285,7 +287,7 @@ def test_a_peer_with_fewer_streams_gets_a_place_of_the_peer_with_most(echo: Echo
     server.stop()
 
 
-def test_one_address_may_have_so_many_streams(echo: Echo) -> None:
+def test_the_streams_of_one_address_are_limited(echo: Echo) -> None:
     limits = GrpcLimits(streams_per_peer=1, drain_seconds=0)
     server = GrpcServer(
         "127.0.0.1", 0, echo.register, ready=lambda: True, streams=echo.streams, limits=limits
@@ -328,7 +330,7 @@ def test_stopping_finishes_unary_calls_and_ends_streams(
     assert not stopping.is_alive()
 
 
-def test_new_calls_are_sent_elsewhere_while_the_server_stops(
+def test_new_calls_get_unavailable_while_the_server_stops(
     channel: grpc.Channel, server: GrpcServer, echo: Echo
 ) -> None:
     call(channel, b"hello")
@@ -355,7 +357,7 @@ def test_health_follows_readiness(channel: grpc.Channel, echo: Echo) -> None:
     assert code_of(lambda: stub.Check(other, timeout=5)) == grpc.StatusCode.NOT_FOUND
 
 
-def test_watches_of_health_take_no_places_of_streams(channel: grpc.Channel, echo: Echo) -> None:
+def test_health_watches_take_no_stream_slots(channel: grpc.Channel, echo: Echo) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
     watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(echo.streams.limit)]
     assert {next(watch).status for watch in watches} == {health_pb2.HealthCheckResponse.SERVING}
@@ -370,7 +372,7 @@ def list_services(channel: grpc.Channel) -> Any:
     return next(method_of(channel, "stream_stream", path)(iter([b"\x3a\x00"]), timeout=5))
 
 
-def test_reflection_is_off_unless_asked_for(channel: grpc.Channel, echo: Echo) -> None:
+def test_reflection_is_off_by_default(channel: grpc.Channel, echo: Echo) -> None:
     assert code_of(lambda: list_services(channel)) == grpc.StatusCode.UNIMPLEMENTED
     open_server = GrpcServer(
         "127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), services=["test.Echo"]
@@ -380,7 +382,7 @@ def test_reflection_is_off_unless_asked_for(channel: grpc.Channel, echo: Echo) -
     open_server.stop()
 
 
-def test_a_port_that_is_in_use_is_an_error_in_words(echo: Echo) -> None:
+def test_a_port_in_use_is_a_configuration_error(echo: Echo) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = GrpcServer("127.0.0.1", port, echo.register, ready=lambda: True, streams=Streams())

@@ -1,4 +1,4 @@
-"""Real sockets, because the tests are about the kernel's reports of them."""
+"""These tests use real sockets, because the kernel's reports of them are tested."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from servicekit.grpc.sockets import ConnectionSweeper, ServerSockets
 
 
 class Listener:
-    """A server, its clients and the ends that it has accepted."""
+    """A listening server with its clients and its accepted connections."""
 
     def __init__(self, stack: ExitStack, family: int, host: str) -> None:
         self._stack = stack
@@ -52,13 +52,13 @@ def test_only_connections_to_the_port_are_found(listener: Listener, stack: ExitS
     assert sockets.find() == {address: accepted.fileno()}
 
 
-def test_a_caller_over_ipv4_is_found_under_its_address_where_the_server_speaks_ipv6(stack: ExitStack) -> None:
+def test_an_ipv4_caller_of_an_ipv6_server_is_found_by_its_ipv4_address(stack: ExitStack) -> None:
     both = Listener(stack, socket.AF_INET6, "::")
     _, accepted, address = both.connect("127.0.0.1")
     assert ServerSockets(both.port).find() == {address: accepted.fileno()}
 
 
-def test_a_closed_connection_is_at_its_end_for_both_sides(listener: Listener) -> None:
+def test_closing_a_connection_ends_it_for_both_sides(listener: Listener) -> None:
     sockets = ServerSockets(listener.port)
     client, accepted, address = listener.connect("127.0.0.1")
     assert sockets.close(address, accepted.fileno())
@@ -66,7 +66,7 @@ def test_a_closed_connection_is_at_its_end_for_both_sides(listener: Listener) ->
     assert accepted.recv(1) == b""
 
 
-def test_a_file_that_has_become_another_connection_is_left_alone(listener: Listener) -> None:
+def test_a_descriptor_that_was_reused_for_another_connection_is_not_closed(listener: Listener) -> None:
     sockets = ServerSockets(listener.port)
     _, first, address = listener.connect("127.0.0.1")
     client, second, other = listener.connect("127.0.0.1")
@@ -78,7 +78,7 @@ def test_a_file_that_has_become_another_connection_is_left_alone(listener: Liste
     assert client.recv(1) == b"x"
 
 
-def test_what_is_no_longer_open_is_not_closed_again(listener: Listener) -> None:
+def test_a_connection_that_has_ended_is_not_closed_again(listener: Listener) -> None:
     sockets = ServerSockets(listener.port)
     _, accepted, address = listener.connect("127.0.0.1")
     file = accepted.fileno()
@@ -98,6 +98,6 @@ def test_a_sweep_closes_the_idlest_of_too_many_and_counts_it(listener: Listener)
     assert dropped == [TOO_MANY]
     assert first.recv(1) == b""
     sweeper.sweep()
-    assert dropped == [TOO_MANY], "the server has not closed its end yet, which counts no longer"
+    assert dropped == [TOO_MANY], "a connection that the client has closed does not count"
     second.sendall(b"x")
     assert client.recv(1) == b"x"

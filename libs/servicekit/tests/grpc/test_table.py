@@ -27,25 +27,25 @@ def table(rows: MemoryTable[int]) -> GrpcTable[int]:
     return GrpcTable(rows, Streams(limit=1), missing="no such user")
 
 
-def test_one_user_is_answered_with_the_row(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
+def test_get_returns_the_row_of_a_user(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
     rows.put("alice", 3)
     answer, row = table.get("alice")
     assert (row, answer.value, answer.offset) == (3, 3, 1)
 
 
-def test_a_row_that_is_false_is_still_a_row(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
+def test_a_falsy_row_is_still_a_row(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
     rows.put("alice", 0)
     assert table.get("alice")[1] == 0
     assert [row for _, _, row in table.get_many(["alice"]).rows] == [0]
 
 
-def test_a_missing_user_is_refused_with_the_words_of_the_service(table: GrpcTable[int]) -> None:
+def test_a_missing_user_is_not_found_with_the_text_of_the_service(table: GrpcTable[int]) -> None:
     with pytest.raises(CallRefused, match="no such user") as caught:
         table.get("alice")
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
 
 
-def test_the_field_that_is_wrong_is_named(table: GrpcTable[int]) -> None:
+def test_an_invalid_field_is_named(table: GrpcTable[int]) -> None:
     for action, field in (
         (lambda: table.get("a/b"), "user_id"),
         (lambda: table.get_many(["alice", "a/b"]), "user_ids[1]"),
@@ -58,14 +58,14 @@ def test_the_field_that_is_wrong_is_named(table: GrpcTable[int]) -> None:
         assert caught.value.fields[0][0] == field
 
 
-def test_a_scan_comes_in_pages_up_to_its_limit(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
+def test_a_scan_returns_pages_up_to_its_limit(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
     rows.rows = {f"user-{n:04}": n for n in range(1234)}
     assert [len(page.rows) for page in table.scan(Scan(limit=1100))] == [500, 500, 100]
     (page,) = table.scan(Scan(start_after="user-1231"))
     assert page.rows == [("user-1232", 1232), ("user-1233", 1233)]
 
 
-def test_a_scan_takes_a_place_among_the_streams(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
+def test_a_scan_takes_a_stream_slot(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
     rows.rows = {f"user-{n:04}": n for n in range(1234)}
     pages = table.scan(Scan())
     next(pages)
@@ -93,7 +93,7 @@ def no_zero(text: str) -> str:
 
 
 @pytest.mark.parametrize("texts", [["a", "b", "x0"], ["x0"]])
-def test_rows_may_be_asked_for_by_other_keys_than_users(rows: MemoryTable[int], texts: list[str]) -> None:
+def test_rows_may_have_keys_other_than_user_ids(rows: MemoryTable[int], texts: list[str]) -> None:
     table = GrpcTable(rows, Streams(limit=1), missing="no such URL", keys=KeyRules("url", no_zero, no_zero))
     rows.put("a/b", 3)
     assert table.get("a/b")[1] == 3
@@ -104,7 +104,7 @@ def test_rows_may_be_asked_for_by_other_keys_than_users(rows: MemoryTable[int], 
         list(table.scan(Scan(prefix="0")))
 
 
-def test_an_unreadable_row_is_an_error_to_who_asks_for_it_and_counted_in_lists(
+def test_an_unreadable_row_is_an_error_in_get_and_counted_in_lists(
     rows: MemoryTable[int], table: GrpcTable[int]
 ) -> None:
     rows.rows = {f"user-{n:04}": n for n in range(600)}
@@ -118,7 +118,7 @@ def test_an_unreadable_row_is_an_error_to_who_asks_for_it_and_counted_in_lists(
     assert [(len(page.rows), page.unreadable) for page in table.scan(Scan())] == [(500, 3), (96, 1)]
 
 
-def test_pages_that_follow_each_other_count_each_unreadable_row_once(
+def test_successive_pages_count_each_unreadable_row_once(
     rows: MemoryTable[int], table: GrpcTable[int]
 ) -> None:
     rows.rows = dict.fromkeys("abcdefgh", 1)

@@ -44,7 +44,7 @@ def stub(rows: MemoryTable[int]) -> Iterator[Any]:
     server.stop()
 
 
-def test_get_answers_with_the_row_its_details_and_its_place(stub: Any) -> None:
+def test_get_returns_the_row_its_details_and_its_position(stub: Any) -> None:
     assert stub.Get(pb.GetRequest(url="url-2"), timeout=5) == pb.GetResponse(
         reach=pb.Reach(reach=2), partition=0, offset=3, age_seconds=0.25, sketch=bytes(2)
     )
@@ -52,20 +52,18 @@ def test_get_answers_with_the_row_its_details_and_its_place(stub: Any) -> None:
         stub.Get(pb.GetRequest(url="other"), timeout=5)
 
 
-def test_several_rows_come_without_their_details(stub: Any) -> None:
+def test_multi_get_returns_rows_without_details(stub: Any) -> None:
     response = stub.MultiGet(pb.MultiGetRequest(urls=["url-2", "other", "url-1"]), timeout=5)
     assert [(found.url, found.answer.reach.reach) for found in response.found] == [("url-2", 2), ("url-1", 1)]
     assert not any(found.answer.sketch for found in response.found)
 
 
-def test_a_scan_gives_rows_in_order(stub: Any) -> None:
+def test_a_scan_returns_rows_in_order(stub: Any) -> None:
     (page,) = stub.Scan(pb.ScanRequest(prefix="url-"), timeout=5)
     assert [(row.url, row.reach.reach) for row in page.rows] == [("url-0", 0), ("url-1", 1), ("url-2", 2)]
 
 
-def test_a_watch_gives_changes_and_leaves_out_the_row_of_a_deletion(
-    rows: MemoryTable[int], stub: Any
-) -> None:
+def test_a_watch_yields_changes_and_a_deletion_has_no_row(rows: MemoryTable[int], stub: Any) -> None:
     changes = stub.Watch(pb.WatchRequest(prefix=""), timeout=10)
     changes.initial_metadata()  # it is sent when the watch is open
     rows.put("url-9", 9)
@@ -76,7 +74,7 @@ def test_a_watch_gives_changes_and_leaves_out_the_row_of_a_deletion(
 
 
 def watch_for(stub: Any, caller: str, **target: str) -> Any:
-    """A watch of a caller behind the proxy, once it is open."""
+    """Open a watch of a caller behind the proxy, and return it once it is open."""
     metadata = (("forwarded", f"for={caller}"),)
     watch = stub.Watch(pb.WatchRequest(**target), metadata=metadata)
     watch.initial_metadata()

@@ -9,14 +9,14 @@ from servicekit.process.edge_settings import EdgeSettings
 from streamtable.errors import ConfigurationError
 
 
-def test_there_are_no_credentials_unless_settings_name_files() -> None:
+def test_without_files_in_the_settings_there_are_no_credentials() -> None:
     assert credentials_of(None, None) is None
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_files_that_are_no_certificate_are_an_error_in_words(tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_not_certificates_are_a_configuration_error(tmp_path: Path, content: bytes) -> None:
     certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
     certificate.write_bytes(content)
     key.write_bytes(content)
@@ -24,12 +24,12 @@ def test_files_that_are_no_certificate_are_an_error_in_words(tmp_path: Path, con
         credentials_of(certificate, key)
 
 
-def test_a_file_that_is_missing_is_an_error_in_words(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"server\.crt"):
         server_credentials(TlsFiles(tmp_path / "server.crt", tmp_path / "server.key"))
 
 
-def test_files_are_read_again_only_when_they_have_changed_and_can_be_used(tmp_path: Path) -> None:
+def test_changed_files_are_reloaded_only_if_they_are_valid(tmp_path: Path) -> None:
     authority = Authority("authority")
     files = TlsFiles(*authority.issue("server").write(tmp_path, "server"))
     renewed = Renewal(files)
@@ -53,6 +53,6 @@ def test_files_are_read_again_only_when_they_have_changed_and_can_be_used(tmp_pa
         {"SERVICEKIT_GRPC_CLIENT_AUTHORITIES_FILE"},
     ],
 )
-def test_files_that_belong_together_are_set_together(given: set[str]) -> None:
+def test_tls_files_must_be_set_together(given: set[str]) -> None:
     with pytest.raises(ConfigurationError, match="GRPC_CERTIFICATE_FILE"):
         EdgeSettings.from_environment(dict.fromkeys(given, __file__))

@@ -1,7 +1,7 @@
-"""Callers that follow one row each by server-sent events, in a process of their own.
+"""Many callers in one process, each following one row by server-sent events.
 
-Arguments: the server's port, how many callers. Prints `open` when all have the row, and, when all have its first change, the
-times at which they had it: seconds of the machine's monotonic clock, a line each.
+Arguments: the server's port, the number of callers. Prints `open` when all have received the row. When all have
+received its first change, prints the times of arrival, one per line, in seconds of the machine's monotonic clock.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import sys
 import time
 from contextlib import suppress
 
-OPENED_AT_ONCE = 10  # few enough that most machines take them for no overload, which would be refused
+OPENED_AT_ONCE = 10  # few enough not to be rejected as overload on most machines
 AGAIN_SECONDS = 0.1
 
 
 class Follower:
-    """One of many callers that follow a row, in one event loop."""
+    """A caller that follows a row."""
 
     def __init__(self) -> None:
         self.seen_at: dict[int, float] = {}
@@ -35,7 +35,7 @@ class Follower:
         return status == b"200"
 
     async def until(self, count: int) -> None:
-        """Read on until the row has this count."""
+        """Read until the row has this count."""
         while count not in self.seen_at:
             line = await self._reader.readline()
             assert line, "the stream has ended"

@@ -118,14 +118,14 @@ def served(app: FastAPI) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def client(state: State) -> Iterator[httpx.Client]:
-    """A client of a server whose deadlines no request reaches, however busy the machine is."""
+    """A client of a server whose deadlines no request exceeds, even on a busy machine."""
     with served(app_of(state, replace(LIMITS, queue_seconds=20.0, deadline_seconds=30.0))) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def impatient(state: State) -> Iterator[httpx.Client]:
-    """A client of a server that soon gives up the requests that wait."""
+    """A client of a server that soon gives up waiting requests."""
     with served(app_of(state, LIMITS)) as client:
         yield client
 
@@ -201,7 +201,7 @@ def test_an_invalid_body_is_answered_with_422_that_names_fields_but_quotes_nothi
         '{"name": "a", "amount": 1}'.encode("utf-16"),
     ],
 )
-def test_bytes_that_are_hardly_json_are_answered_with_an_error_of_the_caller(
+def test_bytes_that_are_not_strict_json_are_answered_with_a_client_error(
     client: httpx.Client, body: bytes
 ) -> None:
     response = post(client, body)
@@ -209,7 +209,7 @@ def test_bytes_that_are_hardly_json_are_answered_with_an_error_of_the_caller(
     assert_problem(response, response.status_code)
 
 
-def test_a_bound_that_is_broken_is_named(client: httpx.Client) -> None:
+def test_an_exceeded_bound_is_named(client: httpx.Client) -> None:
     document = assert_problem(post(client, '{"name": "a", "amount": 1001}'), 422)
     assert document["errors"] == [{"where": "body.amount", "what": "must be at most 1000"}]
 
@@ -217,7 +217,7 @@ def test_a_bound_that_is_broken_is_named(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
 )
-def test_only_json_bodies_are_taken(client: httpx.Client, media_type: str) -> None:
+def test_only_json_bodies_are_accepted(client: httpx.Client, media_type: str) -> None:
     assert_problem(post(client, '{"name": "a", "amount": 3}', media_type), 415)
 
 
@@ -304,7 +304,7 @@ def test_an_exception_is_logged_and_answered_with_a_fixed_text(client: httpx.Cli
     assert [(line["event"], line["path"]) for line in logged] == [("request failed", "/crash")]
 
 
-def test_what_should_be_asked_later_is_answered_with_503_and_a_time(client: httpx.Client) -> None:
+def test_retry_later_is_answered_with_503_and_retry_after(client: httpx.Client) -> None:
     response = client.get("/loading")
     assert_problem(response, 503)
     assert response.headers["retry-after"] == "1"
@@ -318,9 +318,7 @@ def test_a_handler_that_takes_too_long_is_given_up(impatient: httpx.Client) -> N
     assert response.headers["retry-after"] == "1"
 
 
-def test_requests_beyond_those_that_can_be_worked_on_are_refused(
-    impatient: httpx.Client, state: State
-) -> None:
+def test_requests_beyond_the_limit_are_rejected(impatient: httpx.Client, state: State) -> None:
     state.release.clear()
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda _: impatient.get("/slow"), range(12)))
@@ -331,7 +329,7 @@ def test_requests_beyond_those_that_can_be_worked_on_are_refused(
     wait_until(lambda: impatient.get("/list").status_code == 200)
 
 
-def test_handlers_that_hang_keep_their_places_after_they_were_given_up(
+def test_hanging_handlers_keep_their_slots_after_they_were_given_up(
     impatient: httpx.Client, state: State
 ) -> None:
     state.release.clear()
@@ -350,11 +348,11 @@ def test_handlers_that_hang_keep_their_places_after_they_were_given_up(
     wait_until(lambda: impatient.get("/list").status_code == 200)
 
 
-def test_an_answer_that_has_begun_is_not_cut_by_the_deadline(impatient: httpx.Client) -> None:
+def test_a_response_that_has_begun_is_not_cut_off_by_the_deadline(impatient: httpx.Client) -> None:
     assert impatient.get("/stream").text == "first second"
 
 
-def test_health_tells_alive_from_ready(client: httpx.Client, state: State) -> None:
+def test_liveness_and_readiness_are_separate_probes(client: httpx.Client, state: State) -> None:
     assert client.get("/readyz").status_code == 200
     state.ready = False
     assert client.get("/livez").status_code == 200
@@ -362,13 +360,13 @@ def test_health_tells_alive_from_ready(client: httpx.Client, state: State) -> No
     state.ready = True
 
 
-def test_metrics_are_what_the_service_gives(client: httpx.Client) -> None:
+def test_metrics_are_served_as_the_service_returns_them(client: httpx.Client) -> None:
     response = client.get("/metrics")
     assert response.text == "up 1\n"
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
-def test_openapi_is_there_and_the_pages_that_show_it_are_not(client: httpx.Client) -> None:
+def test_openapi_is_served_and_its_pages_are_not(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     text = json.dumps(document)
     assert "Problem" in document["components"]["schemas"]
@@ -379,14 +377,14 @@ def test_openapi_is_there_and_the_pages_that_show_it_are_not(client: httpx.Clien
     assert_problem(client.get("/redoc"), 404)
 
 
-def test_the_documentation_pages_can_be_asked_for() -> None:
+def test_the_documentation_pages_can_be_enabled() -> None:
     app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=HttpEdge(docs=True))
     server = HttpServer(app, "127.0.0.1", 0)
     assert httpx.get(server.start() + "/docs").status_code == 200
     server.stop()
 
 
-def test_readyz_of_a_service_whose_view_has_stopped_says_why_with_503() -> None:
+def test_readyz_of_a_service_with_a_stopped_view_answers_503_with_the_reason() -> None:
     def ready() -> bool:
         raise StoreBroken("the disk is full")
 

@@ -56,7 +56,7 @@ def assert_problem(response: httpx.Response, status: int) -> None:
     assert "'s" not in response.text
 
 
-def test_strangers_are_asked_who_they_are() -> None:
+def test_callers_without_a_valid_credential_get_401() -> None:
     with serving(HttpEdge(Admission(KEYS))) as client:
         assert client.get("/items", headers=READER).json() == "items"
         assert client.get("/items", headers={"X-API-Key": "reader's"}).json() == "items"
@@ -76,7 +76,7 @@ def test_strangers_are_asked_who_they_are() -> None:
         assert_problem(client.get("/items", headers=twice), 400)
 
 
-def test_a_strangers_body_is_not_read() -> None:
+def test_the_body_of_an_unauthenticated_caller_is_not_read() -> None:
     with serving(HttpEdge(Admission(KEYS))) as client:
         assert_problem(client.post("/items", content=iter([b"[" * 10]), headers={}), 415)
         assert_problem(client.post("/items", content=b"x" * 10**7, headers=json_type({})), 413)
@@ -96,7 +96,7 @@ def test_reading_and_writing_need_their_scopes() -> None:
         assert_problem(client.get("/items", headers=WRITER), 403)
 
 
-def test_health_is_public_and_metrics_and_docs_as_they_are_set() -> None:
+def test_health_is_public_and_metrics_and_docs_follow_their_settings() -> None:
     with serving(HttpEdge(Admission(KEYS), docs=True)) as client:
         for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 200
@@ -108,7 +108,7 @@ def test_health_is_public_and_metrics_and_docs_as_they_are_set() -> None:
             assert client.get(path).status_code in {401, 404}
 
 
-def test_who_asks_too_often_learns_when_to_ask_again() -> None:
+def test_a_rate_limited_caller_learns_when_to_retry() -> None:
     clock = Clock()
     limiter = RateLimiter(0.1, 2, clock=clock)
     with serving(HttpEdge(Admission(KEYS, limiter))) as client:
@@ -126,7 +126,7 @@ def test_who_asks_too_often_learns_when_to_ask_again() -> None:
         assert client.get("/items", headers=READER).status_code == 200
 
 
-def test_without_callers_names_their_addresses_are_counted() -> None:
+def test_callers_without_names_are_counted_by_address() -> None:
     limiter = RateLimiter(0.1, 1, clock=Clock())
     with serving(HttpEdge(Admission(None, limiter))) as client:
         assert client.get("/items").status_code == 200
@@ -136,7 +136,7 @@ def test_without_callers_names_their_addresses_are_counted() -> None:
 
 
 @pytest.mark.parametrize("path", ["/items", "/nothing", "/livez"])
-def test_answers_say_what_browsers_must_not_do_and_not_what_made_them(path: str) -> None:
+def test_responses_have_security_headers_and_no_server_header(path: str) -> None:
     with serving(HttpEdge()) as client:
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"

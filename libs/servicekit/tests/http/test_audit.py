@@ -51,7 +51,7 @@ def named(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {name}'s"}
 
 
-def test_each_write_and_look_at_records_is_noted_with_who_what_from_where_and_outcome() -> None:
+def test_each_write_and_each_read_of_records_is_audited_with_caller_path_peer_and_status() -> None:
     noted: list[AuditEntry] = []
     with serving(noted) as client:
         assert client.post("/items/a%20b", json={"n": 1}, headers=named("writer")).status_code == 200
@@ -64,7 +64,7 @@ def test_each_write_and_look_at_records_is_noted_with_who_what_from_where_and_ou
     ]
 
 
-def test_what_is_refused_is_noted_too_with_the_caller_where_it_is_known() -> None:
+def test_rejected_requests_are_audited_with_the_caller_if_known() -> None:
     noted: list[AuditEntry] = []
     with serving(noted) as client:
         client.post("/items/c", json={"n": 1}, headers=named("reader"))
@@ -79,7 +79,7 @@ def test_what_is_refused_is_noted_too_with_the_caller_where_it_is_known() -> Non
     ]
 
 
-def test_other_reads_and_probes_are_not_noted() -> None:
+def test_other_reads_and_probes_are_not_audited() -> None:
     noted: list[AuditEntry] = []
     with serving(noted) as client:
         for path in ("/items", "/livez", "/metrics", "/openapi.json"):
@@ -87,7 +87,7 @@ def test_other_reads_and_probes_are_not_noted() -> None:
     assert noted == []
 
 
-def test_a_key_of_another_service_is_refused_whatever_it_asks_for() -> None:
+def test_a_key_of_another_service_is_rejected_for_every_request() -> None:
     with serving([]) as client:
         assert client.get("/items", headers=named("writer")).status_code == 200
         for answer in (

@@ -1,4 +1,4 @@
-"""Over raw sockets: a client library would not behave so badly."""
+"""Misbehaving clients, on raw sockets: a client library does not behave so badly."""
 
 import json
 import socket
@@ -109,14 +109,14 @@ def is_open(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET /livez HT", GET[:-2]])
-def test_a_head_that_does_not_come_ends_the_connection(world: World, begin: bytes) -> None:
+def test_a_missing_request_head_closes_the_connection(world: World, begin: bytes) -> None:
     world.start(SLOW_HEAD)
     assert world.raw(begin) == b""
     assert world.dropped == {HEAD_TOO_SLOW: 1}
 
 
 @pytest.mark.parametrize("before", [b"", GET])
-def test_a_head_that_comes_in_dribbles_ends_the_connection(world: World, before: bytes) -> None:
+def test_a_request_head_in_slow_pieces_closes_the_connection(world: World, before: bytes) -> None:
     world.start(SLOW_HEAD)
     connection = world.connect()
     connection.sendall(before)
@@ -128,7 +128,7 @@ def test_a_head_that_comes_in_dribbles_ends_the_connection(world: World, before:
     assert world.dropped == {HEAD_TOO_SLOW: 1}
 
 
-def test_an_idle_connection_is_ended_without_counting_as_a_slow_one(world: World) -> None:
+def test_an_idle_connection_is_closed_and_not_counted_as_slow(world: World) -> None:
     world.start(ConnectionLimits(idle_seconds=IDLE_SECONDS))
     connection = world.connect()
     begun, end = time.monotonic(), Deadline(20)
@@ -139,25 +139,25 @@ def test_an_idle_connection_is_ended_without_counting_as_a_slow_one(world: World
     assert world.dropped == {}
 
 
-def test_a_request_that_takes_longer_than_a_head_may_is_finished(world: World) -> None:
+def test_a_request_that_takes_longer_than_the_head_timeout_is_finished(world: World) -> None:
     world.start(ConnectionLimits(head_seconds=1.5))
     connection = world.connect()
     connection.sendall(GET.replace(b"/livez", b"/job"))
     assert world.entered.wait(60)
-    time.sleep(1.5 + 0.6)  # longer than the head may take, and seen by the next look
+    time.sleep(1.5 + 0.6)  # longer than a head may take, plus the interval of the sweep
     world.release.set()
     assert until(connection, b'"done"').endswith(b'"done"')
     assert world.dropped == {}
 
 
-def test_a_body_that_does_not_come_is_answered_with_408_and_the_connection_ends(world: World) -> None:
+def test_a_missing_body_is_answered_with_408_and_the_connection_closes(world: World) -> None:
     world.start(ConnectionLimits(idle_seconds=IDLE_SECONDS), deadline_seconds=1.0)
     answer = world.raw(POST + b"Content-Length: 100\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408")
     wait_until(lambda: len(world.server.connections) == 0)
 
 
-def test_a_body_without_end_is_not_read_for_ever(world: World) -> None:
+def test_an_endless_body_is_not_read_for_ever(world: World) -> None:
     world.start(ConnectionLimits())
     connection = world.connect()
     connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -169,7 +169,7 @@ def test_a_body_without_end_is_not_read_for_ever(world: World) -> None:
     wait_until(lambda: len(world.server.connections) == 0)
 
 
-def test_an_answer_that_is_not_taken_is_given_up(world: World) -> None:
+def test_a_response_that_is_not_read_is_dropped(world: World) -> None:
     world.start(ConnectionLimits(answer_seconds=0.7))
     connection = world.connect()
     connection.sendall(GET.replace(b"/livez", b"/large"))
@@ -178,7 +178,7 @@ def test_an_answer_that_is_not_taken_is_given_up(world: World) -> None:
     assert len(world.server.connections) == 0
 
 
-def test_an_answer_that_is_taken_slowly_is_sent_to_its_end(world: World) -> None:
+def test_a_response_that_is_read_slowly_is_sent_completely(world: World) -> None:
     world.start(ConnectionLimits(idle_seconds=IDLE_SECONDS, answer_seconds=2.0))
     connection = world.connect()
     connection.sendall(GET.replace(b"/livez", b"/large"))
@@ -198,7 +198,7 @@ def test_the_connection_that_waits_longest_makes_room_for_a_new_one(world: World
     connections = [world.connect() for _ in range(3)]
     for connection in connections:
         assert is_open(connection)
-    assert is_open(connections[0])  # now the second has waited longest
+    assert is_open(connections[0])  # now the second one has waited longest
     assert is_open(world.connect())
     assert until_end(connections[1]) == b""
     assert is_open(connections[0])
@@ -206,16 +206,16 @@ def test_the_connection_that_waits_longest_makes_room_for_a_new_one(world: World
     assert world.dropped == {TOO_MANY: 1}
 
 
-def test_a_connection_whose_body_is_awaited_makes_room_too(world: World) -> None:
+def test_a_connection_that_waits_for_a_body_makes_room_too(world: World) -> None:
     world.start(ConnectionLimits(connections=1))
     half = world.connect()
     half.sendall(POST + b"Content-Length: 100\r\n\r\n{")
-    time.sleep(0.1)  # the server should have begun with it; the sentence holds if it has not
+    time.sleep(0.1)  # so that the server has most likely begun with it; the assertion holds either way
     assert is_open(world.connect())
     assert until_end(half) == b""
 
 
-def test_a_connection_that_is_worked_for_is_never_dropped_for_another(world: World) -> None:
+def test_a_connection_with_a_running_request_is_never_dropped_for_another(world: World) -> None:
     world.start(ConnectionLimits(connections=1))
     busy = world.connect()
     busy.sendall(GET.replace(b"/livez", b"/job"))
@@ -248,7 +248,7 @@ def test_an_address_with_too_many_connections_takes_none_from_others(world: Worl
         (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     ],
 )
-def test_what_is_no_http_is_answered_with_a_problem_and_the_connection_ends(
+def test_bytes_that_are_not_http_are_answered_with_a_problem_and_the_connection_closes(
     world: World, request_: bytes, status: int
 ) -> None:
     world.start(ConnectionLimits())
@@ -261,7 +261,7 @@ def test_what_is_no_http_is_answered_with_a_problem_and_the_connection_ends(
     assert is_open(world.connect())
 
 
-def test_a_trusted_proxy_may_have_as_many_connections_as_all_together(world: World) -> None:
+def test_a_trusted_proxy_may_use_the_total_limit_of_connections(world: World) -> None:
     world.start(ConnectionLimits(per_peer=1, connections=3, proxies=TrustedProxies(networks_of("127.0.0.2"))))
     behind_proxy = [world.connect("127.0.0.2") for _ in range(2)]
     assert is_open(world.connect())

@@ -6,17 +6,17 @@ SECRET = b"0123456789abcdef"
 
 
 @pytest.mark.parametrize("position", ["", "alice", "é/\x00 %", "x" * 500])
-def test_a_cursor_gives_back_its_position_for_the_same_query(position: str) -> None:
+def test_a_cursor_yields_its_position_for_the_same_query(position: str) -> None:
     cursors = Cursors(SECRET)
     assert cursors.open("prefix=a", cursors.seal("prefix=a", position)) == position
 
 
-def test_replicas_with_the_same_secret_take_each_others_cursors() -> None:
+def test_replicas_with_the_same_secret_accept_each_others_cursors() -> None:
     assert Cursors(SECRET).open("q", Cursors(SECRET).seal("q", "p")) == "p"
 
 
 def test_a_cursor_of_an_earlier_version_is_read() -> None:
-    """While replicas are updated one after the other, callers go from one to the other."""
+    """During a rolling update, callers move between replicas of both versions."""
     assert Cursors(SECRET).open("prefix=a", "EzSJEFFmschZCB7jUA0kYWFsaWNl") == "alice"
 
 
@@ -31,7 +31,7 @@ def test_query_and_position_cannot_be_shifted_into_each_other() -> None:
     assert Cursors(SECRET).seal("ab", "c")[:20] != Cursors(SECRET).seal("a", "bc")[:20]
 
 
-def test_every_change_of_a_character_is_noticed() -> None:
+def test_every_changed_character_is_detected() -> None:
     cursors = Cursors(SECRET)
     cursor = cursors.seal("q", "abc")  # 19 bytes: in the last character two bits carry nothing
     for index in range(len(cursor) - 1):
@@ -41,12 +41,12 @@ def test_every_change_of_a_character_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "A", "AAAA", "é", "\x00", "=", "A" * 3001, "A" * 3000, "\ud800", "🂡"])
-def test_what_no_service_has_made_is_refused(cursor: str) -> None:
+def test_invalid_cursors_are_rejected(cursor: str) -> None:
     with pytest.raises(BadCursor):
         Cursors(SECRET).open("q", cursor)
 
 
-def test_the_longest_cursor_that_is_made_to_be_read_is_read_and_a_longer_one_is_refused() -> None:
+def test_the_longest_valid_cursor_is_read_and_a_longer_one_is_rejected() -> None:
     cursors = Cursors(SECRET)
     longest = "x" * (CURSOR_CHARACTERS_MAX // 4 * 3 - MAC_BYTES)
     assert cursors.open("q", cursors.seal("q", longest)) == longest

@@ -71,7 +71,7 @@ def client(emitters: tuple[MemoryEmitter, MemoryEmitter]) -> Iterator[httpx.Clie
     server.stop()
 
 
-def test_one_event_gets_an_id_and_a_time_and_its_answer_names_the_write(
+def test_one_event_gets_an_id_and_a_time_and_the_response_has_a_token(
     emitters: tuple[MemoryEmitter, MemoryEmitter], client: httpx.Client
 ) -> None:
     response = client.post("/votes", json={"user_id": "alice", "points": 3})
@@ -90,7 +90,7 @@ def test_a_list_is_sent_to_the_stream_of_its_route(
     assert not emitters[0].records
 
 
-def test_a_time_too_far_ahead_is_refused_with_its_place(client: httpx.Client) -> None:
+def test_a_time_too_far_ahead_is_rejected_with_its_position(client: httpx.Client) -> None:
     vote = {"user_id": "alice", "points": 1}
     late = {**vote, "at": NOW_MS + 10**9}
     for path, body, where in (("/votes", late, "body.at"), ("/lists", [vote, late], "body.1.at")):
@@ -103,5 +103,5 @@ def test_a_time_too_far_ahead_is_refused_with_its_place(client: httpx.Client) ->
     ("path", "body"),
     [("/votes", {"points": 1}), ("/votes", []), ("/lists", {"user_id": "a", "points": 1}), ("/lists", [1])],
 )
-def test_what_is_no_event_is_refused(client: httpx.Client, path: str, body: Any) -> None:
+def test_invalid_events_are_rejected(client: httpx.Client, path: str, body: Any) -> None:
     assert client.post(path, json=body).status_code == 422

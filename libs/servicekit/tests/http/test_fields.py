@@ -20,7 +20,7 @@ class Body(Strict):
     "body",
     [{"text": "é 用户 🎵"}, {"id": ID}, {"id": ID.upper()}, {"id": None}, {"at": 0}, {"at": 2**53 - 1}],
 )
-def test_these_are_taken(body: dict[str, Any]) -> None:
+def test_valid_bodies_are_accepted(body: dict[str, Any]) -> None:
     assert Body.model_validate(body).model_dump(exclude_unset=True).keys() == body.keys()
 
 
@@ -40,12 +40,12 @@ def test_these_are_taken(body: dict[str, Any]) -> None:
         {"at": "5"},
     ],
 )
-def test_these_are_refused(body: dict[str, Any]) -> None:
+def test_invalid_bodies_are_rejected(body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Body.model_validate(body)
 
 
-def test_openapi_tells_the_rules() -> None:
+def test_openapi_states_the_rules_of_the_fields() -> None:
     properties = Body.model_json_schema()["properties"]
     assert properties["text"]["pattern"].startswith("^[^")
     assert properties["at"]["anyOf"][0] == {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}

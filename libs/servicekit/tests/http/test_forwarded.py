@@ -1,4 +1,4 @@
-"""Callers behind a proxy that is trusted, and callers who claim to be one."""
+"""Callers behind a trusted proxy, and callers that pretend to be one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def ask(client: httpx.Client, *forwarded: str) -> int:
     return client.post("/items", headers=[("Forwarded", value) for value in forwarded]).status_code
 
 
-def test_limits_and_audit_count_the_caller_that_a_trusted_proxy_names() -> None:
+def test_limits_and_audit_use_the_caller_that_a_trusted_proxy_names() -> None:
     noted: list[AuditEntry] = []
     with serving("127.0.0.1", noted) as client:
         assert ask(client, "for=192.0.2.1") == 200
@@ -50,7 +50,7 @@ def test_limits_and_audit_count_the_caller_that_a_trusted_proxy_names() -> None:
 
 
 @pytest.mark.parametrize("trusted", ["127.0.0.2", "10.0.0.0/8"])
-def test_the_header_of_anybody_else_is_ignored(trusted: str) -> None:
+def test_the_forwarded_header_of_an_untrusted_peer_is_ignored(trusted: str) -> None:
     noted: list[AuditEntry] = []
     with serving(trusted, noted) as client:
         assert [ask(client, "for=192.0.2.1"), ask(client, "for=192.0.2.2")] == [200, 429]

@@ -30,17 +30,17 @@ def url() -> Iterator[str]:
 
 
 def begin(url: str, stack: ExitStack) -> socket.socket:
-    """A request of whose body the last byte is missing."""
+    """Send a request without the last byte of its body."""
     address = ("127.0.0.1", httpx.URL(url).port or 0)
     connection = stack.enter_context(socket.create_connection(address, timeout=10))
     connection.sendall(HEAD + b"[1" + b" " * 997)
     return connection
 
 
-def test_of_bodies_that_are_too_many_together_the_oldest_gives_way(url: str) -> None:
+def test_beyond_the_limit_of_buffered_bodies_the_oldest_is_rejected(url: str) -> None:
     with ExitStack() as stack:
         first = begin(url, stack)
-        assert httpx.get(f"{url}/livez").status_code == 200  # the server has read what came before
+        assert httpx.get(f"{url}/livez").status_code == 200  # the server has read the earlier bytes
         others = [begin(url, stack) for _ in range(2)]
         assert first.recv(65536).startswith(b"HTTP/1.1 408")
         assert httpx.post(f"{url}/length", json=[1, 2]).json() == 2
@@ -49,7 +49,7 @@ def test_of_bodies_that_are_too_many_together_the_oldest_gives_way(url: str) -> 
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-def test_a_service_is_alive_while_all_of_its_threads_wait() -> None:
+def test_livez_answers_while_all_threads_wait() -> None:
     app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=LIMITS)
     entered, release = threading.Event(), threading.Event()
 

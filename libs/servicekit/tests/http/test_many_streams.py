@@ -1,4 +1,4 @@
-"""A thousand live streams of one service, over a view of a real group; figures are printed."""
+"""A thousand live streams of one service, on a view of a real group; prints the delays."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def test_a_thousand_streams_of_one_service_get_a_change_and_take_no_threads(
         assert followers.stdout is not None
         assert followers.stdout.readline() == "open\n"
         assert events.streams.open_count == STREAMS
-        # The pool that opens streams, and no thread for each of them.
+        # The threads of the pool that opens streams, and none per stream.
         assert threading.active_count() - threads < 20
         changed_at = time.monotonic()
         tester.emit(CLICKS, "alice", "click")

@@ -45,23 +45,19 @@ def test_requests_are_counted_by_method_route_and_status(
     wait_until(lambda: count(registry, "other", "/items/{name}", "405") == 1)
     assert count(registry, "GET", "/items/{name}", "200") == 2
     assert count(registry, "GET", "/readyz", "503") == 1
-    assert count(registry, "GET", "none", "400") == 1  # refused before its route was looked for
+    assert count(registry, "GET", "none", "400") == 1  # rejected before routing
     assert count(registry, "GET", "none", "404") == 1
     assert count(registry, "GET", "none", "414") == 1
     assert count(registry, "POST", "/items/{name}", "405") == 1
 
 
-def test_the_time_to_the_answer_is_measured_by_route(
-    client: httpx.Client, registry: CollectorRegistry
-) -> None:
+def test_the_response_time_is_measured_by_route(client: httpx.Client, registry: CollectorRegistry) -> None:
     client.get("/items/a")
     labels = {"route": "/items/{name}"}
     assert registry.get_sample_value("http_request_seconds_count", labels) == 1
     assert 0 < (registry.get_sample_value("http_request_seconds_sum", labels) or 0) < 5
 
 
-def test_requests_in_flight_are_counted_while_they_are(
-    client: httpx.Client, registry: CollectorRegistry
-) -> None:
+def test_requests_in_flight_are_counted(client: httpx.Client, registry: CollectorRegistry) -> None:
     assert client.get("/items/a").json() == 1
     wait_until(lambda: registry.get_sample_value("http_requests_in_flight") == 0)

@@ -48,7 +48,7 @@ def client() -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def closed() -> Iterator[httpx.Client]:
-    """To an application that refuses reads too."""
+    """A client of an application that rejects reads too."""
     with serving(BrowserRules(OWN, reads=True)) as found:
         yield found
 
@@ -58,7 +58,7 @@ def write(client: httpx.Client, **headers: str) -> int:
     return client.post("/items", json={"a": 1}, headers=names).status_code
 
 
-def test_a_server_answers_to_its_own_hosts_only(client: httpx.Client) -> None:
+def test_a_server_answers_only_to_its_own_hosts(client: httpx.Client) -> None:
     port = client.base_url.port
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "service.example", "Query.Streamtable.svc:8080"):
         assert client.get("/items", headers={"Host": host}).status_code == 200
@@ -82,7 +82,7 @@ def test_a_request_that_names_two_origins_is_refused(client: httpx.Client) -> No
     assert client.get("/items", headers=[own, ("Origin", "https://attacker.example")]).status_code == 400
 
 
-def test_writes_of_programs_and_of_own_pages_are_taken(client: httpx.Client) -> None:
+def test_writes_of_programs_and_of_own_pages_are_accepted(client: httpx.Client) -> None:
     port = client.base_url.port
     own = f"http://127.0.0.1:{port}"
     assert write(client) == 200
@@ -113,7 +113,7 @@ def test_writes_of_other_sites_pages_are_refused(client: httpx.Client, headers: 
     assert write(client, **headers) == 403
 
 
-def test_reads_are_refused_to_other_sites_pages_where_that_is_set(
+def test_reads_of_other_sites_pages_are_rejected_where_that_is_set(
     client: httpx.Client, closed: httpx.Client
 ) -> None:
     foreign = {"Origin": "https://attacker.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}

@@ -1,4 +1,4 @@
-"""Requests rejected under overload; the time that takes is measured by the long fault tests."""
+"""Requests that are rejected under overload; the long fault tests measure how fast."""
 
 import asyncio
 import selectors
@@ -21,7 +21,7 @@ from streamtable.errors import RetryLater
 
 
 class Clock:
-    """Stands still until the test sets it."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -35,7 +35,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_a_burst_in_which_one_did_not_wait_is_no_standing_queue(clock: Clock) -> None:
+def test_a_burst_with_one_short_wait_is_not_a_standing_queue(clock: Clock) -> None:
     meter = DelayMeter(1.0, clock)
     for seconds in (0.9, 0.01, 0.8):
         meter.measure(seconds)
@@ -43,7 +43,7 @@ def test_a_burst_in_which_one_did_not_wait_is_no_standing_queue(clock: Clock) ->
     assert meter.standing == 0.01
 
 
-def test_a_queue_stands_for_as_long_as_everybody_waits(clock: Clock) -> None:
+def test_a_queue_stands_for_as_long_as_all_requests_wait(clock: Clock) -> None:
     meter = DelayMeter(1.0, clock)
     meter.measure(0.5)
     assert meter.standing == 0.0, "the interval is not over"
@@ -56,7 +56,7 @@ def test_a_queue_stands_for_as_long_as_everybody_waits(clock: Clock) -> None:
     assert meter.standing == 0.0, "nobody was measured"
 
 
-def test_what_was_measured_long_ago_counts_no_longer(clock: Clock) -> None:
+def test_old_measurements_expire(clock: Clock) -> None:
     meter = DelayMeter(1.0, clock)
     meter.measure(0.5)
     clock.now = 5.0
@@ -89,7 +89,7 @@ def refuses_with(clock: Clock, requests: int, loop_delay: float) -> bool:
 def test_new_requests_are_refused_while_the_event_loop_is_behind_with_many(clock: Clock) -> None:
     assert refuses_with(clock, 50, 0.3)
     assert not refuses_with(clock, 50, 0.2)
-    assert not refuses_with(clock, 5, 0.3), "a slow machine does not get faster by refusing"
+    assert not refuses_with(clock, 5, 0.3), "rejecting requests does not help a slow machine"
 
 
 def test_a_request_is_either_begun_or_given_up(clock: Clock) -> None:
@@ -102,7 +102,7 @@ def test_a_request_is_either_begun_or_given_up(clock: Clock) -> None:
         given_up.begin(in_thread=True)
 
 
-def test_what_needs_no_thread_says_nothing_of_the_queue_for_threads(clock: Clock) -> None:
+def test_requests_without_a_thread_are_not_measured_as_waits_for_one(clock: Clock) -> None:
     meter = DelayMeter(1.0, clock)
     meter.measure(0.5)
     Turn(meter).begin(in_thread=False)
@@ -158,16 +158,14 @@ def begun(world: World, number: int) -> Callable[[], bool]:
     return lambda: number in world.begun
 
 
-def test_what_nobody_has_begun_in_time_is_refused_and_never_begun(world: World) -> None:
+def test_a_request_that_was_not_begun_in_time_is_rejected_and_never_begun(world: World) -> None:
     first = world.ask("/job/0")
     wait_until(begun(world, 0))
     refused = [future.result() for future in [world.ask(f"/job/{number}") for number in range(1, 9)]]
     assert {answer.status_code for answer in refused} == {503}
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
-    assert {answer.json()["detail"] for answer in refused} == {
-        "too many requests are being worked on; retry the request"
-    }
-    assert not first.done(), "what was begun goes on"
+    assert {answer.json()["detail"] for answer in refused} == {"the server is overloaded; retry the request"}
+    assert not first.done(), "a request that was begun continues"
     world.release.set()
     assert first.result().json() == 0
     assert world.ask("/job/9").result().json() == 9
@@ -182,7 +180,7 @@ def test_a_handler_in_the_event_loop_and_livez_need_no_thread(world: World) -> N
     assert not first.done()
 
 
-def test_livez_is_answered_while_as_many_requests_are_worked_on_as_may_be() -> None:
+def test_livez_answers_while_the_limit_of_requests_is_reached() -> None:
     world = World(requests=1)
     first = world.ask("/job/0")
     wait_until(begun(world, 0))
@@ -193,7 +191,7 @@ def test_livez_is_answered_while_as_many_requests_are_worked_on_as_may_be() -> N
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock does not tick: it advances to the next timer when nothing else is to be done."""
+    """An event loop with simulated time: its clock jumps to the next timer when nothing else is ready."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -205,14 +203,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                 self.now += timeout
             return look(0)
 
-        selector.select = advance  # type: ignore[method-assign] # nothing but timers is waited for
+        selector.select = advance  # type: ignore[method-assign] # only timers are awaited
         super().__init__(selector)
 
     def time(self) -> float:
         return self.now
 
 
-def test_a_request_waits_for_a_place_and_for_a_thread_no_longer_than_for_one_of_them() -> None:
+def test_the_waits_for_a_slot_and_for_a_thread_share_one_limit() -> None:
     answered: dict[str, tuple[float, int]] = {}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -19,7 +19,7 @@ TIMEOUTS = SendTimeouts(delivery=1.0, wait=2.0)
 
 
 class MemoryEmitter:
-    """Acknowledges all records but those that say otherwise."""
+    """Acknowledges all records except those whose value names another outcome."""
 
     def __init__(self) -> None:
         self.records: list[str] = []
@@ -58,7 +58,7 @@ class MemoryEmitter:
 
 
 class Service:
-    """A service whose request has a list of records, and whose guard gives a request up after a deadline."""
+    """A service that sends the records of a request; its guard gives a request up after a deadline."""
 
     def __init__(self, timeouts: SendTimeouts, deadline_seconds: float) -> None:
         self.emitter = MemoryEmitter()
@@ -95,7 +95,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def slow_service() -> Iterator[Service]:
-    """One whose handlers would wait longer than the guard."""
+    """A service whose handlers wait longer than the guard."""
     with Service(SendTimeouts(delivery=4, wait=5), deadline_seconds=3) as made:
         yield made
 
@@ -106,7 +106,7 @@ def lists(response: httpx.Response) -> tuple[list[str], list[str], list[str], li
     return accepted, document["unknown"], document["not_sent"], document["rejected"]
 
 
-def test_what_was_acknowledged_is_answered_with_place_and_token_in_order(service: Service) -> None:
+def test_acknowledged_records_are_returned_in_order_with_position_and_token(service: Service) -> None:
     response = service.post("a", "b")
     assert response.status_code == 200
     accepted = response.json()
@@ -126,7 +126,9 @@ def test_a_record_that_was_not_acknowledged_is_unknown(service: Service, record:
 
 
 @pytest.mark.parametrize("record", ["full", "closed"])
-def test_a_record_that_finds_no_room_and_all_after_it_are_not_sent(service: Service, record: str) -> None:
+def test_a_record_that_finds_the_queue_full_and_all_after_it_are_not_sent(
+    service: Service, record: str
+) -> None:
     response = service.post("a", record, "b")
     assert response.status_code == 503
     assert lists(response) == ([IDS[0]], IDS[1:3], IDS[1:3], [])
@@ -149,13 +151,17 @@ def test_a_record_that_kafka_refuses_is_rejected_and_the_others_are_sent(
         ("broken", ([IDS[0]], IDS[1:3], [IDS[2]], [])),
     ],
 )
-def test_a_fault_of_the_service_names_all_ids_too(service: Service, record: str, expected: object) -> None:
+def test_the_error_of_a_service_fault_names_all_ids_too(
+    service: Service, record: str, expected: object
+) -> None:
     response = service.post("a", record, "b")
     assert response.status_code == 500
     assert lists(response) == expected
 
 
-def test_a_request_that_is_given_up_names_all_ids_and_sends_nothing_more(slow_service: Service) -> None:
+def test_the_error_of_an_abandoned_request_names_all_ids_and_nothing_more_is_sent(
+    slow_service: Service,
+) -> None:
     response = slow_service.post("a", "held", "b", "c")
     assert response.status_code == 503
     assert lists(response) == ([IDS[0]], IDS[1:4], IDS[2:4], [])
@@ -185,6 +191,6 @@ def test_a_request_that_finds_no_thread_before_its_deadline_sends_nothing(slow_s
 
 
 @pytest.mark.parametrize(("delivery", "wait"), [(5, 5), (6, 5), (0, 5)])
-def test_a_producer_that_would_send_after_the_answer_is_refused(delivery: float, wait: float) -> None:
+def test_a_delivery_timeout_longer_than_the_request_is_rejected(delivery: float, wait: float) -> None:
     with pytest.raises(ConfigurationError, match="delivery timeout"):
         SendTimeouts(delivery=delivery, wait=wait)

@@ -1,4 +1,4 @@
-"""Callers behind a load balancer for TCP, which names them by the PROXY protocol."""
+"""Callers behind a TCP load balancer that names them with the PROXY protocol."""
 
 import socket
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ REQUEST = b"POST /items HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n
 
 
 def header(caller: str | None, port: int = 1234, *, more: bytes = b"") -> bytes:
-    """The header for a caller; None: the proxy's own connection."""
+    """Return the header for a caller; None: for the proxy's own connection."""
     if caller is None:
         return SIGNATURE + b"\x20\x00\x00\x00"
     address = ip_address(caller).packed
@@ -41,7 +41,7 @@ def header(caller: str | None, port: int = 1234, *, more: bytes = b"") -> bytes:
 
 
 @given(st.ip_addresses().map(str), st.integers(0, 65535), st.binary(max_size=100), st.binary(max_size=20))
-def test_the_caller_is_read_wherever_the_header_is_cut(
+def test_the_header_is_parsed_however_it_is_split(
     caller: str, port: int, more: bytes, request: bytes
 ) -> None:
     sent = header(caller, port, more=more)
@@ -50,7 +50,7 @@ def test_the_caller_is_read_wherever_the_header_is_cut(
 
 
 @given(st.binary(max_size=64))
-def test_other_bytes_are_refused_or_waited_for(data: bytes) -> None:
+def test_other_bytes_are_rejected_and_an_incomplete_header_is_awaited(data: bytes) -> None:
     if data.startswith(SIGNATURE[: max(len(data), 1)]) or SIGNATURE.startswith(data):
         return
     with pytest.raises(ProxyHeaderError):
@@ -69,13 +69,13 @@ def test_other_bytes_are_refused_or_waited_for(data: bytes) -> None:
     ],
     ids=["version 1", "version 1 in 2", "unknown command", "short", "short for IPv6", "too long"],
 )
-def test_a_header_that_is_not_valid_is_refused(sent: bytes) -> None:
+def test_an_invalid_header_is_rejected(sent: bytes) -> None:
     with pytest.raises(ProxyHeaderError):
         read_proxy_header(sent)
 
 
 @pytest.mark.parametrize("family", [0x00, 0x12, 0x31], ids=["unspecified", "UDP", "UNIX"])
-def test_a_header_without_an_address_of_tcp_names_no_caller(family: int) -> None:
+def test_a_header_without_a_tcp_address_names_no_caller(family: int) -> None:
     sent = SIGNATURE + bytes((0x21, family)) + b"\x00\x04" + bytes(4)
     assert read_proxy_header(sent) == ProxyHeader(len(sent), None)
 
@@ -84,7 +84,7 @@ def test_a_header_without_an_address_of_tcp_names_no_caller(family: int) -> None
 
 
 class World:
-    """A REST server, what it has noted of callers, and why it has dropped connections."""
+    """A REST server with its audit entries and the reasons for dropped connections."""
 
     def __init__(self, trusted: str, per_peer: int) -> None:
         self.noted: list[AuditEntry] = []
@@ -105,7 +105,7 @@ class World:
         return socket.create_connection(("127.0.0.1", self._port), timeout=60)
 
     def ask(self, *parts: bytes) -> bytes:
-        """Send the parts, and return the answer to the end; empty if the connection is dropped."""
+        """Send the parts and return the whole response; empty if the connection is dropped."""
         with closing(self.connect()) as connection:
             answer = b""
             try:
@@ -114,7 +114,7 @@ class World:
                 while data := connection.recv(65536):
                     answer += data
             except ConnectionError:
-                pass  # dropped, which the empty answer shows
+                pass  # dropped; the caller sees the empty response
             return answer
 
 
@@ -148,14 +148,14 @@ def test_a_connection_of_a_trusted_proxy_without_the_header_is_dropped() -> None
     assert world.noted == []
 
 
-def test_the_header_of_anybody_else_is_no_http() -> None:
+def test_the_proxy_header_of_an_untrusted_peer_is_not_http() -> None:
     with serving("10.0.0.1") as world:
         assert world.ask(header("192.0.2.1") + REQUEST).startswith(b"HTTP/1.1 400")
         assert world.ask(REQUEST).startswith(b"HTTP/1.1 200")
     assert {entry.peer for entry in world.noted} <= {"127.0.0.1"}
 
 
-def test_connections_are_limited_for_each_caller_behind_the_load_balancer() -> None:
+def test_connections_are_limited_per_caller_behind_the_load_balancer() -> None:
     with serving(per_peer=2) as world:
         held = [world.connect() for _ in range(3)]
         for connection in held:

@@ -34,7 +34,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(limited())
 
 
-def test_it_returns_when_the_write_shows(
+def test_the_wait_returns_when_the_table_shows_the_write(
     make: Callable[..., ReadYourWrites], table: MemoryTable[int]
 ) -> None:
     threading.Timer(0.1, table.put, ("alice", 1, WRITE)).start()
@@ -42,14 +42,14 @@ def test_it_returns_when_the_write_shows(
     assert WRITE in table.shown
 
 
-def test_after_the_time_it_is_a_problem_504(make: Callable[..., ReadYourWrites]) -> None:
+def test_a_timeout_of_the_wait_is_a_problem_504(make: Callable[..., ReadYourWrites]) -> None:
     with pytest.raises(Problem) as caught:
         run(make(0.05).shown(WRITE.token))
     assert caught.value.status == 504
 
 
 @pytest.mark.parametrize("token", ["", "clicks", "other:3:41", "clicks:3:-1", "clicks:3:41:5"])
-def test_what_names_no_write_of_these_tables_is_a_problem_422(
+def test_a_token_that_names_no_write_of_these_tables_is_a_problem_422(
     make: Callable[..., ReadYourWrites], token: str
 ) -> None:
     with pytest.raises(Problem) as caught:
@@ -57,7 +57,7 @@ def test_what_names_no_write_of_these_tables_is_a_problem_422(
     assert caught.value.status == 422
 
 
-def test_more_than_the_limit_are_refused_at_once_and_later_welcome(
+def test_waits_beyond_the_limit_are_rejected_until_another_ends(
     make: Callable[..., ReadYourWrites], table: MemoryTable[int]
 ) -> None:
     writes = make(10, limit=2)
@@ -75,7 +75,7 @@ def test_more_than_the_limit_are_refused_at_once_and_later_welcome(
     run(work())
 
 
-def test_a_caller_who_has_gone_takes_no_place(
+def test_a_cancelled_wait_does_not_count(
     make: Callable[..., ReadYourWrites], table: MemoryTable[int]
 ) -> None:
     writes = make(10, limit=1)

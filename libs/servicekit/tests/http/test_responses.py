@@ -11,7 +11,7 @@ class Point(BaseModel):
     name: str | None
 
 
-def test_a_model_is_answered_as_json() -> None:
+def test_a_model_is_returned_as_json() -> None:
     answer = json_answer(Point(x=1, name=None), {"ETag": "y"})
     assert bytes(answer.body) == b'{"x":1,"name":null}'
     assert answer.headers["content-type"] == "application/json"
@@ -28,7 +28,7 @@ def test_other_tags_do_not_match(given: str | None) -> None:
     assert not matches(given, 'W/"1"')
 
 
-def test_a_page_comes_after_the_position_of_its_cursor_and_the_first_after_none() -> None:
+def test_a_page_starts_after_the_position_of_its_cursor_and_the_first_page_at_the_start() -> None:
     cursors = Cursors(b"0123456789abcdef")
     assert page_after(cursors, "q", None) is None
     assert page_after(cursors, "q", cursors.seal("q", "alice")) == "alice"

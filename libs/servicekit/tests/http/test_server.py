@@ -15,7 +15,7 @@ from streamtable.errors import ConfigurationError
 
 
 class Work:
-    """A handler that says when it was entered and returns when the test allows it."""
+    """A handler that signals when it was entered and returns when the test allows it."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -66,7 +66,7 @@ def test_port_0_is_a_free_port_that_is_printed_and_logged(
     server.stop()
 
 
-def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements(work: Work) -> None:
+def test_responses_on_a_kept_alive_connection_are_not_delayed_by_nagles_algorithm(work: Work) -> None:
     server = HttpServer(work.app(), "127.0.0.1", 0)
     with httpx.Client(base_url=server.start(), timeout=60) as client:
         client.get("/livez")
@@ -85,14 +85,14 @@ def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements(work: Wor
     server.stop()
 
 
-def test_a_port_that_is_in_use_is_an_error_in_words(work: Work) -> None:
+def test_a_port_in_use_is_a_configuration_error(work: Work) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}"):
             HttpServer(work.app(), "127.0.0.1", port).start()
 
 
-def test_stopping_finishes_what_was_accepted_and_accepts_nothing_more(work: Work) -> None:
+def test_stopping_finishes_accepted_requests_and_accepts_no_more(work: Work) -> None:
     server = HttpServer(work.app(), "127.0.0.1", 0)
     url = server.start()
     answers: list[httpx.Response] = []

@@ -65,7 +65,7 @@ class Service:
 
         @app.get("/events")
         def events() -> Response:
-            self.source = self.feed.open()  # kept, so that it is not left by being thrown away
+            self.source = self.feed.open()  # kept, so that garbage collection does not close it
             return self.events.response(self.source)
 
         self.server = HttpServer(app, "127.0.0.1", 0, streams=self.streams)
@@ -80,7 +80,7 @@ def service() -> Iterator[Service]:
     service.events.close()
 
 
-def test_events_arrive_in_the_form_that_browsers_read(service: Service) -> None:
+def test_events_have_the_format_of_server_sent_events(service: Service) -> None:
     service.feed.queue.put(ServerEvent("change", {"user": "a\nb", "count": 3}, "0-17"))
     service.feed.queue.put(None)
     response = httpx.get(service.url)
@@ -88,13 +88,13 @@ def test_events_arrive_in_the_form_that_browsers_read(service: Service) -> None:
     assert response.text == 'retry: 3000\n\nevent: change\nid: 0-17\ndata: {"user": "a\\nb", "count": 3}\n\n'
 
 
-def test_a_silent_stream_carries_heartbeats(service: Service) -> None:
+def test_a_stream_without_events_sends_heartbeats(service: Service) -> None:
     with httpx.stream("GET", service.url) as response:
         lines = response.iter_lines()
         assert any(line == ": still here" for line in lines)
 
 
-def test_the_source_is_left_when_the_caller_goes(service: Service) -> None:
+def test_the_source_is_closed_when_the_caller_disconnects(service: Service) -> None:
     with httpx.stream("GET", service.url) as response:
         lines = response.iter_lines()  # kept, since httpx closes the connection with its iterator
         next(lines)
@@ -109,7 +109,7 @@ def test_a_source_that_is_not_ready_is_answered_with_503(service: Service) -> No
     assert service.streams.open_count == 0
 
 
-def test_a_source_that_opens_after_its_request_was_given_up_is_left_again(service: Service) -> None:
+def test_a_source_that_opens_after_its_request_was_given_up_is_closed(service: Service) -> None:
     service.feed.may_open.clear()
     assert httpx.get(service.url, timeout=20).status_code == 503
     assert service.feed.opening.is_set()
@@ -126,7 +126,7 @@ def test_more_streams_than_the_limit_are_answered_with_503(service: Service) -> 
         assert response.headers["retry-after"] == "1"
 
 
-def test_a_caller_who_reads_nothing_is_cut_off(service: Service) -> None:
+def test_a_caller_that_reads_nothing_is_disconnected(service: Service) -> None:
     with httpx.stream("GET", service.url):
         big = ServerEvent("change", {"text": "x" * 1_000_000})
         for _ in range(20):

@@ -59,7 +59,7 @@ def client(table: MemoryTable[int]) -> Iterator[httpx.Client]:
     top.close()
 
 
-def test_a_row_is_answered_with_its_place_and_saves_sending_what_has_not_changed(
+def test_a_row_has_its_position_and_an_etag_for_conditional_requests(
     table: MemoryTable[int], client: httpx.Client
 ) -> None:
     table.put("alice", 3)
@@ -78,7 +78,7 @@ def test_a_row_is_answered_with_its_place_and_saves_sending_what_has_not_changed
     assert client.get("/scores/alice", headers=unchanged).status_code == 200
 
 
-def test_a_missing_row_is_a_404_in_the_words_of_the_service(client: httpx.Client) -> None:
+def test_a_missing_row_is_a_404_with_the_text_of_the_service(client: httpx.Client) -> None:
     response = client.get("/scores/alice")
     assert (response.status_code, response.json()["detail"]) == (404, "no score is known")
 
@@ -92,7 +92,7 @@ def test_pages_follow_each_other_by_cursor(table: MemoryTable[int], client: http
     assert second["next"] is None
 
 
-def test_a_ranking_holds_the_highest_first(table: MemoryTable[int], client: httpx.Client) -> None:
+def test_a_ranking_lists_the_highest_first(table: MemoryTable[int], client: httpx.Client) -> None:
     table.put("a", 1)
     table.put("b", 2)
     found: list[Any] = []
@@ -102,7 +102,7 @@ def test_a_ranking_holds_the_highest_first(table: MemoryTable[int], client: http
 
 
 @pytest.mark.parametrize("path", ["/scores/alice/events", "/events?prefix=al"])
-def test_changes_come_as_events(table: MemoryTable[int], client: httpx.Client, path: str) -> None:
+def test_changes_are_sent_as_events(table: MemoryTable[int], client: httpx.Client, path: str) -> None:
     with client.stream("GET", path) as response:
         lines = response.iter_lines()
         next(lines)
@@ -118,11 +118,11 @@ def test_changes_come_as_events(table: MemoryTable[int], client: httpx.Client, p
 @pytest.mark.parametrize(
     "path", ["/scores/alice?x=1", "/scores?limit=0", "/scores?cursor=x", "/top?limit=1.0", "/events?limit=1"]
 )
-def test_what_an_operation_does_not_take_is_refused(client: httpx.Client, path: str) -> None:
+def test_invalid_parameters_of_an_operation_are_rejected(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 422
 
 
-def test_operations_have_the_names_and_texts_that_they_are_declared_with(client: httpx.Client) -> None:
+def test_operations_have_their_declared_names_and_texts(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     operations = {path: item["get"] for path, item in document["paths"].items()}
     assert {path: found["operationId"] for path, found in operations.items()} == {

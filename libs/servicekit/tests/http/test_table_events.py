@@ -39,7 +39,7 @@ def following(source: Source) -> ServerEvent:
     return event
 
 
-def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: MemoryTable[int]) -> None:
+def test_the_events_of_a_user_are_the_row_and_then_its_changes(counts: MemoryTable[int]) -> None:
     counts.put("alice", 3)
     with ChangeSource(TableEvents(counts, "count", count), key="alice") as source:
         counts.put("bob", 1)
@@ -52,14 +52,14 @@ def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: Memory
         assert given(source, 0) is None
 
 
-def test_an_event_is_shared_by_all_watches_but_not_with_a_topic_that_was_created_again() -> None:
+def test_an_event_is_shared_by_all_watches_but_not_with_a_recreated_topic() -> None:
     events = TableEvents(MemoryTable[int](), "count", count)
     first = events.changed(MemoryChange("alice", 3, 0, 1))
     assert events.changed(MemoryChange("alice", 3, 0, 1)) is first
     assert events.changed(MemoryChange("alice", 4, 0, 1)).data["count"] == 4
 
 
-def test_events_call_the_key_what_it_is(counts: MemoryTable[int]) -> None:
+def test_events_use_the_declared_name_of_the_key(counts: MemoryTable[int]) -> None:
     with ChangeSource(TableEvents(counts, "count", count, key="url"), prefix="") as source:
         counts.put("foo.com", 3)
         data = following(source).data
@@ -79,7 +79,7 @@ def test_changes_of_two_tables_are_reported_by_their_names(
         assert following(source).data["count"] is None
 
 
-def test_a_table_that_changes_all_the_time_does_not_silence_another(
+def test_a_table_that_changes_all_the_time_does_not_starve_another(
     counts: MemoryTable[int], names: MemoryTable[str]
 ) -> None:
     with ChangeSource(
@@ -91,7 +91,7 @@ def test_a_table_that_changes_all_the_time_does_not_silence_another(
         assert "name" in {following(source).name, following(source).name}
 
 
-def test_a_reader_who_was_too_slow_is_notified_before_the_end(counts: MemoryTable[int]) -> None:
+def test_a_reader_that_was_too_slow_gets_a_last_event(counts: MemoryTable[int]) -> None:
     with ChangeSource(TableEvents(counts, "count", count), prefix="") as source:
         counts.put("alice", 1)
         counts.overrun()
@@ -100,7 +100,7 @@ def test_a_reader_who_was_too_slow_is_notified_before_the_end(counts: MemoryTabl
             given(source, 0)
 
 
-def test_what_waited_when_a_watch_was_ended_is_still_reported(counts: MemoryTable[int]) -> None:
+def test_pending_changes_of_an_ended_watch_are_still_reported(counts: MemoryTable[int]) -> None:
     with ChangeSource(TableEvents(counts, "count", count), prefix="") as source:
         counts.put("alice", 1)
         counts.watches[-1].ended = True
@@ -109,7 +109,7 @@ def test_what_waited_when_a_watch_was_ended_is_still_reported(counts: MemoryTabl
             given(source, 0)
 
 
-def test_nothing_is_watched_any_more_where_one_of_the_tables_was_not_ready(
+def test_all_watches_are_closed_if_one_table_is_not_ready(
     counts: MemoryTable[int], names: MemoryTable[str]
 ) -> None:
     names.ready = False
@@ -135,7 +135,7 @@ def test_a_row_that_cannot_be_decoded_is_reported_as_an_event_of_its_own(counts:
         assert following(source).name == "unreadable"
 
 
-def test_a_row_that_is_left_out_while_changes_are_awaited_is_reported_at_once(
+def test_an_unreadable_row_is_reported_at_once_while_changes_are_awaited(
     counts: MemoryTable[int],
 ) -> None:
     async def test() -> None:

@@ -15,7 +15,7 @@ def test_user_ids_are_free_text(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x" * 129, "a\x00", "a\nb", "\x7f", "\x85", "\ufffd", chr(0xD800), "a/b", ".", ".."]
 )
-def test_what_addresses_and_logs_cannot_carry_is_no_user_id(text: str) -> None:
+def test_characters_that_are_unsafe_in_urls_and_logs_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"^must ") as caught:
         user_id(text)
     assert not text.strip() or text not in str(caught.value) or text in "/."
@@ -24,7 +24,7 @@ def test_what_addresses_and_logs_cannot_carry_is_no_user_id(text: str) -> None:
 @pytest.mark.parametrize(
     "code_point", [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 )
-def test_what_shows_an_id_as_another_one_is_refused(code_point: int) -> None:
+def test_bidirectional_control_characters_are_rejected(code_point: int) -> None:
     for text in (f"{chr(code_point)}alice", f"ali{chr(code_point)}ce"):
         with pytest.raises(ValueError, match=r"^must not contain bidirectional control characters$"):
             user_id(text)
@@ -38,14 +38,14 @@ def test_composed_and_decomposed_forms_are_different_users() -> None:
     assert user_id("é") != user_id("e\u0301")
 
 
-def test_a_prefix_may_be_empty_but_not_hold_what_no_id_holds() -> None:
+def test_a_prefix_may_be_empty_and_follows_the_rules_of_ids() -> None:
     assert user_id_prefix("") == ""
     for text in ("\x00", "\ufffd", "a/", "x" * 129):
         with pytest.raises(ValueError, match=r"^must "):
             user_id_prefix(text)
 
 
-def test_a_bad_user_in_an_address_is_reported_as_other_bad_parameters_are() -> None:
+def test_an_invalid_user_in_a_path_is_reported_like_other_invalid_parameters() -> None:
     assert user_of_path("alice") == "alice"
     with pytest.raises(Problem) as caught:
         user_of_path("a/b")

@@ -16,12 +16,12 @@ def read(**given: str) -> EdgeSettings:
     return EdgeSettings.from_environment({**environ, "OTHER": "1"})
 
 
-def test_nothing_is_asked_of_callers_unless_settings_say_so() -> None:
+def test_by_default_callers_need_no_credential() -> None:
     assert read() == EdgeSettings()
     assert EdgeSettings().admission().admit(None, None, "write").caller is None
 
 
-def test_callers_are_known_by_the_digests_of_their_keys() -> None:
+def test_callers_authenticate_with_keys_that_are_stored_as_digests() -> None:
     settings = read(api_keys=f"alice:read+write:{DIGEST}, alice:read:{sha256(b'new').hexdigest()}")
     admission = settings.admission()
     for key in ("key", "new"):
@@ -32,7 +32,7 @@ def test_callers_are_known_by_the_digests_of_their_keys() -> None:
     assert str(bytes.fromhex(DIGEST)) not in repr(settings)
 
 
-def test_callers_are_known_by_signed_tokens(tmp_path: Path) -> None:
+def test_callers_authenticate_with_signed_tokens(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"x" * 32 + b"\n")
     given = {"jwt_algorithm": "HS256", "jwt_issuer": "i", "jwt_audience": "a"}
@@ -44,7 +44,7 @@ def test_callers_are_known_by_signed_tokens(tmp_path: Path) -> None:
         read(jwt_key_file=str(secret), **given).admission()
 
 
-def test_keys_carry_scopes_of_all_services_or_of_one() -> None:
+def test_keys_have_scopes_for_all_services_or_for_one() -> None:
     keys = f"a:click-count/read+console:{DIGEST}"
     own, other = read(api_keys=keys).admission("click-count"), read(api_keys=keys).admission("messaging")
     assert own.admit("Bearer key", None, "read").caller is not None
@@ -54,7 +54,7 @@ def test_keys_carry_scopes_of_all_services_or_of_one() -> None:
     assert other.admit("Bearer key", None, "console").caller is not None
 
 
-def test_keys_in_a_file_count_beside_those_of_the_environment(tmp_path: Path) -> None:
+def test_keys_in_a_file_are_added_to_those_of_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(
         f"\nalice:read:{DIGEST}\r\n\nbob:read:{sha256(b'bob').hexdigest()},carol:read:{'1' * 64}\n"
@@ -76,7 +76,7 @@ def test_a_file_without_keys_is_refused_at_the_start(tmp_path: Path, content: st
     assert DIGEST not in str(raised.value)
 
 
-def test_it_is_noted_who_does_what_where_callers_have_names_unless_settings_say_otherwise() -> None:
+def test_the_audit_trail_is_on_by_default_only_if_callers_authenticate() -> None:
     keys = {"api_keys": f"alice:read:{DIGEST}"}
     assert read(**keys).audits
     assert not read().audits
@@ -93,12 +93,12 @@ def test_hosts_are_names_addresses_and_domains() -> None:
 @pytest.mark.parametrize(
     "text", ["*", "query:8080", "http://query", "a,,b", "*.*.org", "a b", "query/", ".org"]
 )
-def test_a_host_that_could_never_be_asked_for_is_refused(text: str) -> None:
+def test_an_invalid_host_name_is_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"SERVICEKIT_HOSTS=.*host names without a port"):
         read(hosts=text)
 
 
-def test_the_burst_is_one_second_of_the_rate_unless_it_is_given() -> None:
+def test_the_default_burst_is_one_second_of_the_rate() -> None:
     for given, burst in (({}, 3), ({"rate_burst": "1"}, 1)):
         admission = read(rate_limit="2.5", **given).admission()
         for _ in range(burst):
@@ -136,7 +136,7 @@ def test_the_burst_is_one_second_of_the_rate_unless_it_is_given() -> None:
         ("rate_limits", "1"),
     ],
 )
-def test_what_is_wrong_is_reported_by_name(name: str, text: str) -> None:
+def test_an_invalid_setting_is_reported_by_name(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match="SERVICEKIT_") as refused:
         read(**{name: text})
     assert name.upper() in str(refused.value)
@@ -155,7 +155,7 @@ def test_a_request_waits_longer_than_its_records_are_delivered() -> None:
     assert timeouts.request > timeouts.wait
 
 
-def test_the_proxy_protocol_is_spoken_by_named_proxies_only() -> None:
+def test_the_proxy_protocol_needs_trusted_proxies() -> None:
     with pytest.raises(ConfigurationError, match="TRUSTED_PROXIES"):
         EdgeSettings.from_environment({"SERVICEKIT_PROXY_PROTOCOL": "true"})
     environment = {"SERVICEKIT_PROXY_PROTOCOL": "true", "SERVICEKIT_TRUSTED_PROXIES": "10.0.0.7"}

@@ -11,7 +11,7 @@ from streamtable.types import Ack
 
 
 class MemoryEmitter:
-    """Acknowledges; each tenth record fails later, each hundredth is refused at once."""
+    """Acknowledges records, except that each tenth fails later and each hundredth is rejected at once."""
 
     def __init__(self) -> None:
         self.users: list[str] = []
@@ -45,7 +45,7 @@ def nothing(sent: int) -> None:
     return
 
 
-def test_a_load_sends_as_many_records_as_it_is_set_to() -> None:
+def test_a_load_sends_its_number_of_records() -> None:
     emitter = MemoryEmitter()
     shown: list[int] = []
     report = send(LoadOptions(rate=0, count=2500), records(), emitter.emit, never, shown.append)
@@ -54,7 +54,7 @@ def test_a_load_sends_as_many_records_as_it_is_set_to() -> None:
     assert shown[-1] == 2500
 
 
-def test_the_report_tells_the_rate_and_the_errors() -> None:
+def test_the_report_has_the_rate_and_the_errors() -> None:
     report = send(LoadOptions(rate=0, count=1000), records(), MemoryEmitter().emit, never, nothing)
     assert report.acknowledged == 900
     assert report.errors == {"RetryLater": 100}
@@ -75,13 +75,13 @@ def test_a_load_ends_when_it_is_stopped() -> None:
     assert 500 < len(emitter.users) <= 1500
 
 
-def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_is_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar(LoadOptions(), "clicks") as progress:
         progress(5)
     assert capsys.readouterr().err == ""
 
 
-def test_ids_follow_from_the_seed() -> None:
+def test_the_same_seed_gives_the_same_ids() -> None:
     def made(seed: int) -> set[str]:
         return {str(each) for each in islice(iter(id_choice(seed), None), 50)}
 
@@ -90,7 +90,7 @@ def test_ids_follow_from_the_seed() -> None:
     assert made(1).isdisjoint(made(2))
 
 
-def test_a_load_without_skew_chooses_all_keys_alike() -> None:
+def test_a_load_without_skew_is_uniform() -> None:
     choose = key_choice(10, 0.0, seed=1)
     chosen = Counter(choose() for _ in range(20_000))
     assert set(chosen) == {f"user-{n}" for n in range(1, 11)}

@@ -38,7 +38,7 @@ def cluster() -> SilentCluster:
     return SilentCluster()
 
 
-def test_it_waits_until_the_broker_answers(cluster: SilentCluster) -> None:
+def test_the_wait_for_a_topic_lasts_until_the_broker_responds(cluster: SilentCluster) -> None:
     cluster.silent_answers = 3
     with StopSignals() as signals:
         wait_for_topic(cluster, "there", 30, signals)
@@ -51,19 +51,19 @@ def test_a_missing_topic_is_an_error(cluster: SilentCluster) -> None:
         wait_for_topic(cluster, "missing", 30, signals)
 
 
-def test_a_silent_broker_is_an_error_after_the_time(cluster: SilentCluster) -> None:
+def test_no_response_within_the_timeout_is_an_error(cluster: SilentCluster) -> None:
     with StopSignals() as signals, pytest.raises(RetryLater):
         wait_for_topic(cluster, "there", 0.1, signals)
 
 
-def test_a_request_to_stop_ends_the_waiting_and_is_not_lost(cluster: SilentCluster) -> None:
+def test_a_stop_signal_ends_the_wait_and_is_not_lost(cluster: SilentCluster) -> None:
     with StopSignals() as signals:
         signals.ask("test")
         wait_for_topic(cluster, "there", 30, signals)
         assert signals.wait(0) == "test"
 
 
-def test_reachability_is_asked_for_only_now_and_then(cluster: SilentCluster) -> None:
+def test_reachability_is_cached(cluster: SilentCluster) -> None:
     seldom = Reachable(cluster, "there", seconds=600)
     assert not seldom()
     often = Reachable(cluster, "there", seconds=0.1)
@@ -76,7 +76,7 @@ def test_reachability_is_asked_for_only_now_and_then(cluster: SilentCluster) -> 
 
 @dataclass(frozen=True)
 class RefusingKafka:
-    """Answers, and shows no topic."""
+    """A cluster that responds and has no visible topic."""
 
     admin_timeout: float = 1.0
 
@@ -92,13 +92,13 @@ class RefusingKafka:
     def close(self) -> None: ...
 
 
-def test_a_broker_that_refuses_is_no_silent_one_and_not_what_a_service_can_work_with() -> None:
+def test_a_broker_that_hides_the_topic_is_reachable_and_the_topic_is_missing() -> None:
     refusing: Any = RefusingKafka()
     assert Program("service", ServiceSettings, "there")._silence(refusing) is None
     assert not Reachable(refusing, "there")()
 
 
-def test_what_the_check_raises_ends_the_waiting() -> None:
+def test_an_error_of_a_check_ends_the_wait() -> None:
     def check() -> None:
         raise RetryLater("the view has stopped")
 
@@ -106,7 +106,7 @@ def test_what_the_check_raises_ends_the_waiting() -> None:
         wait_to_stop(signals, check)
 
 
-def test_services_and_instances_that_share_a_state_folder_keep_their_views_apart(tmp_path: Path) -> None:
+def test_services_and_instances_in_one_state_folder_have_separate_views(tmp_path: Path) -> None:
     nothing = cast("Any", None)
 
     def folder(service: str, instance: str) -> Path:
@@ -128,7 +128,7 @@ def runtime_with(**settings: str) -> Runtime[ServiceSettings]:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "machine", "fd00::7"])
-def test_an_address_that_other_machines_reach_needs_callers_or_a_setting_that_says_so(host: str) -> None:
+def test_an_address_that_other_machines_reach_needs_authentication_or_an_explicit_setting(host: str) -> None:
     address = Address(host, 8080)
     with pytest.raises(
         ConfigurationError, match=r"STREAMTABLE_HTTP_ADDRESS=.*SERVICEKIT_ALLOW_UNAUTHENTICATED=true"
@@ -144,5 +144,5 @@ def test_an_address_that_other_machines_reach_needs_callers_or_a_setting_that_sa
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
-def test_an_address_of_loopback_needs_no_callers(host: str) -> None:
+def test_a_loopback_address_needs_no_authentication(host: str) -> None:
     runtime_with().require_callers("STREAMTABLE_HTTP_ADDRESS", Address(host, 0))

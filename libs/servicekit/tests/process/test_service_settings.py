@@ -14,11 +14,11 @@ class ShopSettings(ServiceSettings):
     other_group: str = "stock"
 
 
-def test_without_variables_the_defaults_hold() -> None:
+def test_without_variables_the_defaults_apply() -> None:
     assert ShopSettings.from_environment({"PATH": "/bin", "STREAMTABLE_X": "1"}) == ShopSettings()
 
 
-def test_variables_are_read_those_of_the_service_itself_too() -> None:
+def test_variables_of_the_base_and_of_the_service_are_read() -> None:
     environment = {
         "SHOP_GROUP": "shop-v2",
         "SHOP_OTHER_GROUP": "stock-v2",
@@ -55,18 +55,18 @@ def test_variables_are_read_those_of_the_service_itself_too() -> None:
         ("MAX_AHEAD_SECONDS", "86401"),
     ],
 )
-def test_what_is_wrong_is_reported_by_name(name: str, value: str) -> None:
+def test_an_invalid_setting_is_reported_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"SHOP_{name}"):
         ShopSettings.from_environment({f"SHOP_{name}": value})
 
 
-def test_all_that_is_wrong_is_reported_at_once() -> None:
+def test_all_invalid_settings_are_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         ShopSettings.from_environment({"SHOP_DOCS": "1", "SHOP_X": "", "SHOP_WAIT_SECONDS": "x"})
     assert len(str(caught.value).splitlines()) == 4
 
 
-def test_the_secret_does_not_show() -> None:
+def test_the_secret_is_not_shown() -> None:
     assert SECRET not in repr(ShopSettings(cursor_secret=SECRET))
     with pytest.raises(ConfigurationError) as caught:
         ShopSettings.from_environment({"SHOP_CURSOR_SECRET": "too short"})

@@ -40,7 +40,7 @@ def line(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
+def test_the_first_signal_requests_a_graceful_stop(number: signal.Signals) -> None:
     with start(0) as process:
         assert line(process) == "running"
         process.send_signal(number)
@@ -57,7 +57,7 @@ def test_the_second_signal_ends_the_process_at_once(slow: "subprocess.Popen[str]
 
 
 def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
-    """Such a signal does not wake the main thread, as one that comes in the instant before it blocks."""
+    """Like one that arrives just before the main thread blocks, such a signal does not wake it."""
 
     def receive() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
@@ -67,13 +67,13 @@ def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
         assert signals.wait(30) == "SIGTERM"
 
 
-def test_another_thread_can_ask_to_stop() -> None:
+def test_another_thread_can_request_a_stop() -> None:
     with StopSignals() as signals:
         threading.Thread(target=signals.ask, args=("the table is lost",)).start()
         assert signals.wait() == "the table is lost"
 
 
-def test_the_former_handlers_come_back() -> None:
+def test_the_previous_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -97,7 +97,7 @@ else:
 
 
 def files_allowed(soft: int, hard: int, connections: int) -> str:
-    """The soft limit of a process with these limits that has asked for connections, or the error."""
+    """Return the soft limit of a process with these limits after `allow_connections`, or the error."""
     command = [sys.executable, "-c", CONNECTIONS, str(soft), str(hard), str(connections)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -105,12 +105,12 @@ def files_allowed(soft: int, hard: int, connections: int) -> str:
 @pytest.mark.parametrize(
     ("soft", "hard", "files"), [(1024, 5000, 2500), (4096, 5000, 4096), (1024, 2500, 2500)]
 )
-def test_as_many_files_are_allowed_as_connections_need(soft: int, hard: int, files: int) -> None:
+def test_the_limit_of_open_files_is_raised_for_the_connections(soft: int, hard: int, files: int) -> None:
     assert files_allowed(soft, hard, 2000) == str(files)
 
 
 @pytest.mark.parametrize("hard", [2499, 1500, 256])
-def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_is_needed(hard: int) -> None:
+def test_a_hard_limit_that_is_too_low_is_an_error_with_the_needed_limit(hard: int) -> None:
     error = files_allowed(256, hard, 2000)
     assert error.startswith(
         "SERVICEKIT_CONNECTIONS=2000: 2000 connections and 500 other files need a hard limit of 2500"

@@ -65,7 +65,7 @@ def commands_of(service: TableService[VoteSettings, int]) -> list[str | None]:
     return [command.name for command in service.command_line().registered_commands]
 
 
-def test_a_service_has_the_commands_of_what_it_declares() -> None:
+def test_a_service_has_the_commands_of_its_declared_parts() -> None:
     assert commands_of(SERVICE) == ["emitter", "processor", "query"]
     assert commands_of(COMPLETE) == ["emitter", "load", "processor", "view", "query"]
 
@@ -77,7 +77,7 @@ def test_the_help_of_each_command_names_the_variables_of_the_service() -> None:
         assert "VOTES_GROUP" in result.output
 
 
-def test_the_group_s_table_is_queried_unless_others_are_named() -> None:
+def test_the_table_of_the_group_is_queried_by_default() -> None:
     settings = VoteSettings(group="votes-2")
     assert {topic: table.name for topic, table in SERVICE.tables_of(settings).items()} == {
         "vote-events": "votes-2-table"
@@ -87,7 +87,7 @@ def test_the_group_s_table_is_queried_unless_others_are_named() -> None:
     assert named.tables_of(settings) == {"events": other}
 
 
-def test_wrong_settings_end_a_command_with_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_end_a_command_with_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOTES_GROPU", "a")
     result = CliRunner().invoke(SERVICE.command_line(), ["query"])
     assert result.exit_code == 2

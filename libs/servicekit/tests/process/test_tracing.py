@@ -88,7 +88,7 @@ def test_the_settings_are_the_standard_variables() -> None:
     assert read({**ENDPOINT, **more}) == expected
 
 
-def test_wrong_settings_are_reported_all_at_once() -> None:
+def test_all_invalid_tracing_settings_are_reported_at_once() -> None:
     wrong = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
@@ -101,7 +101,7 @@ def test_wrong_settings_are_reported_all_at_once() -> None:
     assert all(name in str(error.value) for name in wrong)
 
 
-def test_a_process_that_sends_no_traces_loads_nothing_that_could() -> None:
+def test_a_process_without_traces_does_not_import_opentelemetry() -> None:
     program = (
         "import sys, streamtable\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
@@ -116,7 +116,7 @@ def test_a_process_that_sends_no_traces_loads_nothing_that_could() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_process_without_what_sends_traces_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_missing_tracing_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "servicekit.process.otel", None)  # as if it could not be imported
     with (
         pytest.raises(ConfigurationError, match=r"pip install 'streamtable-servicekit\[tracing\]'"),
@@ -146,7 +146,7 @@ def test_work_continues_the_trace_of_its_first_source_and_is_linked_to_all(
     assert span.service == "test"
 
 
-def test_work_within_other_work_belongs_to_it_and_log_lines_name_its_trace(
+def test_a_nested_span_belongs_to_its_parent_and_log_lines_have_its_trace_id(
     tracer: OpenTelemetry, collector: TraceCollector
 ) -> None:
     with tracer.commit("counts", []) as commit:
@@ -163,7 +163,7 @@ def test_work_within_other_work_belongs_to_it_and_log_lines_name_its_trace(
     assert commit.headers != ask.headers
 
 
-def test_work_that_fails_says_by_which_kind_of_error_and_not_in_its_words(
+def test_a_failed_span_has_the_class_of_the_error_and_not_its_text(
     tracer: OpenTelemetry, collector: TraceCollector
 ) -> None:
     with pytest.raises(ValueError, match="too large"), tracer.commit("counts", []):
@@ -173,7 +173,7 @@ def test_work_that_fails_says_by_which_kind_of_error_and_not_in_its_words(
     assert span.words == ""
 
 
-def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(
+def test_only_sampled_traces_are_sent_and_propagated(
     collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("servicekit.process.otel._CLOSE_SECONDS", 60.0)
@@ -190,7 +190,7 @@ def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(
     assert [span.name for span in collector.spans if span.trace == TRACE] == ["asked for"]
 
 
-def test_what_is_not_sent_yet_is_sent_at_the_end(
+def test_pending_spans_are_sent_at_the_end(
     collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
@@ -202,7 +202,7 @@ def test_what_is_not_sent_yet_is_sent_at_the_end(
     assert len(collector.spans) == 1000
 
 
-def test_a_collector_that_is_away_is_reported_once_and_holds_up_neither_work_nor_the_end(
+def test_an_unreachable_collector_is_logged_once_and_delays_neither_work_nor_the_end(
     collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
@@ -257,7 +257,7 @@ def client(tracer: OpenTelemetry) -> Iterator[httpx.Client]:
     server.stop()
 
 
-def test_a_request_continues_the_trace_of_its_caller_and_answers_with_its_own_place(
+def test_a_request_continues_the_trace_of_its_caller_and_returns_its_span_id(
     client: httpx.Client, collector: TraceCollector
 ) -> None:
     answer = client.get("/items/secret", headers={"traceparent": GIVEN})
@@ -271,7 +271,7 @@ def test_a_request_continues_the_trace_of_its_caller_and_answers_with_its_own_pl
     assert answer.json() == {"trace_id": TRACE, "span_id": span.span}
 
 
-def test_a_trace_that_is_not_kept_is_still_named_in_the_log(
+def test_the_id_of_an_unsampled_trace_is_still_in_the_log(
     client: httpx.Client, collector: TraceCollector
 ) -> None:
     answer = client.get("/items/a", headers={"traceparent": f"{GIVEN[:-1]}0"})
@@ -289,7 +289,7 @@ def test_a_trace_that_is_not_kept_is_still_named_in_the_log(
         [("traceparent", GIVEN.replace("0a", "\xff"))],
     ],
 )
-def test_a_context_that_is_none_begins_a_new_trace(
+def test_an_invalid_trace_context_begins_a_new_trace(
     client: httpx.Client, collector: TraceCollector, headers: Any
 ) -> None:
     assert client.get(
@@ -300,7 +300,7 @@ def test_a_context_that_is_none_begins_a_new_trace(
     assert span.parent == ""
 
 
-def test_a_service_that_fails_shows_it_and_a_caller_who_asks_amiss_is_no_failure(
+def test_server_errors_mark_the_span_as_failed_and_client_errors_do_not(
     client: httpx.Client, collector: TraceCollector
 ) -> None:
     client.get("/items/broken")
@@ -355,7 +355,7 @@ def test_a_call_continues_the_trace_of_its_caller_into_the_thread_that_answers(
 @pytest.mark.parametrize(
     ("request_", "code", "failed"), [("unknown", "NOT_FOUND", False), ("broken", "UNAVAILABLE", True)]
 )
-def test_a_call_that_is_refused_is_reported_with_its_code(
+def test_the_span_of_a_rejected_call_has_its_code(
     method: Any, collector: TraceCollector, request_: str, code: str, *, failed: bool
 ) -> None:
     with pytest.raises(grpc.RpcError):

@@ -23,7 +23,7 @@ with StopSignals() as signals:
     say(os.getpid())
     say(signals.wait())
 """
-# As a worker is while it imports its modules: signals have their default actions.
+# Like a worker that still imports its modules: signals have their default actions.
 STARTING = """
 import os, time
 print(os.getpid(), flush=True)
@@ -66,12 +66,12 @@ def test_a_signal_stops_all_workers() -> None:
     assert not any(alive(pid) for pid in pids)
 
 
-def test_when_one_worker_ends_the_others_are_stopped_and_its_code_is_returned() -> None:
+def test_when_one_worker_ends_the_others_are_stopped_and_its_exit_code_is_returned() -> None:
     with supervise(GOOD, CRASHING) as supervisor:
         assert supervisor.wait(60) == 7
 
 
-def test_a_worker_that_is_stopped_before_it_can_handle_signals_has_stopped_in_order() -> None:
+def test_a_worker_that_is_stopped_before_it_handles_signals_counts_as_stopped_in_order() -> None:
     with supervise(STARTING) as supervisor:
         pid = int(line(supervisor))
         supervisor.send_signal(signal.SIGTERM)
@@ -79,12 +79,12 @@ def test_a_worker_that_is_stopped_before_it_can_handle_signals_has_stopped_in_or
     assert not alive(pid)
 
 
-def test_an_unexpected_end_is_a_failure_of_its_own_also_while_another_worker_starts() -> None:
+def test_an_unexpected_exit_is_a_failure_even_while_another_worker_starts() -> None:
     with supervise(ENDING, STARTING) as supervisor:
         assert supervisor.wait(60) == 1
 
 
-def test_a_worker_that_somebody_else_ends_has_failed() -> None:
+def test_a_worker_that_is_killed_from_outside_has_failed() -> None:
     with supervise(STARTING) as supervisor:
         os.kill(int(line(supervisor)), signal.SIGTERM)
         assert supervisor.wait(60) == 128 + signal.SIGTERM
@@ -119,7 +119,7 @@ def test_workers_stop_when_their_supervisor_is_killed() -> None:
         time.sleep(0.05)
 
 
-def test_each_worker_gets_an_environment_of_its_own(tmp_path: Path) -> None:
+def test_each_worker_has_its_own_environment(tmp_path: Path) -> None:
     child = "import os, time; open(os.environ['PLACE'], 'w').close(); time.sleep(60)"
     program = (
         "import sys; from servicekit.process.workers import Worker, run_workers; "

@@ -27,7 +27,7 @@ NAMES = Table("names", String(), Json())
 def handle(ctx: Context[str, int], event: object) -> None: ...
 
 
-def test_a_graph_names_what_a_group_reads_and_writes_and_how() -> None:
+def test_a_graph_has_the_topics_that_a_group_reads_and_writes_and_how() -> None:
     group: Group[str, int] = Group(
         "full",
         Input(CLICKS, handle),
@@ -56,6 +56,6 @@ def test_a_graph_names_what_a_group_reads_and_writes_and_how() -> None:
     assert found["writes"][2]["codecs"] == "String → Avro long"
 
 
-def test_a_group_without_table_writes_none() -> None:
+def test_a_group_without_a_table_writes_none() -> None:
     group: Group[str, int] = Group("small", Input(CLICKS, handle))
     assert [each["how"] for each in json.loads(graph_of(group))["writes"]] == ["dead letters"]

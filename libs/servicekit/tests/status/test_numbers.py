@@ -6,7 +6,7 @@ from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
 from streamtable.observe import Metrics
 
 
-def test_the_numbers_are_those_of_the_metrics() -> None:
+def test_counters_are_read_from_the_metrics() -> None:
     registry = CollectorRegistry()
     metrics, http = Metrics.register(registry), HttpMetrics.register(registry)
     metrics.records_in.labels("g", "clicks", "0").inc(3)
@@ -55,14 +55,14 @@ def test_rates_are_over_the_last_ten_seconds() -> None:
     assert rates.requests == pytest.approx(2.0)
 
 
-def test_rates_are_none_at_the_first_look() -> None:
+def test_rates_are_zero_at_the_first_sample() -> None:
     rates = Rates()
     rates.add(5.0, ProcessCounters(read={("clicks", 0): 100}))
     assert rates.read("clicks") == 0
     assert rates.commit_ms == 0
 
 
-def test_the_duration_of_commits_is_that_of_the_latest() -> None:
+def test_the_commit_duration_is_that_of_the_latest_commits() -> None:
     rates = Rates()
     rates.add(0.0, ProcessCounters(commits=10, commit_seconds=5.0))
     rates.add(5.0, ProcessCounters(commits=20, commit_seconds=5.1))

@@ -37,7 +37,7 @@ GROUP: Group[str, Any] = Group(
 
 
 class Working:
-    """A processor, as far as it is looked at."""
+    """The parts of a processor that a status reads."""
 
     def __init__(self, *, ready: bool = True) -> None:
         self.ready = ready
@@ -56,7 +56,7 @@ def status(board: StatusBoard, numbers: ProcessCounters | None = None) -> Proces
     return status_of(board, numbers or ProcessCounters(), rates, started_at=1, at=2, committed_at=0)
 
 
-def test_a_recovering_partition_tells_how_far_it_is(board: StatusBoard) -> None:
+def test_a_recovering_partition_reports_its_progress(board: StatusBoard) -> None:
     processor = Working()
     board.processes(GROUP, processor)
     processor.recovering = {3: 1000}
@@ -78,13 +78,13 @@ def test_a_processor_is_starting_until_it_is_ready(board: StatusBoard) -> None:
     assert status(board)["state"] == "ready"
 
 
-def test_a_process_is_ready_when_what_it_serves_is(board: StatusBoard) -> None:
+def test_a_process_is_ready_when_its_service_is(board: StatusBoard) -> None:
     answers = iter([False, True])
     board.serves("view", lambda: next(answers))
     assert [status(board)["state"] for _ in range(2)] == ["starting", "ready"]
 
 
-def test_a_processor_tells_its_graph_and_the_lag_of_what_is_here(board: StatusBoard) -> None:
+def test_a_processor_reports_its_graph_and_the_lag_of_its_partitions(board: StatusBoard) -> None:
     processor = Working()
     processor.working = (0,)
     board.processes(GROUP, processor)
@@ -100,7 +100,7 @@ def test_a_processor_tells_its_graph_and_the_lag_of_what_is_here(board: StatusBo
     ]
 
 
-def test_event_time_and_what_waits_for_it_are_reported_for_the_partitions_that_are_here(
+def test_watermarks_and_due_rows_are_reported_for_assigned_partitions(
     board: StatusBoard,
 ) -> None:
     processor = Working()
@@ -117,19 +117,19 @@ def test_event_time_and_what_waits_for_it_are_reported_for_the_partitions_that_a
     assert found["due"] == [{"topic": "g-minutes", "partition": 1, "rows": 8, "late": 3}]
 
 
-def test_the_first_role_stays(board: StatusBoard) -> None:
+def test_the_first_reported_role_is_kept(board: StatusBoard) -> None:
     board.processes(GROUP, Working())
     board.serves("metrics")
     assert board.key == "g/processor/one"
 
 
-def test_an_error_is_reported_by_kind_and_place_and_never_by_its_text(board: StatusBoard) -> None:
+def test_an_error_is_reported_by_class_and_position_and_never_by_its_text(board: StatusBoard) -> None:
     board.failed(DeserializationError("the record says: secret").at("clicks", 3, 17))
     assert status(board)["state"] == "failed"
     assert status(board)["error"] == "DeserializationError clicks 3 17"
 
 
-def test_a_record_is_bounded_and_says_what_it_leaves_out(board: StatusBoard) -> None:
+def test_a_status_record_is_bounded_and_counts_omitted_entries(board: StatusBoard) -> None:
     processor = Working()
     processor.working = tuple(range(3 * ENTRIES_MAX))
     board.processes(GROUP, processor)
@@ -143,7 +143,7 @@ def test_memory_is_published(board: StatusBoard) -> None:
 
 
 class Emitted:
-    """An emitter whose answers the test gives."""
+    """An emitter whose acknowledgements the test controls."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, ProcessStatus | None]] = []
@@ -173,7 +173,7 @@ def publisher(board: StatusBoard, emitted: Emitted) -> Iterator[Publisher]:
     made.stop()
 
 
-def test_nothing_is_published_before_a_part_of_the_process_has_said_what_it_is(
+def test_nothing_is_published_before_the_role_is_reported(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     publisher.publish()
@@ -183,7 +183,7 @@ def test_nothing_is_published_before_a_part_of_the_process_has_said_what_it_is(
     assert [key for key, _ in emitted.sent] == ["service/view/one"]
 
 
-def test_nothing_piles_up_while_kafka_does_not_answer(
+def test_no_records_accumulate_while_kafka_does_not_respond(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     board.serves("view")
@@ -196,7 +196,7 @@ def test_nothing_piles_up_while_kafka_does_not_answer(
     assert len(emitted.sent) == 2
 
 
-def test_what_has_not_changed_is_not_published_again_at_once(
+def test_an_unchanged_status_is_not_published_again_at_once(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     board.serves("view")
@@ -229,7 +229,7 @@ def test_each_group_of_a_flow_in_one_process_has_a_status_of_its_own_numbers(
     assert {key for key, value in emitted.sent if value is None} == reported.keys()
 
 
-def test_a_failure_is_logged_once_and_tried_again(
+def test_a_failure_is_logged_once_and_retried(
     publisher: Publisher, board: StatusBoard, emitted: Emitted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board.serves("view")
@@ -242,7 +242,7 @@ def test_a_failure_is_logged_once_and_tried_again(
     assert (said.out + said.err).count("status not published") == 1
 
 
-def test_a_surprise_does_not_end_the_telling(board: StatusBoard, emitted: Emitted) -> None:
+def test_an_unexpected_error_does_not_end_the_publishing(board: StatusBoard, emitted: Emitted) -> None:
     surprises = iter([ValueError("surprise")])
 
     def ready() -> bool:
@@ -305,7 +305,7 @@ def test_a_view_of_the_topic_shows_a_process_until_it_stops_in_order(
 
 
 @pytest.mark.broker
-def test_a_process_works_on_without_the_topic(broker: Broker, board: StatusBoard, unique: str) -> None:
+def test_a_process_continues_without_the_topic(broker: Broker, board: StatusBoard, unique: str) -> None:
     began = time.monotonic()
     with publishing(board, CollectorRegistry(), Kafka(broker.bootstrap_servers), unique):
         board.serves("view")

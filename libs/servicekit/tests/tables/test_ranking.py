@@ -21,7 +21,7 @@ def test_a_ranking_of_growing_counts_is_always_exact(size: int, clicks: list[str
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(USERS, st.none() | st.integers(0, 9)), max_size=200))
-def test_a_ranking_of_any_changes_is_exact_or_says_that_it_is_not(
+def test_a_ranking_of_any_changes_is_exact_or_incomplete(
     size: int, changes: list[tuple[str, int | None]]
 ) -> None:
     ranking = Ranking(size)
@@ -46,6 +46,6 @@ def test_a_ranking_holds_at_most_twice_its_size() -> None:
     assert ranking.top(2) == [("u9999", 9999), ("u9998", 9998)]
 
 
-def test_a_ranking_refuses_a_longer_list_than_it_keeps() -> None:
+def test_a_ranking_rejects_a_limit_above_its_size() -> None:
     with pytest.raises(ValueError, match="does not hold"):
         Ranking(10).top(11)

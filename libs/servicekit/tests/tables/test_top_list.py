@@ -37,12 +37,12 @@ def first(top: TopList[int]) -> tuple[str, int] | None:
     return top.top(1).rows[0] if answers(top) else None
 
 
-def test_it_answers_after_reading_the_table(top: TopList[int]) -> None:
+def test_the_top_list_answers_after_reading_the_table(top: TopList[int]) -> None:
     wait_until(lambda: answers(top))
     assert top.top(2).rows == [("user-49", 49), ("user-48", 48)]
 
 
-def test_it_follows_changes_without_reading_the_table_again(counts: Any, top: TopList[int]) -> None:
+def test_the_top_list_applies_changes_without_reading_the_table_again(counts: Any, top: TopList[int]) -> None:
     wait_until(lambda: answers(top))
     counts.put("user-00", 100)
     wait_until(lambda: first(top) == ("user-00", 100))
@@ -51,7 +51,9 @@ def test_it_follows_changes_without_reading_the_table_again(counts: Any, top: To
     assert counts.scans == 1
 
 
-def test_it_reads_the_table_again_when_too_many_have_fallen(counts: Any, top: TopList[int]) -> None:
+def test_the_top_list_reads_the_table_again_when_too_many_members_fall(
+    counts: Any, top: TopList[int]
+) -> None:
     wait_until(lambda: answers(top))
     for n in range(10, 50):
         counts.put(f"user-{n}", None)
@@ -59,14 +61,14 @@ def test_it_reads_the_table_again_when_too_many_have_fallen(counts: Any, top: To
     assert counts.scans > 1
 
 
-def test_it_reads_the_table_again_when_changes_were_missed(counts: Any, top: TopList[int]) -> None:
+def test_the_top_list_reads_the_table_again_when_changes_were_missed(counts: Any, top: TopList[int]) -> None:
     wait_until(lambda: answers(top))
     counts.rows["user-00"] = 100
     counts.overrun()
     wait_until(lambda: first(top) == ("user-00", 100))
 
 
-def test_it_waits_for_a_table_that_is_not_ready(counts: Any) -> None:
+def test_the_top_list_waits_for_a_table_that_is_not_ready(counts: Any) -> None:
     counts.ready = False
     top = TopList(counts, int, size=5)
     top.start()
@@ -78,7 +80,7 @@ def test_it_waits_for_a_table_that_is_not_ready(counts: Any) -> None:
     top.close()
 
 
-def test_what_ends_its_thread_is_raised_by_the_check(counts: Any) -> None:
+def test_the_error_that_ends_the_thread_is_raised_by_check(counts: Any) -> None:
     counts.rows = {b"not a text": 1}
     top = TopList(counts, int)
     top.check()
@@ -89,7 +91,7 @@ def test_what_ends_its_thread_is_raised_by_the_check(counts: Any) -> None:
     top.close()
 
 
-def test_it_says_how_far_it_is_behind(counts: Any, top: TopList[int]) -> None:
+def test_the_detail_reports_how_far_the_list_is_behind(counts: Any, top: TopList[int]) -> None:
     wait_until(lambda: answers(top))
     assert 0 <= top.top(1).behind_seconds < 5
 
@@ -119,13 +121,13 @@ def test_rows_that_were_unreadable_before_are_counted(counts: Any) -> None:
 
 def test_a_row_that_fell_and_cannot_be_read_any_more_is_left_out(counts: Any, top: TopList[int]) -> None:
     wait_until(lambda: answers(top))
-    with counts._changed:  # both changes are there before the list takes in the first
+    with counts._changed:  # both changes are pending before the list applies the first
         counts.put("user-49", 1)
         counts.spoil("user-49")
     wait_until(lambda: first(top) == ("user-48", 48) and top.top(1).unreadable == 1)
 
 
-def test_a_list_that_cannot_be_kept_current_says_so_and_does_not_read_the_table_again_and_again(
+def test_a_list_that_cannot_be_kept_current_reports_it_and_reads_the_table_once_per_cause(
     counts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("servicekit.tables.top_list._WAIT_SECONDS", 0.01)
@@ -158,9 +160,7 @@ def test_a_list_that_cannot_be_kept_current_says_so_and_does_not_read_the_table_
     top.close()
 
 
-def test_changes_that_were_missed_are_a_warning_and_one_reading_of_the_table(
-    counts: Any, top: TopList[int]
-) -> None:
+def test_missed_changes_are_a_warning_and_one_read_of_the_table(counts: Any, top: TopList[int]) -> None:
     wait_until(lambda: answers(top))
     with capture_logs() as lines:
         counts.rows["user-00"] = 100

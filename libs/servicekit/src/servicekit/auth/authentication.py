@@ -25,7 +25,7 @@ _RSA_BITS_MIN: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller with its scopes: `read` and other `SCOPES`, of all services, or `click-count/read`, of one."""
+    """An authenticated caller and its scopes: `read` for all services, or `click-count/read` for one; see `SCOPES`."""
 
     name: str
     scopes: frozenset[str]
@@ -57,7 +57,7 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A caller's key, of which only the digest is known. Several with one name are valid at once, for rotation.
+    """A caller's key, stored as a digest only. Several keys of one name are valid at once, for rotation.
 
     Attributes:
         name: The caller's name.
@@ -95,7 +95,7 @@ class SignedTokens:
         audience: The audience that tokens must name: this service.
 
     Raises:
-        ValueError: the key cannot be read, does not fit the algorithm, or is too weak.
+        ValueError: The key cannot be read, does not fit the algorithm, or is too weak.
     """
 
     def __init__(self, algorithm: str, key: bytes, issuer: str, audience: str) -> None:
@@ -164,7 +164,7 @@ def _read_keys(algorithm: str, key: bytes) -> dict[str | None, Any]:
     """Return keys by `kid`; under None, if there is one, the key that checks tokens without a known kid."""
     if algorithm == "HS256":
         if len(key) < _HMAC_BYTES_MIN or jwt.utils.is_pem_format(key) or jwt.utils.is_ssh_key(key):
-            raise ValueError(f"HS256 needs a secret of at least {_HMAC_BYTES_MIN} bytes, and no public key")
+            raise ValueError(f"HS256 needs a secret of at least {_HMAC_BYTES_MIN} bytes, not a public key")
         return {None: key}
     try:
         if jwt.utils.is_pem_format(key):
@@ -172,13 +172,15 @@ def _read_keys(algorithm: str, key: bytes) -> dict[str | None, Any]:
         else:
             found = _read_jwks(algorithm, key)
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"the key is no public key in PEM and no JWKS document for {algorithm}") from error
+        raise ValueError(
+            f"the key is neither a public key in PEM nor a JWKS document for {algorithm}"
+        ) from error
     if not found:
         raise ValueError(f"the JWKS document has no key for {algorithm} that has a kid")
     if any(hasattr(k, "private_bytes") for k in found.values()):
         raise ValueError("the key is a private one, which could sign tokens; give the public one")
     if any(isinstance(k, RSAPublicKey) and k.key_size < _RSA_BITS_MIN for k in found.values()):
-        raise ValueError(f"an RSA key has less than {_RSA_BITS_MIN} bits")
+        raise ValueError(f"an RSA key has fewer than {_RSA_BITS_MIN} bits")
     return found
 
 

@@ -37,10 +37,10 @@ class TrustedProxies:
         return any(address in network for network in self._networks)
 
     def caller(self, host: str | None, forwarded: str | None) -> str | None:
-        """Return the address of the caller: the last one in `Forwarded` that is no trusted proxy's.
+        """Return the address of the caller: the last one in `Forwarded` that is not a trusted proxy's.
 
         Args:
-            host: The peer of the connection. If it is no trusted proxy, the header is ignored.
+            host: The peer of the connection. If it is not a trusted proxy, the header is ignored.
             forwarded: The header; several are joined by commas.
         """
         if not forwarded or not self.trusts(host):

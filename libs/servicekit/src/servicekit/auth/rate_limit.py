@@ -33,7 +33,7 @@ class RateLimiter:
     """Counts requests by caller. Any thread.
 
     When there are too many callers, the least recently active ones are dropped and start with a full bucket when they
-    return. So memory is bounded; forged names must be prevented where names are issued.
+    return, so memory is bounded. Forged names must be prevented where names are issued.
 
     Args:
         rate: The sustained rate, in requests per second.

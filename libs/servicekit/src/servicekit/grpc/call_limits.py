@@ -15,7 +15,7 @@ class TooManyOfPeer(TooManyStreams):
 
 
 class GaveWay(RetryLater):
-    """The stream was ended so that a peer with fewer streams gets its place."""
+    """The stream was ended in favour of a peer with fewer streams."""
 
 
 class CallSlots:
@@ -39,7 +39,7 @@ class CallSlots:
 
 
 class Patience:
-    """Waits for clients in one event loop: each for a limited time, the longest-waiting ones less when there are too many.
+    """Waits for clients in one event loop: each for a limited time, and if there are too many, ends the longest wait early.
 
     A well-behaved caller sends its message with the headers. A caller that does not occupies a little memory and no
     thread, and a newer caller replaces it instead of being rejected.
@@ -63,7 +63,7 @@ class Patience:
         if len(self._waits) >= self._limit:
             oldest = next(iter(self._waits))
             del self._waits[oldest]
-            if not oldest.expired():  # its time may be over already, and its task not yet have noticed
+            if not oldest.expired():  # it may have expired already without its task having run
                 oldest.reschedule(asyncio.get_running_loop().time())
         async with asyncio.timeout(self._seconds) as wait:
             self._waits[wait] = None
@@ -134,7 +134,7 @@ class PeerPlaces:
         give_way()
 
     def _free(self, peer: str, place: object) -> None:
-        """Give back a place, unless it was taken away before."""
+        """Release a place, unless it was taken away before."""
         places = self._of_peer.get(peer)
         if places is None or places.pop(place, None) is None:
             return

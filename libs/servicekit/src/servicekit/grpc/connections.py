@@ -78,7 +78,7 @@ class GrpcConnections:
                 connection.calls -= 1
 
     def active(self, address: PeerAddress | None, now: float) -> None:
-        """Note that a call has received or sent something."""
+        """Record that a call has received or sent something."""
         if address is not None and (connection := self._known.get(address)) is not None:
             connection.active_at = now
 
@@ -93,7 +93,7 @@ class GrpcConnections:
             for gone in [each for each in self._known if each not in found]:
                 if not self._known[
                     gone
-                ].calls:  # else it is newer than the search, or its call is about to end
+                ].calls:  # otherwise it is newer than the search, or its call is about to end
                     del self._known[gone]
             for address in found:
                 self._connection(address, now)

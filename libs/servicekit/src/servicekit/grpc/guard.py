@@ -44,8 +44,8 @@ class GrpcLimits:
         receive_bytes: The maximum size of one message.
         metadata_bytes: The maximum size of a call's headers.
         threads: The number of unary calls that are handled at a time.
-        stream_threads: streams whose next message is made at a time, where a plain generator makes it. Several do not
-            scan faster, because they share one interpreter, but keep the event loop and unary calls waiting for it.
+        stream_threads: The number of streams whose plain generators run at a time. More do not scan faster, because
+            they share one interpreter, but delay the event loop and unary calls.
         waiting: The number of unary calls that may wait for a thread; more are rejected with RESOURCE_EXHAUSTED.
         deadline_seconds_max: The farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: The number of calls whose message has not arrived; a newer call replaces the oldest.
@@ -57,7 +57,7 @@ class GrpcLimits:
         handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
         first_call_seconds: A connection without a call is closed after that.
         connection_idle_seconds: A connection without calls is closed after that.
-        connection_age_seconds: The caller has to connect again after that (and so finds new replicas).
+        connection_age_seconds: The caller must reconnect after that, and thereby finds new replicas.
         connection_streams: The number of concurrent calls on one connection; further calls wait in the client.
         ping_seconds_min: A caller that pings more often is disconnected.
         drain_seconds: The time before the server stops in which new calls are rejected with UNAVAILABLE.
@@ -139,7 +139,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         call: Call = method.called
         if self.tracer is not None and not handler_call_details.method.startswith(_HEALTH):
             call = traced(self.tracer, handler_call_details.method, call)
-        # Without a deserializer, and with a stream of requests, the handler is called before there is a message.
+        # Without a deserializer and with a stream of requests, grpcio calls the handler before the message arrives.
         if found.response_streaming:
             return grpc.stream_stream_rpc_method_handler(call, None, found.response_serializer)
         return grpc.stream_unary_rpc_method_handler(call, None, found.response_serializer)
@@ -169,7 +169,7 @@ class _Method:
 
     async def unary(self, messages: AsyncIterator[bytes], context: Context) -> Any:
         begun = time.monotonic()
-        code = grpc.StatusCode.CANCELLED  # what remains if the call is ended from outside
+        code = grpc.StatusCode.CANCELLED  # the code if the call is cancelled from outside
         try:
             self._check(context)
             _check_deadline(context, self._guard.limits.deadline_seconds_max)
@@ -232,7 +232,7 @@ class _Method:
             return message
         try:
             return parse(message)
-        except Exception:  # noqa: BLE001 protobuf's errors quote the input; what is wrong is known without them
+        except Exception:  # noqa: BLE001 protobuf's errors quote the input
             raise CallRefused(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "the message is not one of this method's; compare the .proto files",
@@ -255,9 +255,9 @@ class _Method:
             finally:
                 places.give_back()
         if self._guard.tracer is not None:
-            inner = partial(copy_context().run, inner)  # which call it works for goes with it into the thread
+            inner = partial(copy_context().run, inner)  # passes the context of the call to the thread
         work = self._guard.unary_pool.submit(inner, request, context)
-        # Not when the caller's deadline is over: a thread that hangs on the disk is still in use.
+        # Released by the thread, not at the caller's deadline: a thread that hangs on the disk is still in use.
         work.add_done_callback(lambda _: places.give_back())
         return await asyncio.wrap_future(work)
 
@@ -265,7 +265,7 @@ class _Method:
     async def _place(self, context: Context) -> AsyncIterator[Callable[[], None]]:
         """Take a place for a stream for the block, which is cancelled and raises `GaveWay` when another one gets it."""
         if self._path.startswith(_HEALTH):
-            yield _nothing  # it has a bound of its own
+            yield _nothing  # the health service has its own limit
             return
         patience = asyncio.timeout(None)
 
@@ -307,10 +307,12 @@ class _Method:
                 grpc.StatusCode.CANCELLED, "nothing was read for too long", reason="UNREAD"
             ) from None
         except Exception:  # noqa: BLE001 grpcio's error for a disconnected caller is private to it
-            raise CallRefused(grpc.StatusCode.CANCELLED, "the caller has gone", reason="GONE") from None
+            raise CallRefused(
+                grpc.StatusCode.CANCELLED, "the caller has disconnected", reason="GONE"
+            ) from None
 
     async def _from_thread(self, answers: Iterator[Any]) -> AsyncIterator[Any]:
-        """Yield a plain generator's items, each made in a thread; none is held while the caller reads."""
+        """Yield the items of a plain generator, which runs in a thread; no item is held while the caller reads."""
         loop, pool = asyncio.get_running_loop(), self._guard.stream_pool
         while (answer := await loop.run_in_executor(pool, next, answers, None)) is not None:
             yield answer

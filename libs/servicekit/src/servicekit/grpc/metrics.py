@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from servicekit.grpc.connections import REASONS
 
 UNKNOWN: Final = ("unknown", "unknown")
-"""Service and method of all calls of methods that do not exist: labels must not be the caller's choice."""
+"""The service and method labels of calls to methods that do not exist: labels must not be the caller's choice."""
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 

@@ -24,7 +24,7 @@ class PeerAddress(NamedTuple):
 
 
 def plain_host(host: str) -> str:
-    """Return an address as IPv4 where it is one that is written as IPv6."""
+    """Return an IPv4-mapped IPv6 address as IPv4, and any other address as it is."""
     if ":" not in host:
         return host
     mapped = getattr(ip_address(host), "ipv4_mapped", None)
@@ -38,7 +38,7 @@ def host_of(peer: str) -> str | None:
 
 
 def caller_host(context: Any, proxies: TrustedProxies) -> str | None:
-    """Return the address of a call's caller; of a trusted proxy's call the one that its metadata `forwarded` names."""
+    """Return the address of a call's caller; for a trusted proxy, the one in its metadata `forwarded`."""
     host = host_of(context.peer())
     if not proxies.trusts(host):
         return host

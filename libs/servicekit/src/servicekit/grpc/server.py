@@ -63,7 +63,7 @@ class GrpcServer:
         self._port = port
         self._register = register
         self._streams = streams
-        # Streams of their own: any client may watch health, and must not take the places of callers.
+        # Separate streams: any client may watch health, and must not take the places of callers.
         self._health_watches = Streams(_HEALTH_WATCHES_MAX)
         self._health = _Health(lambda: ready() and not streams.stopping, self._health_watches)
         self._services = services
@@ -101,7 +101,7 @@ class GrpcServer:
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Accept no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
         self._guard.stopping = (
-            True  # before streams end: a caller whose stream ended must not find this server again
+            True  # before streams end, so that their callers do not reconnect to this server
         )
         self._streams.stop()
         self._health_watches.stop()
@@ -149,9 +149,9 @@ def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
         ("grpc.max_concurrent_streams", limits.connection_streams),
-        # Without it a second server on the same port would quietly take half of the connections.
+        # Otherwise a second server on the same port would silently take half of the connections.
         ("grpc.so_reuseport", 0),
-        # The sweeper drops the idlest of too many; grpcio refuses the newest, and only when it is flooded.
+        # The sweeper drops the idlest connections; grpcio rejects the newest ones, only in a flood.
         ("grpc.max_allowed_incoming_connections", limits.connections_accepted),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
         ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1000)),

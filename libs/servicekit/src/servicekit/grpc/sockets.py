@@ -1,8 +1,8 @@
 """The connections of a server whose library does not report them, found among the open files of the process.
 
-grpcio has no hook for new connections, and nothing that closes one. The kernel knows them: a file's number leads to both
-ends of its connection, and a shutdown through a duplicate of the file looks to the library as if the peer had closed the
-connection. Unlike with a proxy, the data does not take another hop.
+grpcio can neither report new connections nor close one. The kernel can: a file descriptor leads to both ends of its
+connection, and after a shutdown through a duplicate of it the library sees a connection closed by the peer. Unlike with
+a proxy, the data does not take another hop.
 """
 
 import os
@@ -62,7 +62,7 @@ class ServerSockets:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return False
-            # It stays an open file until the library closes it too, and must not be found again.
+            # The file stays open until the library closes it too, and must not be found again.
             self._seen[file] = (os.fstat(copy).st_ino, None)
         return True
 
@@ -79,9 +79,9 @@ class ServerSockets:
                 return None
             host, port = borrowed.getpeername()[:2]
         except OSError:
-            return None  # it listens, or has ended
+            return None  # a listening or closed socket
         finally:
-            borrowed.detach()  # it stays the library's
+            borrowed.detach()  # the library still owns it
         return PeerAddress(plain_host(host), port)
 
 

@@ -1,4 +1,4 @@
-"""Get, MultiGet, Scan and Watch over a table, before their results become the messages of a service."""
+"""Get, MultiGet, Scan and Watch on a table, independent of the messages of a service."""
 
 from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -94,7 +94,7 @@ class KeyRules:
     """The kind of a table's keys and the limits on them.
 
     Attributes:
-        field: The name of the key's field in the messages; with an s where there are several keys.
+        field: The name of the key's field in the messages; an s is appended for several keys.
         check: Returns a valid key, or raises ValueError with the rule.
         check_prefix: Returns a valid prefix of a key, or raises ValueError with the rule.
     """
@@ -170,7 +170,7 @@ class GrpcTable(Generic[V]):
             while left > 0:
                 if not alive():
                     raise self._streams.ended()
-                # A page at a time: a caller who reads slowly must not hold a snapshot of the store open.
+                # A page at a time: a slow caller must not keep a snapshot of the store open.
                 size = min(left, SCAN_ROWS_IN_MESSAGE)
                 found = listing(self._table, prefix, after, size)
                 age = age_seconds(self._table)
@@ -203,7 +203,7 @@ class GrpcTable(Generic[V]):
             self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
         ):
             age_seconds(self._table)  # not before the copy is complete
-            # Sent before the first change, so that the caller knows from when on it misses nothing.
+            # Sent before the first change: from now on the caller misses no change.
             await context.send_initial_metadata(())
             while (change := await _next(watch, over)) is not None:
                 yield ReportedChange(change, left_out)
@@ -240,7 +240,7 @@ def _nothing() -> None:
 
 async def _next(watch: TableWatch[V], over: Future[Any]) -> TableChange[V] | None:
     if over.done():
-        return None  # first of all: where changes never pause, nothing else would end the watch
+        return None  # checked first: if changes never pause, nothing else would end the watch
     try:
         return await unless(over, watch.next_async())
     except UnreadableRow:

@@ -43,10 +43,10 @@ class HttpEdge:
     Attributes:
         admission: Authentication and rate limits; default: none.
         measured: The metrics; None: requests are not measured.
-        metrics_public: `/metrics` needs no credential, like `/livez` and `/readyz`.
+        metrics_public: Whether `/metrics` needs no credential, like `/livez` and `/readyz`.
         tracer: Makes a span for each request; None: there are no spans.
         public: Further paths that need no credential, such as the static files of a page.
-        docs: Serve the interactive page `/docs` too, which loads scripts from a CDN. It needs no credential.
+        docs: Whether the interactive page `/docs` is served too, which loads scripts from a CDN and needs no credential.
         browsers: The rules for the hosts and origins of requests. Health probes may name any host.
         sign_in: Accepts a credential in a cookie too; None: in the header only.
         read_scope: The scope that reads need.
@@ -88,7 +88,7 @@ PLAIN_DIGITS = BeforeValidator(_plain_digits)
 
 
 class Check(ABC):
-    """A dependency that the route calls itself: FastAPI's dependency injection takes longer than a short handler.
+    """A dependency that the route calls directly: FastAPI's dependency injection takes longer than a short handler.
 
     Attributes:
         parameters: The parameters that it checks, as OpenAPI describes them.
@@ -98,7 +98,7 @@ class Check(ABC):
 
     @abstractmethod
     async def __call__(self, request: Request) -> None:
-        """Check a request, in the event loop, so without blocking. Raises `Problem`."""
+        """Check a request, in the event loop and thus without blocking. Raises `Problem`."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def build_app(
     Handlers written as plain functions run in worker threads and may block. `streamtable.errors.RetryLater` out of a
     handler becomes 503 with Retry-After, `Problem` its own response, any other exception 500 with a fixed text.
 
-    If callers have to authenticate, GET and HEAD need the scope `read` and all other methods `write`; an edge may name
+    If callers must authenticate, GET and HEAD need the scope `read` and all other methods `write`; an edge may set
     other scopes.
 
     Args:
@@ -203,7 +203,7 @@ def _strict_json(body: bytes) -> Any:
     text = body.decode("utf-8")
     made = json.loads(text, object_pairs_hook=_unique_names, parse_float=_number, parse_constant=_no_number)
     if b"\\u" in body:
-        json.dumps(made, ensure_ascii=False).encode()  # fails on half a character, written as an escape
+        json.dumps(made, ensure_ascii=False).encode()  # fails on a lone surrogate, written as an escape
     return made
 
 
@@ -262,7 +262,7 @@ def _admit(edge: HttpEdge) -> Admit:
         headers = dict(scope["headers"])  # the guard has rejected duplicates
         given, key = headers.get(b"authorization"), headers.get(b"x-api-key")
         if key is not None:
-            # A proxy and this service must not differ in which of two values they use, so two are rejected.
+            # A proxy and this service could use different ones of two values, so two are rejected.
             given = b"Bearer " + key if given is None else b""
         elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
             given = b"Bearer " + cookie.encode("latin-1")

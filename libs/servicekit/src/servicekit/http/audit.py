@@ -69,7 +69,7 @@ class Audit:
 
         async def observed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                note(message["status"])  # not at the end, which that of a stream may never be
+                note(message["status"])  # not at the end of the response, which a stream may never reach
             await send(message)
 
         try:
@@ -79,5 +79,5 @@ class Audit:
 
 
 def remember_caller(scope: Scope, name: str | None) -> None:
-    """Note the authenticated caller of this request."""
+    """Record the authenticated caller of this request."""
     scope[_CALLER] = name

@@ -47,8 +47,8 @@ class ConnectionLimits:
         proxies: The trusted proxies, which may have any number of connections, because they connect for many callers.
         proxy_protocol: Their connections begin with a header of the PROXY protocol, version 2, that names the caller.
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
-        idle_seconds: The time between two requests. Clients and load balancers keep a connection for up to a minute by
-            their defaults: the one that closes it has to be the one that sends the next request, or that request is lost.
+        idle_seconds: The time between two requests. It must exceed the keep-alive time of clients and load balancers,
+            by default up to a minute: a request on a connection that the server closes at that moment is lost.
         answer_seconds: The time in which a caller has to read the response that was sent, or at least 4096 bytes of it.
     """
 
@@ -72,7 +72,7 @@ class HttpConnections:
     def __init__(self, limits: ConnectionLimits, dropped: Callable[[str], None] = lambda _: None) -> None:
         self.limits = limits
         self.dropped = dropped
-        # In the order in which they began to wait for the client; those that wait for the server may be anywhere.
+        # In the order in which they began to wait for the client; connections that wait for the server are anywhere.
         self._open: dict[BoundedProtocol, None] = {}
         self._of_peer: dict[str, dict[BoundedProtocol, None]] = {}
 
@@ -101,14 +101,14 @@ class HttpConnections:
                 self.drop(next(other for other in among if other.waits), TOO_MANY)
 
     def begin_to_wait(self, connection: "BoundedProtocol") -> None:
-        """Move a connection to the end of the waiting ones."""
+        """Move a connection to the end of the waiting connections."""
         for among in (self._open, self._of_peer.get(connection.peer, {})):
             if connection in among:
                 del among[connection]
                 among[connection] = None
 
     def remove(self, connection: "BoundedProtocol") -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self._open.pop(connection, None)
         of_peer = self._of_peer.get(connection.peer, {})
         of_peer.pop(connection, None)
@@ -116,7 +116,7 @@ class HttpConnections:
             self._of_peer.pop(connection.peer, None)
 
     def drop(self, connection: "BoundedProtocol", reason: str) -> None:
-        """End a connection at once, without sending what is left."""
+        """Close a connection at once, without sending pending data."""
         self.dropped(reason)
         self.remove(connection)
         connection.transport.abort()
@@ -177,7 +177,7 @@ class BoundedProtocol(H11Protocol):
         """Return why the connection must be dropped now; None if it need not be. Called regularly."""
         unsent = self.transport.get_write_buffer_size()
         if unsent:
-            self._waits_since = now  # for a head it waits only after its answer was taken
+            self._waits_since = now  # it waits for a head only after its response was read
             if not self._unsent_bytes or unsent <= self._unsent_bytes - ANSWER_BYTES_MIN:
                 self._unsent_bytes, self._unsent_since = unsent, now
             return ANSWER_NOT_TAKEN if now - self._unsent_since > self._all.limits.answer_seconds else None
@@ -195,7 +195,7 @@ class BoundedProtocol(H11Protocol):
         error = sys.exc_info()[1]  # uvicorn calls this while it handles the parser's error
         self._all.dropped(NO_HTTP)
         if not self._waits_for_head:
-            self.cycle.disconnected = True  # the request was begun well, but its body is broken
+            self.cycle.disconnected = True  # the head of the request was valid, but its body is not
             self.cycle.message_event.set()
         if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self.transport.abort()
@@ -213,7 +213,7 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
     def _count_in(self) -> None:
-        """Count the connection as one of its caller's."""
+        """Count the connection towards the limit of its caller."""
         host = self.client[0] if self.client else None
         self.peer = peer_name(host)
         self.of_proxy = self._all.limits.proxies.trusts(host)

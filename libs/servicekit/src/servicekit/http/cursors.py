@@ -22,7 +22,7 @@ class Cursors:
     """Makes and reads cursors. They are signed, not secret: they hold a position that the caller has seen.
 
     Args:
-        secret: At least 16 bytes, the same in all replicas of a service; else a cursor is valid in one of them only.
+        secret: At least 16 bytes, the same in all replicas of a service; otherwise a cursor is valid in one of them only.
 
     Raises:
         ValueError: The secret is too short.

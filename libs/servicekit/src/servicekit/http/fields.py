@@ -18,7 +18,7 @@ def _no_control_characters(text: str) -> str:
 LINE: Final = AfterValidator(_no_control_characters)
 """A text without control characters: `Annotated[str, Field(max_length=9, json_schema_extra=LINE_SCHEMA), LINE]`.
 
-In this order: length errors after a custom validator are worded by pydantic as if for lists.
+Keep this order: after a custom validator, pydantic words length errors as if for lists.
 """
 
 LINE_SCHEMA: Final[dict[str, Any]] = {"pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"}

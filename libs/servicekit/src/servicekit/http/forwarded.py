@@ -6,7 +6,7 @@ from servicekit.auth.proxies import TrustedProxies
 
 
 class Forwarded:
-    """ASGI middleware that replaces a trusted proxy's address by that of its caller, outside of all that reads it."""
+    """ASGI middleware that replaces a trusted proxy's address by its caller's; it must wrap all middleware that reads it."""
 
     def __init__(self, app: ASGIApp, proxies: TrustedProxies) -> None:
         self._app = app

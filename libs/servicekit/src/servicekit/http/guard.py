@@ -29,7 +29,7 @@ _CLOSE = {"Connection": "close"}
 _ONCE = (b"host", b"origin", b"content-type", b"content-encoding", b"authorization", b"x-api-key")
 
 # Load balancers and kubelets use host names of their own, and these answers hold no data: a host that is missing in the
-# settings must not cause the restart of a healthy process.
+# settings must not get a healthy process restarted.
 LIVENESS: Final = "/livez"
 PROBES: Final = frozenset({LIVENESS, "/readyz"})
 
@@ -102,8 +102,7 @@ class Guard:
             if body is None:
                 return
             if scope["path"] == LIVENESS:
-                # It waits for nothing, and nothing waits for it. A request that was sent right behind another one is
-                # handled in the context of that one, whose turn is over.
+                # It needs no turn. A pipelined request runs in the context of the request before it, whose turn is over.
                 TURN.set(None)
                 await self._app(scope, _Replay(body, receive), answer)
             else:
@@ -120,7 +119,7 @@ class Guard:
     async def _instead(
         self, problem: Problem, answer: "_Answer", scope: Scope, deadline: RequestDeadline
     ) -> None:
-        """Answer in place of the handler and report what it has written by now; it writes nothing after that."""
+        """Answer in place of the handler, with the outcome of its writes; it can write nothing after that."""
         problem.members.update(deadline.report())
         await answer.instead(problem, scope)
 
@@ -135,7 +134,7 @@ class Guard:
         if len(headers) > limits.headers or headers_bytes > limits.headers_bytes:
             raise Problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too large or too many")
         if b"%2f" in path.lower() or not _is_clean(path) or not _is_clean(query):
-            # Servers decode leniently: bad bytes become U+FFFD, so different keys would become the same one.
+            # Servers decode leniently: invalid bytes become U+FFFD, so different keys would become equal.
             raise Problem(
                 HTTPStatus.BAD_REQUEST,
                 "the address must be percent-encoded UTF-8 without control characters and encoded slashes",
@@ -198,7 +197,7 @@ class Guard:
                 await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if task.done() or answer.started.done():
                 if answer.is_event_stream:
-                    slot.close()  # it lasts for minutes and does no work; `Streams` bounds how many there are
+                    slot.close()  # a stream lasts for minutes and does no work; `Streams` limits their number
                 await task
                 return
         except asyncio.CancelledError:
@@ -302,7 +301,7 @@ def unavailable(detail: str = "the service cannot answer at the moment; retry th
 
 def overloaded() -> Problem:
     """Return a 503 for a request that no thread has begun to work on."""
-    return unavailable("too many requests are being worked on; retry the request")
+    return unavailable("the server is overloaded; retry the request")
 
 
 def _is_clean(encoded: bytes) -> bool:
@@ -323,7 +322,7 @@ def _check_framing(version: str, headers: list[tuple[bytes, bytes]]) -> None:
         detail = "send either Content-Length or, with HTTP/1.1, Transfer-Encoding"
         raise Problem(HTTPStatus.BAD_REQUEST, detail, headers=_CLOSE)
     if any(names.count(name) > 1 for name in _ONCE):
-        raise Problem(HTTPStatus.BAD_REQUEST, "a header that may be given once is given more often")
+        raise Problem(HTTPStatus.BAD_REQUEST, "a header that must not be repeated is repeated")
 
 
 def _check_body_headers(headers: list[tuple[bytes, bytes]], body_bytes: int) -> None:

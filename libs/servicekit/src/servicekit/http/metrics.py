@@ -14,7 +14,7 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _NONE: Final = "none"
 PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
-"""Routes of probes and scrapers: a 503 of `/readyz` at the start is a valid answer, no failure."""
+"""Routes of probes and scrapers. A 503 of `/readyz` at the start is a valid answer and not a failure."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ _INLINE: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 ALWAYS: Final = {
     HTTPStatus.BAD_REQUEST: "The request is not well formed",
-    HTTPStatus.UNAUTHORIZED: "Callers have to say who they are, and this one is not known",
+    HTTPStatus.UNAUTHORIZED: "The credential is missing or not valid",
     HTTPStatus.FORBIDDEN: "The caller may not do this",
     HTTPStatus.REQUEST_URI_TOO_LONG: "The address is too long",
     HTTPStatus.MISDIRECTED_REQUEST: "The service does not answer to this host name",
-    HTTPStatus.TOO_MANY_REQUESTS: "The caller asks too often; Retry-After says when to ask again",
+    HTTPStatus.TOO_MANY_REQUESTS: "The caller has exceeded its rate limit; Retry-After says when to retry",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The headers are too large or too many",
     HTTPStatus.INTERNAL_SERVER_ERROR: "The service failed",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Not now; Retry-After says when to ask again",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The service cannot answer at the moment; Retry-After says when to retry",
 }
 """Errors that every operation may return."""
 WITH_INPUT: Final = {HTTPStatus.UNPROCESSABLE_ENTITY: "The request is not valid; `errors` says where"}
@@ -63,7 +63,7 @@ def document(app: FastAPI) -> dict[str, Any]:
                 {},
                 {"bearer": []},
                 {"key": []},
-            ]  # the settings decide whether a credential is needed
+            ]  # alternatives: the settings decide whether a credential is needed
             _add_errors(operation)
     return made
 
@@ -72,7 +72,7 @@ def _add_errors(operation: dict[str, Any]) -> None:
     body = operation.get("requestBody")
     responses = operation["responses"]
     responses.pop("422", None)
-    # A guard in front refuses unknown query parameters, even where an operation has none of its own.
+    # The guard rejects unknown query parameters, even of operations that have none.
     errors = {**ALWAYS, **WITH_INPUT, **(WITH_BODY if body else {})}
     for status, description in errors.items():
         responses.setdefault(str(status.value), {"description": description})

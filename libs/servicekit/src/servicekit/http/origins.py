@@ -22,8 +22,8 @@ class BrowserRules:
 
     Attributes:
         hosts: The hosts that the server answers to. Pages of the names in them may also write.
-        reads: Reads are refused to pages of other sites too. Without this a browser carries them out, but shows no
-            answer to the page, as answers allow no other origin.
+        reads: Whether reads by pages of other sites are rejected too. Otherwise a browser sends them but hides the
+            response from the page, as responses allow no other origin.
     """
 
     hosts: OwnHosts = field(default_factory=OwnHosts)

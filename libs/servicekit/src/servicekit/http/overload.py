@@ -1,7 +1,7 @@
 """Detects overload by the waiting time of requests, not by their number.
 
-As in CoDel (RFC 8289): a queue exists to absorb bursts, so some requests wait. If even the one that waited least, of all in
-an interval, has waited long, the queue stands, and requests that join it wait in vain.
+As in CoDel (RFC 8289): a queue exists to absorb bursts, so some requests wait. If even the shortest wait of an interval
+is long, it is a standing queue, and requests that join it wait in vain.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class DelayMeter:
 
 
 class Turn:
-    """A request that waits for a thread: it is either begun or given up. Any thread.
+    """The turn of a request that waits for a thread: it is either begun or given up. Any thread.
 
     Args:
         waits: Records the waiting time when the request begins.
@@ -101,11 +101,11 @@ class Turn:
 
 
 TURN: Final[ContextVar[Turn | None]] = ContextVar("turn", default=None)
-"""The turn of the request that is handled; None: it waits for nothing."""
+"""The turn of the current request; None: it needs no turn."""
 
 
 def beginning(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a handler so that its request's turn begins when it does."""
+    """Wrap a handler so that it begins its request's turn."""
     if iscoroutinefunction(endpoint):
 
         @wraps(endpoint)

@@ -11,10 +11,10 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Exception):
-    """A request that is answered with an error.
+    """The error response to a request.
 
     Args:
-        status: 400 to 599.
+        status: The status code, 400 to 599.
         detail: A fixed text that names the error and its remedy.
         retry_after: The value of the header `Retry-After`, in seconds.
         headers: Further headers.
@@ -77,7 +77,7 @@ SCHEMA: dict[str, Any] = {
 
 _FIXED = {
     "missing": "is required",
-    "extra_forbidden": "has a member that is not known",
+    "extra_forbidden": "has an unknown member",
     "string_type": "must be a string",
     "string_unicode": "must be valid Unicode",
     "int_type": "must be an integer",
@@ -124,7 +124,7 @@ def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
     if kind == "extra_forbidden":
         location.pop()
     if kind == "json_invalid":
-        location = location[:1]  # what follows is a position in the text
+        location = location[:1]  # the rest is a position in the text
     what = _FIXED.get(kind, "is not valid")
     if kind in _BOUNDED:
         bound, text = _BOUNDED[kind]

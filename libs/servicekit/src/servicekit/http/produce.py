@@ -54,7 +54,10 @@ def not_all_responses(what: str) -> dict[int | str, dict[str, Any]]:
             "description": "The request is not valid; `errors` says where. Or Kafka refuses the records in `rejected`",
             "content": _NOT_ALL,
         },
-        503: {"description": f"Not now, or only some {what} were acknowledged", "content": _NOT_ALL},
+        503: {
+            "description": f"The service cannot answer at the moment, or only some {what} were acknowledged",
+            "content": _NOT_ALL,
+        },
     }
 
 
@@ -75,7 +78,7 @@ class SendTimeouts:
         wait: The seconds that a request waits for acknowledgements.
 
     Raises:
-        ConfigurationError: a request would be answered while its records are still being delivered.
+        ConfigurationError: A request would be answered while its records are still being delivered.
     """
 
     delivery: float = 4.0
@@ -91,7 +94,7 @@ class SendTimeouts:
     @classmethod
     def of_delivery(cls, seconds: float) -> "SendTimeouts":
         """Return the timeouts of a service whose producer gives up after `seconds`."""
-        return cls(seconds, seconds + 1)  # the client looks for records that are too old once a second
+        return cls(seconds, seconds + 1)  # the client checks for expired records once a second
 
     @property
     def request(self) -> float:
@@ -136,7 +139,7 @@ class Sending(Generic[R]):
         self._outgoing = outgoing
         self._lock = Lock()
         self._stopped = False
-        # One for each record that was passed to the producer; None while it is being passed.
+        # The futures of the records that were passed to the producer; None while one is being passed.
         self._begun: list[Future[Ack] | None] = []
 
     def run(self, end: float) -> None:
@@ -233,10 +236,10 @@ class SendReport:
 async def send_all(
     request: Request, emitter: RecordEmitter[R], outgoing: Sequence[OutgoingRecord[R]], timeouts: SendTimeouts
 ) -> list[dict[str, Any]]:
-    """Send all records and wait for all. However the request ends from here on, its answer names all ids.
+    """Send all records and wait for their acknowledgements. However the request ends after this, its answer names all ids.
 
     Args:
-        request: Has the deadline.
+        request: The request, which has the deadline.
         emitter: Sends the records.
         outgoing: The records, in order.
         timeouts: The timeouts of sending.

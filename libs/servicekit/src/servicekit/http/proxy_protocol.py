@@ -1,4 +1,4 @@
-"""Version 2 of the PROXY protocol: the header by which a load balancer for TCP names the caller of a connection.
+"""Version 2 of the PROXY protocol: the header with which a TCP load balancer names the caller of a connection.
 
 The specification is https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt. Version 1, which is text, is rejected:
 proxies that support it support version 2 too.
@@ -27,8 +27,8 @@ class ProxyHeader(NamedTuple):
 
     Attributes:
         size: The size of the header in bytes; the request follows it.
-        caller: The address and port of the caller; None where the proxy speaks for itself (a health check) or does not
-            say for whom.
+        caller: The address and port of the caller; None for the proxy's own connections (health checks) and for unknown
+            callers.
     """
 
     size: int
@@ -42,7 +42,7 @@ def read_proxy_header(data: bytes) -> ProxyHeader | None:
         ProxyHeaderError: It does not begin with one.
     """
     if data[: len(SIGNATURE)] != SIGNATURE[: len(data)]:
-        raise ProxyHeaderError("there is no header of the PROXY protocol, version 2")
+        raise ProxyHeaderError("the header of the PROXY protocol, version 2, is missing")
     if len(data) < _FIXED.size:
         return None
     _, command, family, length = _FIXED.unpack_from(data)

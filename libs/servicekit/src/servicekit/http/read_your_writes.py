@@ -55,12 +55,12 @@ class ReadYourWrites:
         """Wait until the write is shown.
 
         Raises:
-            Problem: 422 for a token that no emitter of these tables has given, 503 if too many queries wait already, 504 if
-                the table does not show the write in time.
+            Problem: 422 for a token that is not from an emitter of these tables, 503 if too many queries wait already,
+                504 if the table does not show the write in time.
         """
         table, ack = self._named(token)
         if self._waiting >= self._limit:
-            detail = "too many questions wait for their writes; retry the request later"
+            detail = "too many queries wait for their writes; retry the request later"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
         self._waiting += 1
         try:
@@ -75,7 +75,7 @@ class ReadYourWrites:
 
     @property
     def dependency(self) -> Any:
-        """Return the dependency of routes whose answers may have to wait; they document `RESPONSES` too."""
+        """Return the dependency of routes that wait for writes; such routes also document `RESPONSES`."""
         return Depends(_Shown(self))
 
     def _named(self, token: str) -> tuple[WaitableTable, Ack]:
@@ -111,4 +111,4 @@ class _Shown(Check):
 
 
 def _refused() -> Problem:
-    return invalid(f"header.{HEADER.lower()}", "must be a token that was given for a write that shows here")
+    return invalid(f"header.{HEADER.lower()}", "must be the token of a write that this table shows")

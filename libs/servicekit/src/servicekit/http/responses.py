@@ -11,7 +11,7 @@ from servicekit.http.problems import Problem
 
 
 def json_answer(body: BaseModel, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the model as JSON as it is; FastAPI would validate and convert it once more, row by row."""
+    """Return the model as JSON, without FastAPI's second validation and conversion row by row."""
     return Response(body.model_dump_json(), headers=headers, media_type="application/json")
 
 

@@ -34,8 +34,8 @@ class HttpServer:
         port: The port to listen on; 0: a free one.
         streams: The long-lived responses, ended by `stop`; None if the application has none.
         grace_seconds: The time that requests have to finish when `stop` is called.
-        threads: The number of threads for handlers written as plain functions. Few if they compute, because the threads
-            share one interpreter with the server; many if they wait.
+        threads: The number of threads for handlers written as plain functions: few if the handlers compute, because
+            they share one interpreter with the server, many if they wait.
         limits: The limits of connections; default `ConnectionLimits()`.
         dropped: Called with one of `servicekit.http.connections.REASONS` whenever a connection is dropped.
     """
@@ -56,7 +56,7 @@ class HttpServer:
         self._port = port
         self._streams = streams
         self.connections = HttpConnections(limits or ConnectionLimits(), dropped)
-        protocol: Any = self.connections.protocol  # uvicorn calls it like the class that its types ask for
+        protocol: Any = self.connections.protocol  # uvicorn's types expect a class, but it only calls it
         config = uvicorn.Config(
             app,
             http=protocol,
@@ -98,7 +98,9 @@ class HttpServer:
 
     def _on_started(self) -> None:
         current_default_thread_limiter().total_tokens = self._threads
-        self._listener.listen(_BACKLOG)  # asyncio has set it to the number that it accepts at once
+        self._listener.listen(
+            _BACKLOG
+        )  # asyncio sets the backlog to the number of connections that it accepts in a row
         self.connections.start(asyncio.get_running_loop())
         self._started.set()
 
@@ -113,8 +115,8 @@ class HttpServer:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sets TCP_NODELAY only where it is: without it, answers on a kept connection
-    # wait 40 ms for the caller's acknowledgement.
+    # The protocol is explicit because asyncio otherwise does not set TCP_NODELAY: without it, answers on a kept-alive
+    # connection wait 40 ms for the caller's acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

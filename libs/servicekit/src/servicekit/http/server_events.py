@@ -31,7 +31,7 @@ _OPENING_MAX: Final = 8
 class ServerEvent:
     """An event: its name, its data (sent as JSON), and an id for the client; without a name it is a heartbeat.
 
-    A heartbeat with an id is no event for the client, but it sends the id as `Last-Event-ID` when it reconnects.
+    Clients dispatch no event for a heartbeat with an id, but send the id as `Last-Event-ID` when they reconnect.
     """
 
     name: str
@@ -49,9 +49,9 @@ class ServerEvent:
 
 
 Source = Callable[[float], Coroutine[Any, Any, ServerEvent | None]]
-"""Waits at most this many seconds for the next event; None: there was none. Raises `StopAsyncIteration` after the last.
+"""Waits at most this many seconds for the next event; None: there is none. Raises `StopAsyncIteration` after the last.
 
-It may be cancelled while it waits, and no event is lost by that.
+Cancelling it while it waits loses no event.
 """
 
 
@@ -60,7 +60,7 @@ class EventStreams:
 
     Args:
         streams: Admits the streams.
-        per_peer: The maximum number from one address, so that one cannot take them all.
+        per_peer: The maximum number of streams to one address, so that one caller cannot take all.
         heartbeat_seconds: A comment is sent after this time without events, so that proxies keep the connection.
         send_seconds: A caller that reads nothing for this time is disconnected.
     """
@@ -119,7 +119,7 @@ class _EventResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as over:
-            with CancelScope(shield=True):  # if it were abandoned now, it would be entered and never left
+            with CancelScope(shield=True):  # if cancelled now, the source would be entered and never left
                 next_event = await self._in_thread(self._source.__enter__)
             gone = asyncio.ensure_future(_disconnected(receive, over))
             try:

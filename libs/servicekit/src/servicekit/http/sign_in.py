@@ -1,4 +1,4 @@
-"""Sign-in for browsers, which send no `Authorization` by themselves: a URL with a token sets a cookie."""
+"""Sign-in for browsers, which do not send `Authorization`: a URL with a token sets a cookie."""
 
 import hmac
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ class SignIn:
     """A token that a browser may send as a cookie, and programs like any other credential.
 
     Attributes:
-        name: The prefix of the cookie's name. The port follows: browsers send the cookies of one port to all others
-            of a machine, where a second console would overwrite that of the first.
+        name: The prefix of the cookie's name. The port is appended: cookies are shared by all ports of a host, so a
+            second console would overwrite the cookie of the first.
         token: The token.
     """
 

@@ -8,7 +8,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_parameters(handler: F, parameters: Mapping[str, Any], **defaults: Any) -> F:
-    """Give a handler with keyword arguments the parameters that FastAPI passes, by name with their types."""
+    """Set the parameters that FastAPI passes to a handler with keyword arguments, as name -> type."""
     made = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=defaults.get(name, Parameter.empty))
         for name, kind in parameters.items()

@@ -36,7 +36,7 @@ Since = Annotated[
     PLAIN_DIGITS,
 ]
 Until = Annotated[int, Query(ge=0, le=TIME_MS_MAX, description="up to this time, exclusive"), PLAIN_DIGITS]
-_NO_WINDOWS: Final = "this service is not set up to answer for windows"
+_NO_WINDOWS: Final = "this service has no windows"
 IfNoneMatch = Annotated[str | None, Header()]
 
 
@@ -121,7 +121,7 @@ class GetRow(Operation):
     Attributes:
         model: The answer; see `servicekit.http.models.answer_model`.
         missing: The text of the 404 for a row that does not exist; None: it is returned like an empty one.
-        waits: A request may name a write, and is answered once the row shows it. Only for the service's own table.
+        waits: Whether a request may name a write and is answered once the row shows it. Only for the service's own table.
         table: The table; None: the service's own.
         key: The kind of its keys; None: that of the service's rows.
     """
@@ -162,7 +162,7 @@ class GetRow(Operation):
             *([served.writes.dependency] if waits else []),
         ]
         responses: dict[int | str, dict[str, Any]] = {
-            304: {"description": "It is what If-None-Match names"},
+            304: {"description": "The row has not changed: its ETag is in If-None-Match"},
             **(
                 {404: {"description": f"{self.missing[0].upper()}{self.missing[1:]}"}} if self.missing else {}
             ),

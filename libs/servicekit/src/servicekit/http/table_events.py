@@ -92,7 +92,7 @@ class ChangeSource:
                 self._watches.append((table, watch))
                 age_seconds(table.rows)  # not before the copy is complete
                 if self._key is not None:
-                    # Read after the watch was opened: a change in between is sent twice rather than not at all.
+                    # Read after the watch was opened: a change in between is sent twice rather than missed.
                     try:
                         self._first.append(table.event(self._key, table.rows.answer(self._key)))
                     except UnreadableRow as error:
@@ -105,7 +105,7 @@ class ChangeSource:
     ) -> None:
         self._stack.close()
 
-    async def _next(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
+    async def _next(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - the signature of a source
         event = self._taken()
         if event is not None:
             return event
@@ -145,14 +145,14 @@ class ChangeSource:
                 raise change
 
     def _taken(self) -> ServerEvent | None:
-        """Return an event that needs no waiting, if there is one. Raises as a source after the last."""
+        """Return an event that is available now, if any. Raises like a source after the last."""
         if self._first:
             return self._first.popleft()
         if self._ended:
             raise StopAsyncIteration
         for _ in range(len(self._watches)):
             table, watch = self._watches[0]
-            self._watches.rotate(-1)  # so that a table that changes all the time does not silence another
+            self._watches.rotate(-1)  # so that a table that changes all the time does not starve another
             ended = watch.ended  # a pending change, or that changes were missed, is still reported
             try:
                 change = watch.next(0)
@@ -161,7 +161,7 @@ class ChangeSource:
                 change = None
             if change is not None:
                 self._first.append(table.changed(change))
-            if self._first:  # with what was left out before it
+            if self._first:  # with the number of changes left out before it
                 return self._first.popleft()
             if ended:
                 raise StopAsyncIteration
@@ -174,4 +174,4 @@ class ChangeSource:
     def _left_out(self, table: TableEvents[Any], error: UnreadableRow) -> None:
         self._first.append(table.unreadable(error))
         if self._awaiting:
-            raise _LeftOut  # out of the watch, so that it is reported at once
+            raise _LeftOut  # ends the wait of the watch, so that it is reported at once

@@ -17,7 +17,7 @@ def user_of_path(text: str) -> str:
         raise invalid("path.user", str(error)) from None
 
 
-# The rules above, for OpenAPI; the code is what checks. Bidirectional control characters were taken when the documents were
+# The rules above, for OpenAPI; the code checks them. Bidirectional control characters were allowed when the documents were
 # released, whose patterns stay: the description names them.
 _NOT_IN_USER_IDS: Final = r"\u0000-\u001f\u007f-\u009f/\ufffd"
 _USER_ID: Final = {

@@ -90,7 +90,7 @@ class ClosedSource:
         if self._following is not None:
             self._following.__exit__(kind, error, trace)
 
-    async def _next(self, timeout: float) -> ServerEvent:  # noqa: ASYNC109 - a source is given its patience
+    async def _next(self, timeout: float) -> ServerEvent:  # noqa: ASYNC109 - the signature of a source
         following = self._following
         assert following is not None, "it is a context"
 

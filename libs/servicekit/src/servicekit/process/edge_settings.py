@@ -45,7 +45,7 @@ def _parsed_keys(parts: Iterable[str]) -> tuple[ApiKey, ...]:
         if found is None or not all(map(is_scope, scopes)):
             raise ValueError(
                 "name:scopes:digest, several separated by commas; scopes are read, write, console and replay, joined by +, "
-                "each of all services or of one (click-count/read); the digest is the key's SHA-256 in 64 hexadecimal digits"
+                "each for all services or for one (click-count/read); the digest is the key's SHA-256 in 64 hexadecimal digits"
             )
         keys.append(ApiKey(found[1], scopes, bytes.fromhex(found[3])))
     return tuple(keys)
@@ -118,14 +118,14 @@ class EdgeSettings(EnvironmentSettings):
         jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret; read again when it has changed.
         jwt_issuer: The issuer that tokens must name.
         jwt_audience: The audience that tokens must name.
-        allow_unauthenticated: Serve rows and accept events at an address that other machines reach, without
-            authentication.
-        audit: Write the audit trail; None: if callers authenticate.
-        audit_topic: A topic to which the audit trail is sent too.
-        hosts: Names under which the REST server is called, besides its address and those of loopback.
-        rate_limit: The maximum requests per second of each caller; None: no limit.
-        rate_burst: The maximum requests at once of each caller; None: those of one second.
-        metrics_public: `/metrics` needs no credential, like `/livez` and `/readyz`.
+        allow_unauthenticated: Whether rows are served and events accepted without authentication at an address that
+            other machines can reach.
+        audit: Whether the audit trail is written; None: only if callers authenticate.
+        audit_topic: A topic to which the audit trail is also written; None: it is only logged.
+        hosts: Host names of the REST server, besides its address and the loopback names.
+        rate_limit: The maximum number of requests per second of each caller; None: no limit.
+        rate_burst: The maximum number of requests of each caller at once; None: one second's worth of `rate_limit`.
+        metrics_public: Whether `/metrics` needs no credential, like `/livez` and `/readyz`.
         delivery_timeout: The seconds that Kafka has to acknowledge the records of a request, before the producer gives
             up. The request waits a second longer.
         connections: The maximum number of connections to the REST server, of all callers together.
@@ -136,15 +136,14 @@ class EdgeSettings(EnvironmentSettings):
         proxy_protocol: Connections of these proxies to the REST server begin with a header of the PROXY protocol,
             version 2, that names the caller.
         status_topic: A compacted topic to which the process publishes its status; None: it does not.
-        runs_topic: A compacted topic to which batch jobs publish their runs; among the services only the console reads it.
-            None: its default.
+        runs_topic: A compacted topic to which batch jobs publish their runs, read by the console. None: the default topic.
         grpc_connections: Connections to the gRPC server, of all callers together.
         grpc_connections_per_peer: Connections to the gRPC server from one address that is not a trusted proxy's.
         grpc_streams: The maximum number of open streams of the gRPC server.
         grpc_streams_per_peer: The maximum number of open streams of the gRPC server to one address.
         grpc_certificate_file: The certificate of the gRPC server; with the key that follows gRPC is served over TLS.
         grpc_key_file: The unencrypted key of that certificate.
-        grpc_client_authorities_file: gRPC callers need a certificate of one of these authorities.
+        grpc_client_authorities_file: Certificates of authorities; gRPC callers need a certificate from one of them.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX)
@@ -160,7 +159,7 @@ class EdgeSettings(EnvironmentSettings):
     audit_topic: TopicName | None = None
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] = frozenset()
     rate_limit: (
-        Annotated[float, number(1e-9, 1e9, "requests a second, a plain decimal number over 0")] | None
+        Annotated[float, number(1e-9, 1e9, "requests per second, a plain decimal number over 0")] | None
     ) = None
     rate_burst: Count | None = None
     metrics_public: Flag = True
@@ -212,7 +211,7 @@ class EdgeSettings(EnvironmentSettings):
 
     @property
     def authenticates(self) -> bool:
-        """Whether callers have to authenticate, by a key or a token."""
+        """Whether callers must authenticate, with a key or a token."""
         return bool(self.api_keys or self.api_keys_file or self.jwt_algorithm)
 
     @property
@@ -246,7 +245,7 @@ class EdgeSettings(EnvironmentSettings):
         assert self.jwt_algorithm, "they are set together"
         assert self.jwt_issuer
         assert self.jwt_audience
-        # Editors add a line end.
+        # Editors append a newline.
         return SignedTokens(self.jwt_algorithm, key.rstrip(b"\r\n"), self.jwt_issuer, self.jwt_audience)
 
 

@@ -1,4 +1,4 @@
-"""Serves a table by gRPC. Apart from other roles: a processor would import grpc, and describe its services, for nothing."""
+"""Serves a table over gRPC. A module of its own, so that other roles do not import grpc."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 def require_grpc_callers(runtime: Runtime[S]) -> None:
-    """Refuse to serve other machines by gRPC without authentication. A client certificate is enough."""
+    """Refuse to serve other machines over gRPC without authentication. Client certificates suffice."""
     certificates = runtime.edge.grpc_client_authorities_file is not None
     runtime.require_callers(
         "STREAMTABLE_GRPC_ADDRESS", runtime.settings.grpc_address, certificates=certificates
@@ -49,11 +49,11 @@ def serve_table(
         windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))
 
         def ready() -> bool:
-            found = [each.ready for each in views]  # of each, as one that has failed raises
+            found = [each.ready for each in views]  # evaluated for all, as a failed view raises
             return all(found)
 
         opened.enter_context(operations(runtime, "view", ready))
-        # The server limits them. A stream that is replaced by another is counted here until it has ended.
+        # The server limits the streams. A stream that is replaced by another is counted here until it has ended.
         streams = Streams(2 * runtime.edge.grpc_streams)
         register = GrpcTableService(contract, view, streams, runtime.edge.proxies, windowed).register
         server = grpc_server(runtime, register, contract.service.full_name, ready, streams)
@@ -77,7 +77,7 @@ def grpc_server(
         register: Adds the service `name`.
         name: The full name of the service, for server reflection.
         ready: Returns whether the service can answer.
-        streams: The streams that its stop ends.
+        streams: The streams, ended by `stop`.
     """
     require_grpc_callers(runtime)
     edge = runtime.edge
@@ -88,7 +88,7 @@ def grpc_server(
         streams_per_peer=edge.grpc_streams_per_peer,
     )
     allow_connections(
-        edge.connections + limits.connections_accepted,  # of the server of health and metrics too
+        edge.connections + limits.connections_accepted,  # including the server of health and metrics
         f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
     )
     host, port = runtime.settings.grpc_address

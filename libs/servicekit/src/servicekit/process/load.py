@@ -1,4 +1,4 @@
-"""Load generators: generated records at a given rate, of users chosen uniformly or by Zipf's law, repeatable by a seed."""
+"""Load generators: records at a given rate, of users chosen uniformly or by Zipf's law, reproducible by a seed."""
 
 import sys
 import time

@@ -1,6 +1,7 @@
 """Tracing by OpenTelemetry, sent as OTLP over gRPC. Only this module imports it, and only if traces are sent.
 
-Spans are sent by a thread, in batches. While no collector accepts them they are dropped, which is logged once; work goes on.
+Spans are sent by a thread, in batches. While no collector accepts them, they are dropped, which is logged once and
+affects nothing else.
 """
 
 import logging
@@ -56,7 +57,7 @@ class OpenTelemetry:
     """
 
     def __init__(self, settings: TraceSettings) -> None:
-        # The exporter logs each failed attempt; it is logged here once.
+        # The exporter would log each failed attempt; here it is logged once.
         logging.getLogger(_EXPORTER_LOG).setLevel(logging.CRITICAL)
         resource = {"service.name": settings.service, "service.instance.id": settings.instance}
         self._exporter = _LoggingExporter(OTLPSpanExporter(endpoint=settings.endpoint), settings.endpoint)
@@ -161,7 +162,7 @@ class _Span:
         if failure is not None and not self._failed:
             self.fail(
                 type(failure).__name__
-            )  # its text may quote a record; the log has it, with the trace's number
+            )  # its text may quote a record; the log has it, with the trace id
         self._span.end()
 
     def __enter__(self) -> Self:
@@ -227,7 +228,7 @@ def _context_of(headers: Headers) -> SpanContext:
 
 
 def _named(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return attributes under OpenTelemetry's names; a name with a dot in it is one already."""
+    """Return attributes under OpenTelemetry's names; names with a dot are kept."""
     named = {
         word if "." in word else _CONVENTIONS.get(word, f"streamtable.{word}"): fact
         for word, fact in facts.items()

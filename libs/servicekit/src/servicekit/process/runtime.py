@@ -63,7 +63,7 @@ class ClusterTopics(Protocol):
 
 @dataclass(frozen=True)
 class Runtime(Generic[S]):
-    """The environment of a command; `name` is that of the service."""
+    """The environment of a command; `name` is the service's name."""
 
     name: str
     settings: Settings
@@ -108,14 +108,14 @@ class Runtime(Generic[S]):
             certificates: Whether callers need a client certificate.
 
         Raises:
-            ConfigurationError: Other machines reach the address, and callers are not authenticated.
+            ConfigurationError: Other machines can reach the address, and callers are not authenticated.
         """
         if is_loopback(address.host) or self.edge.authenticates or certificates:
             return
         if not self.edge.allow_unauthenticated:
             raise ConfigurationError(
-                f"{variable}={address}: other machines reach it, and nothing says who may call: set SERVICEKIT_API_KEYS or "
-                "SERVICEKIT_JWT_..., or SERVICEKIT_ALLOW_UNAUTHENTICATED=true if everybody who reaches it may read and "
+                f"{variable}={address}: other machines can reach it, and callers are not authenticated: set SERVICEKIT_API_KEYS or "
+                "SERVICEKIT_JWT_..., or SERVICEKIT_ALLOW_UNAUTHENTICATED=true if every machine that reaches it may read and "
                 "write; nothing was started"
             )
         log.warning("callers are not authenticated", address=str(address))
@@ -131,7 +131,7 @@ class Runtime(Generic[S]):
     def http_server(
         self, app: ASGIApp, address: Address, streams: Streams | None = None, threads: int = 40
     ) -> HttpServer:
-        """Return a server for the application with the limits of the settings; its stop ends `streams`."""
+        """Return a server for the application with the limits of the settings; its `stop` ends `streams`."""
         if isinstance(app, FastAPI):
             self.status.serves(app.title.removeprefix(f"{self.name} "))
         connections = self.edge.connections
@@ -174,7 +174,7 @@ class Program(Generic[S]):
             "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
             "STREAMTABLE_GRPC_ADDRESS, STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and "
             f"the other variables of the library; {own}; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT and the other "
-            "variables of the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
+            "variables of the servers. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
         )
 
     def run(self, command: Callable[[Runtime[S]], int], *, fail_fast: bool = False) -> int:

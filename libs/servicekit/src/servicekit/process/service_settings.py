@@ -19,14 +19,14 @@ class ServiceSettings(EnvironmentSettings):
     """Settings of a service; a subclass defines the prefix of its variables.
 
     Attributes:
-        group: The name of the group whose table is kept or read; a second version of it has a name of its own.
+        group: The name of the group whose table is kept or read; a second version of the group needs another name.
         cursor_secret: Signs cursors; the same in all replicas of the query service. None: a random one, so that
             cursors are valid for this process only.
-        docs: Serve the interactive pages `/docs`.
-        reflection: Describe the gRPC services to every caller by server reflection.
+        docs: Whether the interactive pages `/docs` are served.
+        reflection: Whether server reflection describes the gRPC services to every caller.
         wait_seconds: The maximum time that a query waits for the write that its token names.
-        max_ahead_seconds: The maximum by which an event time may be ahead: of the service's clock in a request, of the
-            record's timestamp in a processor.
+        max_ahead_seconds: The maximum by which an event time may be ahead of the service's clock in a request, and of
+            the record's timestamp in a processor.
     """
 
     group: str

@@ -34,7 +34,7 @@ _ANSWER_SECONDS: Final = 2.0  # for requests that a readiness probe waits for
 def emitting(
     runtime: Runtime[S], stream: Stream[str, V], signals: StopSignals, timeouts: SendTimeouts | None = None
 ) -> Iterator[tuple[Emitter[str, V], Reachable]]:
-    """Yield an emitter for the block, and a check whether Kafka responds. At the end pending records are awaited.
+    """Yield an emitter for the block, and a check whether Kafka responds. At the end, pending records are awaited.
 
     Args:
         runtime: Settings and cluster.
@@ -198,7 +198,7 @@ def viewing(
 
 
 def require_http_callers(runtime: Runtime[S]) -> None:
-    """Refuse an address for REST that other machines reach without authentication, before anything starts."""
+    """Refuse a REST address that other machines can reach without authentication, before anything starts."""
     runtime.require_callers("STREAMTABLE_HTTP_ADDRESS", runtime.settings.http_address)
 
 

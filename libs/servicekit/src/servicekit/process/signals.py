@@ -18,7 +18,7 @@ class StopSignals:
     """A context for the main thread: the first SIGTERM or SIGINT asks to stop, the second ends the process at once."""
 
     def __init__(self) -> None:
-        # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
+        # Not an Event: a handler that runs while the main thread holds the Event's lock would deadlock.
         self._reasons: SimpleQueue[str] = SimpleQueue()
         self._before: dict[signal.Signals, object] = {}
 
@@ -46,8 +46,8 @@ class StopSignals:
         while True:
             left = _LOOK_SECONDS if end is None else min(end - time.monotonic(), _LOOK_SECONDS)
             try:
-                # Never without a timeout: Python runs a handler between two instructions of the main thread, and a
-                # signal that comes just before the thread blocks does not wake it.
+                # Never without a timeout: Python runs handlers between two instructions of the main thread, so a signal
+                # just before the thread blocks does not wake it.
                 return self._reasons.get(timeout=max(left, 0.0))
             except Empty:
                 if end is not None and time.monotonic() >= end:

@@ -85,11 +85,11 @@ class Texts:
     """The help texts of the service and its commands."""
 
     service: str
-    emitter: str = "Take events by REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."
-    load: str = "Write made-up events to Kafka and report the rate that was acknowledged."
-    processor: str = "Make the table from the events."
-    view: str = "Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS."
-    query: str = "Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS."
+    emitter: str = "Accept events over REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."
+    load: str = "Write generated events to Kafka and report the acknowledged rate."
+    processor: str = "Compute the table from the events."
+    view: str = "Serve a local copy of the table over gRPC, on STREAMTABLE_GRPC_ADDRESS."
+    query: str = "Serve a local copy of the table over REST, on STREAMTABLE_HTTP_ADDRESS."
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class TableService(Generic[S, V]):
             own.
         flow: Returns the flow that makes the tables, all of whose groups each processor runs; None: a group does.
         tables: Returns the queried tables, by the topics whose events they are computed from; the view serves the
-            first. Default: the group's table, made from the first stream.
+            first. Default: the group's table, computed from the first stream.
         view: The gRPC service of the view; None: there is no view.
         windows: Returns the windowed tables that are queried besides, by name.
         closed: Returns the topics of closed windows that are followed, by name.
@@ -139,7 +139,7 @@ class TableService(Generic[S, V]):
         """Return the queried tables by the topics whose events they are computed from."""
         if self.tables is not None:
             return self.tables(settings)
-        assert self.group is not None, "a service without a group names its tables"
+        assert self.group is not None, "a service without a group declares its tables"
         return {self.streams[0].name: self.group(settings).table}
 
     def serve_emitter(self, runtime: Runtime[S]) -> int:
@@ -162,11 +162,11 @@ class TableService(Generic[S, V]):
 
     def serve_view(self, runtime: Runtime[S]) -> int:
         """Answer gRPC calls until stopped."""
-        from servicekit.process.grpc_serving import serve_table  # noqa: PLC0415 - views alone need it
+        from servicekit.process.grpc_serving import serve_table  # noqa: PLC0415 - only views need it
 
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
-        called = {call.table for call in self.view.windows}  # no copies of tables that no call reads
+        called = {call.table for call in self.view.windows}  # no views of tables that no call reads
         windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
         return serve_table(runtime, table, self.view, windows)
 
@@ -254,7 +254,7 @@ class TableService(Generic[S, V]):
 
     def _processor(self) -> Callable[..., None]:
         made = self.group or self.flow
-        assert made is not None, "a service without a group or a flow has a command of its own"
+        assert made is not None, "a service without a group or a flow declares its own command"
 
         def processor(
             workers: options.Workers = 1,

@@ -93,10 +93,10 @@ def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
         yield None
         return
     try:
-        from servicekit.process.otel import OpenTelemetry  # noqa: PLC0415 - for those who want traces only
+        from servicekit.process.otel import OpenTelemetry  # noqa: PLC0415 - imported only if traces are sent
     except ImportError as error:
         raise ConfigurationError(
-            f"{ENDPOINT} is set, but what sends traces is not installed: pip install 'streamtable-servicekit[tracing]', or "
+            f"{ENDPOINT} is set, but the packages for tracing are not installed: pip install 'streamtable-servicekit[tracing]', or "
             f"unset it ({error})"
         ) from error
     tracer = OpenTelemetry(settings)

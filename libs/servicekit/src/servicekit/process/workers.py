@@ -1,4 +1,4 @@
-"""Several processes of one service as one: they stop together, also when one of them ends unexpectedly."""
+"""Several processes of one service, run as one: they stop together, also when one of them ends unexpectedly."""
 
 import os
 import signal
@@ -38,8 +38,8 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
         stop_seconds: The time from SIGTERM to SIGKILL.
 
     Returns:
-        0 if all ended in order after a signal; else an exit code that was not 0, of the one that ended by itself if it
-        had one, as a shell would show it; or 1.
+        0 if all ended in order after a signal. Otherwise a nonzero exit code of a worker, as a shell shows it,
+        preferably of the one that ended by itself; 1 if all codes were 0.
     """
     with StopSignals() as signals:
         running = [_start(worker) for worker in workers]
@@ -57,7 +57,7 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
 
 
 def stop_with_parent(stop: Callable[[], None], parent: int) -> None:
-    """Call `stop` when the process `parent` has ended: a worker must not outlive a supervisor that was killed."""
+    """Call `stop` when the process `parent` has ended: a worker must not outlive a killed supervisor."""
 
     def watch() -> None:
         done = threading.Event()
@@ -69,15 +69,15 @@ def stop_with_parent(stop: Callable[[], None], parent: int) -> None:
 
 
 def _start(worker: Worker) -> "subprocess.Popen[bytes]":
-    # A process group of its own: Ctrl-C in a terminal goes to a whole group, and a worker would take that signal and
-    # the SIGTERM of ours for the second request to stop.
+    # A process group of its own: Ctrl-C in a terminal goes to a whole group, and a worker would count that signal and
+    # our SIGTERM as two requests to stop.
     return subprocess.Popen(  # noqa: S603 the command is this program's own
         worker.command, env={**os.environ, **worker.environment}, process_group=0
     )
 
 
 def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
-    """Wait for a worker that was asked to stop. Returns its exit code."""
+    """Wait for a worker after SIGTERM. Returns its exit code."""
     try:
         process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:

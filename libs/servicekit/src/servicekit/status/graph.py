@@ -9,8 +9,8 @@ from streamtable import Group, Stream, Table
 def graph_of(group: Group[Any, Any]) -> str:
     """Return the graph as JSON: the group's name, its topics in `reads` and `writes`, with `topic`, `how`, `codecs`.
 
-    `how` is stream, loop, join, lookup, visits or retry for a topic that is read, and stream, loop, table, state or dead
-    letters for one that is written.
+    `how` is "stream", "loop", "join", "lookup", "visits" or "retry" for a topic that is read, and "stream", "loop",
+    "table", "state" or "dead letters" for one that is written.
     """
     loop = None if group.loop is None else group.loop.stream.name
     reads = [_edge(each.stream, "loop" if each.stream.name == loop else "stream") for each in group.inputs]

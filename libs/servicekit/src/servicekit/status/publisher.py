@@ -235,7 +235,7 @@ class Publisher:
         registry: The registry of the process's metrics.
         make: Makes the emitter when it is first needed.
         every: The seconds between two checks. An unchanged status is published again after five seconds.
-        process: The board of the process, if `board` is that of a further group.
+        process: The board of the process, if `board` is a further group's; None: `board` itself.
     """
 
     def __init__(

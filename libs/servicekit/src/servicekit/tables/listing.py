@@ -16,8 +16,8 @@ class Listing(Generic[V]):
     Attributes:
         rows: The readable rows.
         more: Whether there are further rows after them.
-        unreadable: The number of rows left out, from the start of the page to its last row; to the end of the table on the
-            last page. So the numbers of all pages add up to that of the table.
+        unreadable: The number of rows left out, from the start of the page to its last row, and on the last page to the
+            end of the table. The numbers of all pages add up to that of the table.
     """
 
     rows: list[tuple[str, V]]
@@ -47,7 +47,7 @@ class LeftOut:
     """The keys of unreadable rows, in key order, of tables that are read side by side.
 
     Attributes:
-        count: The number of different keys that were passed.
+        count: The number of distinct keys passed so far.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class LeftOut:
         self._ahead: set[bytes] = set()
 
     def found(self, error: UnreadableRow) -> None:
-        """Note that a row was left out of one of the tables."""
+        """Record that a row was left out of one of the tables."""
         self._ahead.add(error.key)
 
     def passes(self, key: str) -> bool:
-        """Note that all tables have reached this key. Returns whether one of them has left its row out."""
+        """Record that all tables have reached this key. Returns whether one of them has left its row out."""
         if not self._ahead:
             return False
         encoded = key.encode()
@@ -69,6 +69,6 @@ class LeftOut:
         return encoded in passed
 
     def end(self) -> None:
-        """Note that all tables have reached their end."""
+        """Record that all tables have reached their end."""
         self.count += len(self._ahead)
         self._ahead.clear()

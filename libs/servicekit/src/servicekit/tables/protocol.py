@@ -1,4 +1,4 @@
-"""The table of rows by user that services need; `streamtable.View` implements it, and so do tests."""
+"""The table of rows by user that services read; implemented by `streamtable.View` and by tests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -47,13 +47,13 @@ class TableChange(KeyedRow[str, V_co], Protocol[V_co]):
 
 
 class TableWatch(Protocol[V_co]):
-    """The changes from the moment it was opened."""
+    """The changes since it was opened."""
 
     @property
     def ended(self) -> bool: ...
 
     def next(self, timeout: float) -> TableChange[V_co] | None:
-        """Return the next change; None after `timeout` seconds, or when it has ended.
+        """Return the next change; None after `timeout` seconds, or when the watch has ended.
 
         Raises:
             ChangesMissed: The reader was too slow, or the local copy is loaded again; the watch has ended.
@@ -61,7 +61,7 @@ class TableWatch(Protocol[V_co]):
         ...
 
     async def next_async(self) -> TableChange[V_co] | None:
-        """Return the next change; None when it has ended. Raises as `next`; cancelling it loses no change."""
+        """Return the next change; None when the watch has ended. Raises like `next`; cancelling it loses no change."""
         ...
 
 
@@ -106,7 +106,7 @@ class UserTable(Protocol[V_co]):
 
 
 class WindowBounds(Protocol):
-    """A key in a window, as `streamtable.flow.Windowed`."""
+    """A key in a window, like `streamtable.flow.Windowed`."""
 
     @property
     def start_ms(self) -> int: ...
@@ -174,7 +174,7 @@ class ClosedWindows(Protocol[V_co]):
 
 
 def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
-    """Return the age of the copy: that of its oldest partition. Raises `NotReady`."""
+    """Return the age of the copy in seconds: that of its oldest partition. Raises `NotReady`."""
     if not table.ready:
         raise NotReady("the table is being loaded")
     return max(position.age_seconds for position in table.position().values())

@@ -38,7 +38,7 @@ class Ranking:
             self._forget()
 
     def rebuild(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Start over from all keys and their numbers."""
+        """Rebuild the ranking from all keys and their numbers."""
         self._numbers = {}
         self._floor = None
         for key, number in rows:
@@ -51,7 +51,7 @@ class Ranking:
             ValueError: `limit` is more than `size`, or the ranking is not complete.
         """
         if limit > self.size or not self.complete:
-            raise ValueError("the ranking does not hold so many")
+            raise ValueError("the ranking does not hold this many keys")
         return heapq.nsmallest(limit, self._numbers.items(), key=lambda row: _rank(*row))
 
     def _forget(self) -> None:

@@ -42,7 +42,7 @@ class TopMetrics:
             Gauge(
                 "servicekit_top_behind_seconds", "Seconds since the top list was current", registry=registry
             ),
-            Counter("servicekit_top_rebuilds", "Top lists made from the whole table", registry=registry),
+            Counter("servicekit_top_rebuilds", "Top lists built from the whole table", registry=registry),
             Counter("servicekit_top_failures", "Failures of the top list", ("error",), registry=registry),
         )
 
@@ -112,7 +112,7 @@ class TopList(Generic[V]):
         """Return the `limit` highest keys. Raises `NotReady` until the table was read once."""
         with self._lock:
             if self._ranking is None:
-                raise NotReady("the list is being made; retry the request")
+                raise NotReady("the list is being built; retry the request")
             return Top(self._ranking.top(limit), self._behind_seconds(), len(self._unreadable))
 
     def detail(self) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ class TopList(Generic[V]):
         wait = _WAIT_SECONDS
         while not self._stopping.is_set():
             try:
-                # The watch is opened first: what changes while the table is read is then in its queue.
+                # The watch is opened first, so that changes during the read are in its queue.
                 with self._table.watch(prefix="", on_unreadable=self._leave_out) as watch:
                     self._rebuild()
                     wait = _WAIT_SECONDS
@@ -150,7 +150,7 @@ class TopList(Generic[V]):
             except StreamtableError as error:
                 self._failed(error)
                 self._stopping.wait(wait)
-                # The table says that it is not ready without being read.
+                # Checked without reading the table.
                 wait = _WAIT_SECONDS if isinstance(error, NotReady) else min(2 * wait, _WAIT_SECONDS_MAX)
 
     def _failed(self, error: StreamtableError) -> None:
@@ -185,7 +185,7 @@ class TopList(Generic[V]):
 
     def _follow(self, watch: TableWatch[V]) -> None:
         while not self._stopping.is_set():
-            ended = watch.ended  # asked first: that changes were missed is raised by the next question
+            ended = watch.ended  # read first: if changes were missed, the next call raises an error
             change = watch.next(0.0)
             if change is None:
                 if ended:
@@ -200,14 +200,14 @@ class TopList(Generic[V]):
             return self._ranking is not None and self._ranking.complete
 
     def _take_in(self, change: TableChange[V]) -> bool:
-        """Apply a change; false if the ranking must be rebuilt from the whole table."""
+        """Apply a change. Returns false if the ranking must be rebuilt from the whole table."""
         assert self._ranking is not None
         held = self._ranking.held(change.key)
         row = change.value
         with self._lock:
             self._unreadable.discard(change.key.encode())
         if held is not None and (row is None or self._number(row) < held):
-            # Either it really fell, or the table was read after this change and already held a later one.
+            # Either its number fell, or the table was read after this change and already had a later one.
             try:
                 row = self._table.get(change.key)
             except UnreadableRow as error:

@@ -5,7 +5,7 @@ from typing import Final
 
 USER_ID_CHARACTERS_MAX: Final = 128
 _FORBIDDEN: Final = "/\ufffd"
-# They change the direction of the text around them, so an id with them can look like another one.
+# They change the direction of the surrounding text, so an id with them can look like another one.
 _BIDIRECTIONAL: Final = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _FORBIDDEN_CATEGORIES: Final = {"Cc", "Cs"}  # control characters and surrogates
 
