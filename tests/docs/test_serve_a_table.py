@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.docs.pages import steps_of
 
 from localkafka.broker import Broker
+from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
 from streamtable import Count, Group, Input, Long, Persist, Stream, String
@@ -30,11 +31,9 @@ def servers(broker: Broker) -> Iterator[str]:
     compacted = {"cleanup.policy": "compact"}
     topics = [NewTopic(name, 2) for name in ("vote-events", "votes-retry", "votes-dead-letters")]
     topics.append(NewTopic("votes-table", 2, config=compacted))
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    create_topics(admin, topics)
     yield broker.bootstrap_servers
-    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
-        deleted.result(30)
+    delete_topics(admin, [topic.topic for topic in topics])
 
 
 @pytest.mark.broker

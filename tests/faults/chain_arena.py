@@ -14,6 +14,7 @@ from tests.faults.chain import Chain, next_keys
 from tests.faults.oracle import digest, expected_total, replayed
 from tests.faults.worker import EXIT_GAVE_UP
 
+from localkafka.waiting import Deadline
 from streamtable import Group, Json, Long
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
@@ -132,10 +133,10 @@ class ChainArena(Arena):
             (second, self.chain.marks.name),
         ):
             ends = {p: found[-1].offset + 1 for p, found in self.records(topic).items() if found}
-            deadline = time.monotonic() + timeout
+            deadline = Deadline(timeout)
             while left := self._left(group, topic, ends):
                 self.revive()
-                assert time.monotonic() < deadline, f"{group.name} has not handled {topic}: {left}"
+                assert not deadline.passed(), f"{group.name} has not handled {topic}: {left}"
                 time.sleep(0.05)
 
     def _left(self, group: Group[str, Any], topic: str, ends: Mapping[int, int]) -> str:

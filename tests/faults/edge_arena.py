@@ -19,6 +19,8 @@ from tests.faults.arena import BROKER_SETTINGS, ROOT
 from click_count import topics
 from localkafka.broker import Broker
 from localkafka.process import reserve_port
+from localkafka.topics import create_topics
+from localkafka.waiting import Deadline
 from localstores.proxy import Delay, Drop, Proxy, TruncatedResponse
 from servicekit_testing import Process
 from streamtable import App, Kafka
@@ -128,8 +130,7 @@ class EdgeArena:
             NewTopic(name, PARTITIONS) for name in ("user-clicks", f"{GROUP}-dead-letters", f"{GROUP}-retry")
         ]
         made += [NewTopic(f"{GROUP}-{table}", PARTITIONS, config=compacted) for table in ("table", "ids")]
-        for created in admin.create_topics(made).values():
-            created.result(60)
+        create_topics(admin, made)
         # A small queue, so that it is full while the broker is away: what finds no room is answered as not sent.
         emitter = self._start(
             "emitter",
@@ -256,7 +257,7 @@ class EdgeArena:
     def counted(self, expected: int) -> int:
         """Return the sum of all rows, once it is `expected` or has not become so in time."""
         table = topics.by_count(GROUP).table
-        end = time.monotonic() + self._settled_seconds
+        end = Deadline(self._settled_seconds)
         with App(Kafka(self.servers), self._folder / "view").view(table) as view:
             view.wait_ready(SETTLED_SECONDS)
             while True:
@@ -264,7 +265,7 @@ class EdgeArena:
                     total = sum(count for _, count in view.iterate())
                 except (NotReady, RetryLater):
                     total = -1
-                if total == expected or time.monotonic() > end:
+                if total == expected or end.passed():
                     return total
                 time.sleep(0.2)
 

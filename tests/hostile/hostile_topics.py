@@ -22,6 +22,7 @@ from exactavro import Schema
 from inventory.flow import inventory
 from localkafka.broker import Broker
 from localkafka.reading import read_to_end
+from localkafka.topics import create_topics
 from localkafka.waiting import Deadline
 from messaging.commands import ROLES
 from messaging.groups import GROUPS
@@ -230,8 +231,7 @@ class Stack:
         made = [
             NewTopic(name, PARTITIONS, config=compacted if name in tables else {}) for name in sorted(names)
         ]
-        for created in self._admin.create_topics(made).values():
-            created.result(60)
+        create_topics(self._admin, made)
 
     def check_alive(self) -> None:
         """Raise `AssertionError` with the last lines of a processor that has ended."""

@@ -19,6 +19,7 @@ from contracts.records import Stock, UserStatus
 from inventory import flow as stock_topics
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.topics import create_topics, delete_topics
 from messaging import groups as message_topics
 from streamtable import Table
 from tweet_reach import topics as reach_topics
@@ -250,12 +251,11 @@ def messages_service(broker: Broker) -> Iterator[Service]:
 @contextmanager
 def _topic(broker: Broker, name: str) -> Iterator[None]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(30)
+    create_topics(admin, [NewTopic(name, PARTITIONS)])
     try:
         yield
     finally:
-        admin.delete_topics([name])[name].result(30)
-        wait_until(lambda: name not in admin.list_topics(timeout=10).topics)
+        delete_topics(admin, [name])
 
 
 def produce(broker: Broker, table: Table[str, Any], rows: Mapping[str, Any]) -> None:

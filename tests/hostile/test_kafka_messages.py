@@ -364,7 +364,16 @@ def lower_the_limit(bench: Bench, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap_servers, "log_level": 0})
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for altered in admin.incremental_alter_configs([resource]).values():
-        altered.result(30)
+        altered.result(60)
+    producer = Producer({"bootstrap.servers": bench.kafka.bootstrap_servers, "log_level": 0})
+
+    def refused() -> bool:
+        answers: list[KafkaError | None] = []
+        producer.produce(topic, bytes(20_000), on_delivery=lambda error, _: answers.append(error))
+        producer.flush(60)
+        return answers[0] is not None
+
+    until(refused, "the broker has taken over the limit, after the controller has answered")
 
 
 def test_an_output_that_its_topic_refuses_is_a_dead_letter_of_the_record_that_made_it(bench: Bench) -> None:

@@ -333,6 +333,7 @@ def test_doctor_says_who_we_are_and_what_we_may_not(world: World) -> None:
     admin = world.kafka("admin").admin()
     taken = Acl("click-count-view", "topic", "click-count-table", "READ")
     admin.revoke([taken])
+    wait_until(lambda: taken not in admin.rights(["click-count-view"]))
     found = json.loads(world.command("admin", "doctor", *files, "--over", "0", "--json"))
     admin.grant([taken])
     admin.close()

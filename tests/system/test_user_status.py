@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import UserStatus, UserStatusUpdate
 from localkafka.broker import Broker
+from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import Deadline
 from servicekit_testing import Process
 from streamtable import Emitter, Kafka, Stream, String
@@ -98,13 +99,10 @@ def world(broker: Broker, tmp_path: Path) -> Iterator[World]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     topics = [NewTopic(name, PARTITIONS) for name in PLAIN]
     topics += [NewTopic(name, PARTITIONS, config={"cleanup.policy": "compact"}) for name in COMPACTED]
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    create_topics(admin, topics)
     with ExitStack() as stack:
         yield World(broker, tmp_path, stack)
-    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
-        deleted.result(30)
-    wait_until(lambda: UPDATES.name not in admin.list_topics(timeout=10).topics)
+    delete_topics(admin, [topic.topic for topic in topics])
     for removed in admin.delete_consumer_groups([GROUP.name]).values():
         removed.exception(30)
 

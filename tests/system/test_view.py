@@ -47,7 +47,7 @@ class Written:
     def delete(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
         for future in admin.delete_topics([self.table.name]).values():
-            future.result(30)
+            future.result(60)
         until(lambda: not self.bench.cluster.topics([self.table.name]), "the topic is gone")
 
     def put(self, **rows: int | None) -> None:
@@ -72,14 +72,20 @@ class Written:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.table.name, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
         for future in admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+            future.result(60)
+
+        def taken_over() -> bool:
+            described = self.bench.cluster.describe([self.table.name])[self.table.name]
+            return described.config["retention.ms"] == str(retention_ms)
+
+        until(taken_over, "the broker has taken over the retention")
 
     def delete_rows_written_until_now(self) -> None:
         """Delete records with DeleteRecords, on all partitions."""
         admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
         places = [TopicPartition(self.table.name, each, OFFSET_END) for each in range(self.partitions)]
         for future in admin.delete_records(places).values():
-            future.result(30)
+            future.result(60)
 
     def view(self) -> View[str, int]:
         return App(self.bench.kafka, self.bench.folder).view(self.table)
@@ -310,7 +316,7 @@ def test_a_table_that_got_more_partitions_is_an_error_with_both_numbers(
         view.wait_ready(60)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for future in admin.create_partitions([NewPartitions(written.table.name, 7)]).values():
-        future.result(30)
+        future.result(60)
     until(lambda: written.bench.cluster.topics([written.table.name])[written.table.name].partitions == 7, "7")
     with written.view() as view:
 

@@ -6,6 +6,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from localkafka.fixtures import OwnBroker
 from localkafka.security import Security
+from localkafka.topics import create_topics
 
 USERS = {"admin": "of-the-administrator", "alice": "of-alice"}
 
@@ -32,16 +33,16 @@ def test_a_secure_broker_authenticates_clients_and_authorizes_only_the_administr
         return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, **options})
 
     owner = admin(**broker.client())
-    owner.create_topics([NewTopic("made", num_partitions=1)])["made"].result(30)
+    create_topics(owner, [NewTopic("made", num_partitions=1)])
 
     alice = admin(**broker.client("alice"))
     with pytest.raises(KafkaException) as refused:
-        alice.create_topics([NewTopic("other", num_partitions=1)])["other"].result(30)
+        alice.create_topics([NewTopic("other", num_partitions=1)])["other"].result(60)
     assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert "made" not in alice.list_topics(timeout=20).topics
+    assert "made" not in alice.list_topics(timeout=60).topics
 
     for options in ({**broker.client("alice"), "sasl.password": "wrong"}, {}):
         with pytest.raises(KafkaException):
             admin(**options).list_topics(timeout=3)
     broker.restart()
-    assert "made" in owner.list_topics(timeout=20).topics
+    assert "made" in owner.list_topics(timeout=60).topics

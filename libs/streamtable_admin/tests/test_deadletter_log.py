@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import wait_until
 from streamtable import Kafka
 from streamtable.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from streamtable.errors import RetryLater, StreamtableError
@@ -40,7 +41,19 @@ def group(broker: Broker, topics: Topics) -> str:
     return letters.removesuffix("-dead-letters")
 
 
+def wait_ended(cluster: Cluster, group: str) -> None:
+    """Wait until the transaction of a replay has its markers, which come a moment after its commit."""
+    places = [place for what in ("retry", "dead-letters") for place in cluster.partitions(f"{group}-{what}")]
+
+    def ended() -> bool:
+        marks = cluster.admin.watermarks(places)
+        return cluster.admin.stable_ends(places) == {place: mark.high for place, mark in marks.items()}
+
+    wait_until(ended)
+
+
 def retried(cluster: Cluster, group: str) -> list[bytes | None]:
+    wait_ended(cluster, group)
     (place,) = cluster.partitions(f"{group}-retry")
     (mark,) = cluster.admin.watermarks([place]).values()
     found = collect(cluster, {place: mark.low}, {place: mark.high}, keep=100)
@@ -54,6 +67,7 @@ def test_letters_are_found_by_name_with_the_markers_behind_them(cluster: Cluster
         lambda: log.named(["0:1"], complete=True), again=False, now=time.time, timeouts=TIMEOUTS
     )
     assert [letter.name for letter in done.sent] == ["0:1"]
+    wait_ended(cluster, group)
     assert [letter.replayed is not None for letter in log.read()] == [False, True, False]
     (letter,) = log.named(["0:1"])
     assert letter.replayed is not None

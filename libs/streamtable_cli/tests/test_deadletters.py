@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from libs.streamtable_cli.tests.bench import Cli, World, until
+from libs.streamtable_cli.tests.bench import Cli, Ran, World, until
 
+from localkafka.waiting import wait_until
 from streamtable import Group, Long
 from streamtable.deadletter import (
     ORIGIN_OFFSET,
@@ -34,12 +35,24 @@ def group(world: World) -> Group[str, int]:
 
 
 def letters(cli: Cli, group: Group[Any, Any], *flags: str) -> list[dict[str, Any]]:
-    return cli("dead-letters", "list", group.name, "--json", *flags).good().lines
+    return whole(cli, "dead-letters", "list", group.name, "--json", *flags).lines
+
+
+def whole(cli: Cli, *command: str) -> Ran:
+    """A reading of all that is committed: the markers of a transaction come a moment after its commit."""
+
+    def read() -> Ran | None:
+        ran = cli(*command).good()
+        return None if "is shown up to" in ran.err else ran
+
+    ran = wait_until(read)
+    assert ran is not None
+    return ran
 
 
 def sent(cli: Cli, group: Group[Any, Any]) -> Counter[str]:
     """Values in the retry topic."""
-    lines = cli("topics", "tail", group.retry, "--offset", "0", "--json").good().lines
+    lines = whole(cli, "topics", "tail", group.retry, "--offset", "0", "--json").lines
     return Counter(line["value"]["value"] for line in lines)
 
 
@@ -206,7 +219,7 @@ def test_a_letter_goes_out_as_it_is_and_the_processor_handles_it_as_at_its_origi
     with world.running(made):
         until(lambda: len(letters(cli, made)) == 1, "a dead letter")
     cli("dead-letters", "replay", made.name, "--all").good()
-    (record,) = cli("topics", "tail", made.retry, "--json").good().lines
+    (record,) = whole(cli, "topics", "tail", made.retry, "--json").lines
     headers = {each["name"]: each["value"] for each in record["headers"]}
     assert (headers["trace"], headers["streamtable-origin-offset"]) == ("7", "0")
     assert record["value"]["value"] == "oops"
@@ -258,7 +271,7 @@ def test_a_marker_behind_an_open_transaction_is_waited_for(cli: Cli, world: Worl
 
 def test_markers_are_no_letters_and_are_written_behind_theirs(group: Group[str, int], cli: Cli) -> None:
     cli("dead-letters", "replay", group.name, "--all").good()
-    lines = cli("topics", "tail", group.dead_letters, "--offset", "0", "--json").good().lines
+    lines = whole(cli, "topics", "tail", group.dead_letters, "--offset", "0", "--json").lines
     markers = [line for line in lines if any(each["name"] == REPLAYED_OFFSET for each in line["headers"])]
     assert (len(lines), len(markers), len(letters(cli, group))) == (8, 4, 4)
     for marker in markers:
@@ -297,7 +310,7 @@ def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_ori
     assert (letter["value"]["type"], letter["value_omitted_bytes"]) == ("null", "5000")
     cli("dead-letters", "replay", made.name, "--all").good()
     assert sent(cli, made) == {"x" * 5_000: 1}
-    (record,) = cli("topics", "tail", made.retry, "--json").good().lines
+    (record,) = whole(cli, "topics", "tail", made.retry, "--json").lines
     assert {"name": "trace", "type": "text", "value": "7"} in record["headers"]
     admin.delete_topic(world.topics.name("in"))
     world.topics.create("in2")
@@ -323,7 +336,7 @@ def test_a_letter_is_sent_again_with_the_time_of_now_and_keeps_the_time_of_its_r
     ]
     world.send(made.dead_letters, (b"k", b"v"), headers=headers, timestamp=hour_ago_ms)
     cli("dead-letters", "replay", made.name, "--all").good()
-    (record,) = cli("topics", "tail", made.retry, "--offset", "0", "--json").good().lines
+    (record,) = whole(cli, "topics", "tail", made.retry, "--offset", "0", "--json").lines
     assert record["timestamp"] >= at(now_ms)
     assert (ORIGIN_TIMESTAMP, str(hour_ago_ms)) in {
         (each["name"], each["value"]) for each in record["headers"]

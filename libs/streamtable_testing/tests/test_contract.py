@@ -1,6 +1,5 @@
 """The ports' promises, asked of the virtual Kafka and of a real one by the same tests: the copy must not drift."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 
 from localkafka.fixtures import Topics
-from localkafka.waiting import wait_until
+from localkafka.waiting import Deadline, wait_until
 from streamtable.errors import (
     Fenced,
     InputLost,
@@ -75,12 +74,12 @@ class Place:
 
     def stable(self, place: TopicPartition) -> Committed | None:
         """The committed offset, as soon as it is not pending."""
-        deadline = time.monotonic() + WITHIN_S
+        deadline = Deadline(WITHIN_S)
         while True:
             try:
                 return self.log.cluster().stable_offsets(self.name("g"), [place])[place]
             except RetryLater:
-                assert time.monotonic() < deadline
+                assert not deadline.passed()
 
 
 class Member:
@@ -113,26 +112,26 @@ class Member:
     def take(self, count: int) -> list[RecordBatch]:
         """Poll until this many records are here."""
         taken: list[RecordBatch] = []
-        deadline = time.monotonic() + WITHIN_S
+        deadline = Deadline(WITHIN_S)
         while sum(map(len, taken)) < count:
-            assert time.monotonic() < deadline
+            assert not deadline.passed()
             taken += self.consumer.poll(1000, 0.1)
         return taken
 
 
 def until(condition: Callable[[], bool], *members: Member) -> None:
-    deadline = time.monotonic() + WITHIN_S
+    deadline = Deadline(WITHIN_S)
     while not condition():
-        assert time.monotonic() < deadline, [member.owned for member in members]
+        assert not deadline.passed(), [member.owned for member in members]
         for member in members:
             member.consumer.poll(100, 0.05)
 
 
 def read_to(reader: TableReader, place: TopicPartition, target: int) -> list[RecordBatch]:
     batches: list[RecordBatch] = []
-    deadline = time.monotonic() + WITHIN_S
+    deadline = Deadline(WITHIN_S)
     while reader.position(place) < target:
-        assert time.monotonic() < deadline, reader.position(place)
+        assert not deadline.passed(), reader.position(place)
         batches += reader.poll(1000, 0.1)
     return batches
 

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from contracts.records import JOB_RUN, JobRun
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline
 from streamtable import Avro
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs.kafka import kafka_of
@@ -54,9 +55,9 @@ class Reported(list[JobRun]):
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = Deadline(20)
     while not condition():
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
         time.sleep(0.02)
 
 

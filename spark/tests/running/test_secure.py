@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -25,6 +26,7 @@ from localkafka.broker import Broker
 from localkafka.certificates import Authority
 from localkafka.security import Security
 from localkafka.topics import create_topics
+from localkafka.waiting import Deadline, wait_until
 from streamtable import Avro
 from streamtable_admin.acls import required_acls
 from streamtable_admin.declared import load
@@ -76,11 +78,22 @@ def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
                 AclOperation.ALL,
                 AclPermissionType.ALLOW,
             )
-            admin.create_acls([allowed])[allowed].result(30)
+            admin.create_acls([allowed])[allowed].result(60)
+        granted: Any = AclBindingFilter(  # None is any, whatever its types say
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]
+            ResourcePatternType.ANY,
+            "User:jobs",
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        # The controller has answered, and the broker takes it over a moment later.
+        wait_until(lambda: len(admin.describe_acls(granted).result(60)) == 2)
         producer = Producer(as_admin)
         for number in range(5):
             producer.produce(TOPIC, f"value {number}", "key", 0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
         def settings(user: str = "jobs", **changed: str | None) -> Kafka:
             client = {name.upper().replace(".", "_"): value for name, value in broker.client(user).items()}
@@ -155,7 +168,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
     for number in range(20):
         click = UserClick(id=str(number), user_id="alice", url="https://example.org/", at=number)
         producer.produce("user-clicks", Avro(USER_CLICK).encode(click), "alice")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     def run(user: str, work: Callable[[Sequence[str]], int], *arguments: str) -> int:
         kafka = let(user)
@@ -181,11 +194,11 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
 
 def wait_led(client: AdminClient, topics: Collection[str]) -> None:
     """Wait until the broker leads all partitions of these topics."""
-    deadline = time.monotonic() + 60
+    deadline = Deadline(60)
     while True:
         known = client.list_topics(timeout=30).topics
         found = [known[name].partitions for name in topics if name in known]
         if len(found) == len(topics) and all(each.leader >= 0 for parts in found for each in parts.values()):
             return
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
         time.sleep(0.05)

@@ -12,6 +12,7 @@ from spark.tests.verbs import make
 from contracts.records import JOB_RUN, USER_CLICK, UserClick
 from localkafka.fixtures import OwnBroker
 from localkafka.topics import create_topics
+from localkafka.waiting import Deadline
 from servicekit_testing import Process
 from streamtable import Avro, Emitter, Kafka, Stream, String
 
@@ -67,10 +68,10 @@ def test_an_audit_of_a_running_group_is_one_verb(own_broker: OwnBroker, tmp_path
     processor = Process("click_count.main", ("processor",), environment)
     try:
         reader = Consumer({"bootstrap.servers": servers, "group.id": "click-count"})
-        deadline = time.monotonic() + 90
+        deadline = Deadline(90)
         places = [TopicPartition("user-clicks", number) for number in range(2)]
         while handled(reader, places) < 20:
-            assert time.monotonic() < deadline, "the clicks were not counted in time"
+            assert not deadline.passed(), "the clicks were not counted in time"
             time.sleep(0.1)
         reader.close()
         with make("spark-reconcile", broker.node.port, tmp_path) as run:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localkafka.waiting import wait_until
 from streamtable import Following, Stream, String, Tail
 from streamtable.errors import ChangesMissed, Fatal, InputLost, StreamtableError, TopicMismatch
 from streamtable.ports import TopicInfo
@@ -56,10 +57,7 @@ def tail(cluster: Any, reader: Any, old: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(true, 60, every=0.005)
 
 
 def next_of(following: Following[str, str], meanwhile: Callable[[], object] = bool) -> str | None:
