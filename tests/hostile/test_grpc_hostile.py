@@ -211,8 +211,9 @@ def test_streams_that_are_cancelled_in_the_middle_give_their_places_back(world: 
 def test_callers_who_send_headers_and_no_message_do_not_delay_others(world: World) -> None:
     idle = [world.raw() for _ in range(4)]
     for connection in idle:
-        for n in range(90):
-            connection.begin("Watch" if n % 2 else "Get", grpc_timeout="5S")
+        for _ in range(45):
+            connection.begin("Watch")
+            connection.begin("Get", grpc_timeout="5S")
         connection.flush()
     stub: Any = ClickCountsStub(world.channel())
     taken = []
@@ -223,7 +224,7 @@ def test_callers_who_send_headers_and_no_message_do_not_delay_others(world: Worl
         taken.append((time.monotonic() - begun, failure))
     assert sum(failure is None for _, failure in taken) >= 45
     assert sorted(seconds for seconds, _ in taken)[45] < slowdown()
-    # The oldest have got an error that says why they were closed.
+    # The oldest have got an error that says why they were closed. (A call with a deadline may have reached that before.)
     assert idle[0].answer(1)["grpc-message"] == "the message did not come"
 
 

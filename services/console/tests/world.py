@@ -16,7 +16,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from servicekit.status.publisher import StatusBoard, publishing, status_stream
-from servicekit_testing import Process
+from servicekit_testing import Process, retrying_client
 from streamtable import (
     App,
     Avro,
@@ -249,7 +249,7 @@ def console_of(broker: Broker, status: str, folder: Path, more: Mapping[str, str
     }
     process = Process("console.main", [], environment)
     try:
-        with httpx.Client(base_url=f"http://{process.address()}", timeout=30) as http:
+        with retrying_client(f"http://{process.address()}") as http:
             wait_until(lambda: http.get("/readyz").status_code == 200)
             if "SERVICEKIT_API_KEYS" not in environment:
                 url = wait_until(
