@@ -48,7 +48,7 @@ def generate(target: Path) -> None:
         for folder_made in {path.parent for path in output.rglob("*_pb2.py")}:
             while folder_made != output / PACKAGE.parent:
                 (folder_made / "__init__.py").touch()
-                folder_made = folder_made.parent  # noqa: PLW2901 the walk up to the package is the loop
+                folder_made = folder_made.parent  # noqa: PLW2901 the loop walks up to the package
         shutil.copytree(output / PACKAGE, target, dirs_exist_ok=True)
 
 
@@ -159,9 +159,9 @@ def _field(
         was, now = ("repeated" if field.label == REPEATED else "single" for field in (old, new))
         problems.append(f"{place}: it was {was} and is {now}")
     if (old.label == REQUIRED) != (new.label == REQUIRED):
-        problems.append(f"{place}: required cannot be given or taken away")
+        problems.append(f"{place}: required cannot be added or removed")
     if _oneof(old, old_in) != _oneof(new, new_in):
-        problems.append(f"{place}: it went into, out of or to another oneof")
+        problems.append(f"{place}: it was moved into, out of or to another oneof")
     return problems
 
 

@@ -1,4 +1,4 @@
-"""Batches: columns give the values of a reader, for any schema that they accept and for any bytes."""
+"""Columns have the values of a reader, for any supported schema and any bytes."""
 
 import sys
 import tracemalloc
@@ -68,7 +68,7 @@ def reader_of(schema: Any, prefix: bytes = PREFIX) -> ColumnReader:
 
 
 def judge(schema: Any, messages: list[bytes], max_bytes: int = MB) -> None:
-    """Accepted is only what the reader reads, and as it does; of a lonely message as of one in a batch."""
+    """Assert that only valid messages are accepted, with the reader's values, alone and in a batch."""
     columns = reader_of(schema).read(messages, max_bytes)
     found = columns.values()
     for field in schema["fields"]:
@@ -103,7 +103,7 @@ def test_what_was_written_is_certain_and_comes_back(batch: tuple[Any, list[Any]]
     assert columns.unsure == []
     expected = [decode(make_reader(Schema.load(schema)), each, len(PREFIX)) for each in messages]
     assert repr(columns.values()) == repr(expected)
-    assert repr(columns.values()) == repr(expected), "asked twice, it says the same"
+    assert repr(columns.values()) == repr(expected), "a second call returns the same"
 
 
 @settings(PATIENT, max_examples=400)

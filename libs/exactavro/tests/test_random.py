@@ -1,4 +1,4 @@
-"""Random schemas, values and bytes: as fastavro has it wherever that is right, and an error where it is not."""
+"""Random schemas, values and bytes: the results are those of fastavro where it is right, and errors where it is not."""
 
 from io import BytesIO
 from typing import Any
@@ -27,7 +27,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def schemas(draw: st.DrawFn, depth: int = 3, path: str = "T") -> Any:  # noqa: PLR0911 - one answer for each type
-    """Schemas of every type; the branches of a union cannot be taken for one another."""
+    """Schemas of every type; the branches of a union are distinguishable."""
     names = ["boolean", "int", "long", "float", "double", "bytes", "string"]
     choice = draw(
         st.sampled_from(names + (["enum", "fixed", "record", "array", "map", "union"] * 2 if depth else []))

@@ -1,4 +1,4 @@
-"""Reading: every byte is checked."""
+"""Readers check every byte."""
 
 import math
 import subprocess

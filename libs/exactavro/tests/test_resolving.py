@@ -1,4 +1,4 @@
-"""Resolution: a writer's value arrives as the reader describes it, or the schemas are refused."""
+"""Resolution: a value of the writer's schema is read as the reader's schema, or the schemas are rejected."""
 
 from typing import Any
 

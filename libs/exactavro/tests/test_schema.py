@@ -1,4 +1,4 @@
-"""Schemas: what is refused at load, so that no message can do harm with it."""
+"""Unsafe schemas are rejected at load."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def nested(levels: Any) -> Any:
 
 
 def doubling(levels: Any) -> Any:
-    """Each record holds the former twice: 2 to the power of `levels` values without a byte."""
+    """Each record has the previous one twice: 2**levels values of zero bytes."""
     fields: list[tuple[str, object]] = []
     for level in range(levels):
         inner: object = f"N{level - 1}" if level else "null"

@@ -1,4 +1,4 @@
-"""Each type read as a column: certain bytes give their value, and bytes that a reader would refuse are in doubt."""
+"""Each type as a column: valid bytes yield their value, and bytes that a reader would reject are marked bad."""
 
 from typing import Any
 
@@ -70,8 +70,8 @@ BAD = [
     ("string", "ffffffffffffffffff01"),  # -2**63
     ("string", "02ff"),
     ("string", "04c3"),
-    ("string", "06eda080"),  # half of a pair of UTF-16
-    ("string", "04c080"),  # a zero of two bytes
+    ("string", "06eda080"),  # a lone surrogate
+    ("string", "04c080"),  # an overlong encoding of U+0000
     ("bytes", "01"),
     ("bytes", "0461"),
     ("bytes", "feffffffffffffffff01"),

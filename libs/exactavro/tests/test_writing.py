@@ -1,4 +1,4 @@
-"""Writing Avro: what fits exactly is written in the shortest form, what does not is refused with its place."""
+"""A value that fits exactly is written in the shortest form; any other is rejected with its place."""
 
 import math
 from typing import Any

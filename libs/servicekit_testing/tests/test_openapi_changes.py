@@ -129,7 +129,7 @@ def test_what_allows_callers_more_and_tells_them_more_breaks_nobody(edit: Callab
         (lambda d: get(d)["parameters"][1]["schema"].update(type="string"), "type was integer and is string"),
         (lambda d: get(d)["parameters"][0]["schema"].update(pattern="a"), "pattern was None and is 'a'"),
         (lambda d: get(d)["responses"].pop("200"), "200: it is gone"),
-        (lambda d: get(d)["responses"].update({"204": {}}), "204: it is an answer that clients do not know"),
+        (lambda d: get(d)["responses"].update({"204": {}}), "204: it is a response that clients do not know"),
         (
             lambda d: get(d)["responses"]["200"].update(content={"text/plain": {}}),
             "200: it is no longer answered as application/json",
@@ -139,7 +139,7 @@ def test_what_allows_callers_more_and_tells_them_more_breaks_nobody(edit: Callab
         (lambda d: item(d)["properties"]["count"].update(type="number"), "200.count: the type was"),
         (
             lambda d: item(d)["properties"]["note"]["anyOf"].append({"type": "integer"}),
-            "200.note: alternative 3 of what is answered now has no counterpart",
+            "200.note: alternative 3 of the new response has no counterpart",
         ),
         (lambda d: item(d)["properties"]["of"].update(items={"type": "string"}), "200.of[]"),
         (lambda d: change(d)["required"].append("at"), "body.at: it has become required"),
@@ -153,7 +153,7 @@ def test_what_allows_callers_more_and_tells_them_more_breaks_nobody(edit: Callab
         (lambda d: put(d).pop("requestBody"), "body: it is gone"),
         (
             lambda d: put(d)["requestBody"].update(content={"text/plain": {}}),
-            "body: application/json is no longer taken",
+            "body: application/json is no longer accepted",
         ),
         (
             lambda d: get(d).update(requestBody={"required": True, "content": {}}),

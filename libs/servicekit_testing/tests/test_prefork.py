@@ -62,7 +62,7 @@ def test_how_a_program_ended_is_reported(prefork: Prefork, tmp_path: Path) -> No
         waiting.wait(0.01)
     waiting.send_signal(signal.SIGKILL)
     assert waiting.wait(60) == -signal.SIGKILL == waiting.poll()
-    waiting.kill()  # its number belongs to no process any more
+    waiting.kill()  # its process id is no longer in use
 
 
 def test_programs_end_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def test_its_addresses_are_given_one_after_the_other() -> None:
 
 def test_one_that_ends_before_it_listens_fails_at_once_with_what_it_wrote() -> None:
     process = Process("listener", ["refuses"], {})
-    with pytest.raises(AssertionError, match="it ended before it listened: starting\nthere is no topic"):
+    with pytest.raises(
+        AssertionError, match="the command ended before it listened: starting\nthere is no topic"
+    ):
         process.address()
     assert process.ended() == 1

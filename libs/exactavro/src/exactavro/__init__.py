@@ -1,7 +1,7 @@
-"""Avro's binary encoding, exactly: readers and writers made once from schemas, for many values.
+"""Strict Avro binary encoding: readers and writers are made once from schemas and used for many values.
 
-Write with `make_writer` and `encode`, read with `make_reader` and `decode`. Where a call for each value costs too
-much, call the reader and the writer themselves; `Reader` and `Writer` say what the caller then has to do.
+Write with `make_writer` and `encode`, read with `make_reader` and `decode`. To save a call per value, call the reader
+and the writer directly; `Reader` and `Writer` say which checks are then up to the caller.
 """
 
 from exactavro.errors import Malformed, Unfit, Unusable, placed

@@ -1,8 +1,8 @@
-"""Many messages of one schema at once, column by column: some ten times faster than one by one. Imports numpy.
+"""Reads many messages of one schema at once, column by column: about ten times faster than one by one. Imports numpy.
 
-Only what is certain is decided here. A message that is anything but plain is named in `AvroColumns.unsure`, and the caller
-reads it with a `Reader`, which knows what is wrong with it, or that nothing is. Values are made when they are asked
-for: who only counts messages pays for the checks alone.
+Only plainly valid messages are accepted here. Any other is listed in `AvroColumns.unsure`, and the caller reads it with
+a `Reader`, which finds the error or accepts it. Values are made on request: a caller that only counts messages pays for
+the checks alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ _Make = Callable[[str | None], list[Any]]
 
 
 class AvroColumns:
-    """Messages that were checked.
+    """A batch of checked messages.
 
     Attributes:
-        unsure: indexes of those that have to be read one by one, in order.
+        unsure: The indexes of the messages that must be read one by one, in order.
     """
 
     def __init__(self, unsure: list[int], make: _Make) -> None:
@@ -31,11 +31,11 @@ class AvroColumns:
         self._make = make
 
     def values(self) -> list[Any]:
-        """A new list of one dict for each message, None for those of `unsure`."""
+        """A new list with a dict for each message, None for those in `unsure`."""
         return self._make(None)
 
     def values_of(self, name: str) -> list[Any]:
-        """A new list of the values of one field, None for the messages of `unsure`. Raises `KeyError`."""
+        """A new list of the values of one field, None for the messages in `unsure`. Raises `KeyError`."""
         return self._make(name)
 
 
@@ -43,7 +43,7 @@ class ColumnReader:
     """Reads batches of records that begin with the same prefix. Any thread.
 
     Args:
-        prefix: bytes in front of each record.
+        prefix: The bytes before each record.
         fields: The fields by name.
     """
 
@@ -60,15 +60,15 @@ class ColumnReader:
         self._values_of = {name: _value_maker(field) for name, field in fields.items()}
 
     def read(self, messages: Sequence[bytes], max_bytes: int) -> AvroColumns:
-        """Check messages. It takes at most 10 times their bytes, and 24 bytes a field and 100 more for each message.
+        """Check messages. Needs at most 10 times their size in memory, plus 24 bytes per field and 100 bytes per message.
 
         Args:
-            messages: any number. The values are made of a copy.
-            max_bytes: longer messages are unsure.
+            messages: Any number of messages. The values are made from a copy.
+            max_bytes: The size above which messages are unsure.
         """
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
         unsure = (sizes < self._least) | (sizes > min(max_bytes, _MESSAGE_BYTES_MAX))
-        if unsure.any():  # they cost no memory in each column then
+        if unsure.any():  # emptied, so that they use no memory in the columns
             messages = [message for message, bad in zip(messages, unsure.tolist(), strict=True) if not bad]
             sizes = sizes[~unsure]
         batch = MessageBuffer(messages, sizes)
@@ -98,11 +98,13 @@ class ColumnReader:
         unsure: list[bool],
         odd_texts: list[tuple[int, str, str]],
     ) -> list[Any]:
-        """Make the values of one field, or of all: dicts."""
+        """Return the values of one field, or dicts of all fields."""
         make = self._rows if name is None else self._values_of[name]
         used = columns if name is None else columns[self._columns_of[name]] or columns[:1]
         text, rows = data.decode("latin-1"), []
-        for start in range(0, len(columns[0]), _CHUNK):  # by parts, as their numbers are objects for a moment
+        for start in range(
+            0, len(columns[0]), _CHUNK
+        ):  # in chunks, as the numbers of a chunk are Python objects for a moment
             lists = [column[start : start + _CHUNK].tolist() for column in used]
             rows += make(text, data, zip(*lists, strict=True))
         if len(rows) != len(unsure):
@@ -117,11 +119,12 @@ class ColumnReader:
 
 
 def make_column_reader(schema: Schema, prefix: bytes) -> ColumnReader | None:
-    """A reader for records of numbers, texts, bytes, booleans and enums, each optional at most; None for all else.
+    """Return a reader for records whose fields are numbers, texts, bytes, booleans or enums, or optional ones; None for
+    other schemas.
 
     Args:
-        schema: The schema that the messages were written with and are read as.
-        prefix: The bytes that each message begins with.
+        schema: The schema of both writer and reader.
+        prefix: The bytes before each record.
     """
     tree = schema.tree
     if not isinstance(tree, dict) or tree["type"] != "record":
@@ -134,7 +137,7 @@ def make_column_reader(schema: Schema, prefix: bytes) -> ColumnReader | None:
 
 
 def _rows_maker(fields: Mapping[str, Field]) -> _Rows:
-    """Makes the dicts of the columns' entries: compiled, so that nothing is looked up for a record."""
+    """Return a function that makes dicts from the entries of the columns; compiled, which saves look-ups per record."""
     items: list[str] = []
     names: list[str] = []
     for name, field in fields.items():
@@ -145,7 +148,7 @@ def _rows_maker(fields: Mapping[str, Field]) -> _Rows:
 
 
 def _value_maker(field: Field) -> _Rows:
-    """Makes the values of one field."""
+    """Return a function that makes the values of one field."""
     names = [f"c{number}" for number in range(field.columns)]
     return _compiled(field.value.format(*names), names or ["_"])
 

@@ -1,4 +1,4 @@
-"""Defaults: the Python values of the defaults that a schema states as JSON."""
+"""Python values of the defaults that a schema states as JSON."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """The three errors, named after their cause: the bytes, the value, or the schema.
 
-Their messages begin with the place inside of a record, as in ".user.name: not UTF-8", and never quote the data.
+Their messages begin with the place in the record, such as ".user.name: not UTF-8", and never quote the data.
 """
 
 
@@ -17,5 +17,5 @@ class Unusable(ValueError):
 
 
 def placed(place: str, text: str) -> str:
-    """Put a place in front of a message, which may already begin with the rest of it: ".field: ..."."""
+    """Prefix a message with a place. The message may already begin with the inner part of the place: ".field: ..."."""
     return place + text if text.startswith(".") else f"{place}: {text}"

@@ -1,8 +1,8 @@
 """Logical types: Python values in place of the numbers, bytes and texts that carry them.
 
-The values are `datetime.date`, `time`, `datetime` (UTC; naive for the local kinds), `Decimal` and `UUID`. What lies
-outside of a type's range is an error in both directions, never a wrong value. A logical type that is not listed here
-is ignored, as the Avro specification asks.
+The values are `datetime.date`, `time`, `datetime` (UTC; naive for the local kinds), `Decimal` and `UUID`. A value out
+of range is an error in both directions, never a wrong value. Unknown logical types are ignored, as the Avro
+specification requires.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def conversion(node: Node) -> Conversion | None:
 
 
 def _timestamp(epoch: datetime, unit: timedelta) -> Conversion:
-    # Dividing rounds down to the unit: a clock's microseconds do not make a value unencodable.
+    # Division rounds down to the unit, so a clock's microseconds can be encoded as milliseconds.
     return Conversion(lambda number: epoch + number * unit, lambda value: (value - epoch) // unit)
 
 

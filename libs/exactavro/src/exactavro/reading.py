@@ -1,8 +1,8 @@
 """Readers: functions that turn bytes into values and check every byte, and their building blocks.
 
-They are made here rather than taken from fastavro, because fastavro believes what it reads (lengths, indexes,
-booleans, ranges, what a dropped field holds), and because checking its result afterwards costs more than reading:
-for records of texts and numbers these are the faster ones.
+They replace fastavro's, which does not validate lengths, indexes, booleans, ranges and the content of dropped fields;
+checking its results afterwards would cost more than reading. For records of texts and numbers these readers are also
+faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ from exactavro.errors import Malformed, placed
 
 T = TypeVar("T")
 Reader = Callable[[bytes, int], tuple[Any, int]]
-"""Takes data and a position, returns the value and the position behind it.
+"""Takes data and a position, returns the value and the position after it.
 
-Called directly, it raises one of `READ_ERRORS`, and may return a position behind the end, as slices do not raise:
-the caller has to compare it with the length.
+Called directly, it raises one of `READ_ERRORS` and may return a position beyond the end, as slices do not raise: the
+caller must compare it with the length.
 """
 
 READ_ERRORS = (ValueError, IndexError, ArithmeticError, StructError)
@@ -33,7 +33,7 @@ _DOUBLE = Struct("<d").unpack_from
 
 
 def decode(read: Reader, data: bytes, start: int = 0) -> Any:
-    """The value that begins at `start` and ends where `data` does. Raises `Malformed`."""
+    """Return the value that starts at `start` and ends at the end of `data`. Raises `Malformed`."""
     try:
         value, end = read(data, start)
     except READ_ERRORS as error:
@@ -54,7 +54,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_long(data: bytes, pos: int) -> tuple[int, int]:
-    """A zigzag varint of at most 10 bytes and 64 bits."""
+    """Read a zigzag varint of at most 10 bytes and 64 bits."""
     byte = data[pos]
     pos += 1
     if byte < 0x80:  # noqa: PLR2004 - the continuation bit
@@ -92,7 +92,7 @@ def _read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
 
 def _read_string(data: bytes, pos: int) -> tuple[str, int]:
     size = data[pos]
-    if size < 0x80 and not size & 1:  # noqa: PLR2004 - one byte, not negative: as good as always
+    if size < 0x80 and not size & 1:  # noqa: PLR2004 - one byte and not negative, as almost always
         pos += 1
         end = pos + (size >> 1)
         return data[pos:end].decode(), end
@@ -123,7 +123,7 @@ PRIMITIVES: dict[str, Reader] = {
 
 
 def converting(read: Reader, convert: Callable[[Any], Any]) -> Reader:
-    """Gives what `convert` makes of the value; it may raise one of `READ_ERRORS`."""
+    """Make a reader that applies `convert` to the value; it may raise one of `READ_ERRORS`."""
 
     def read_converted(data: bytes, pos: int) -> tuple[Any, int]:
         value, pos = read(data, pos)
@@ -137,7 +137,7 @@ def fixed_reader(size: int) -> Reader:
 
 
 def record_reader(fields: Sequence[tuple[str, Reader]]) -> Reader:
-    """A dict of all fields, in their order."""
+    """Make a reader of records, as dicts of all fields in their order."""
 
     def read_record(data: bytes, start: int) -> tuple[dict[str, Any], int]:
         row: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def record_reader(fields: Sequence[tuple[str, Reader]]) -> Reader:
         return row, pos
 
     def overrun(data: bytes, pos: int) -> str:
-        """The place where it began: a field after it was read behind the end."""
+        """Return the place of the first field that ran over the end."""
         for name, read in fields:
             _, pos = read(data, pos)
             if pos > len(data):
@@ -164,7 +164,7 @@ def record_reader(fields: Sequence[tuple[str, Reader]]) -> Reader:
 
 
 def projecting(read: Reader, dropped: set[str], defaults: dict[str, Any]) -> Reader:
-    """A record without the fields that the reader's schema lacks, and with the defaults of those that the writer's lacks."""
+    """Make a reader of records without the fields that only the writer has, and with the defaults of those that it lacks."""
     shared = {name: value for name, value in defaults.items() if not isinstance(value, dict | list)}
     copied = {name: value for name, value in defaults.items() if name not in shared}
 
@@ -172,7 +172,7 @@ def projecting(read: Reader, dropped: set[str], defaults: dict[str, Any]) -> Rea
         for name in dropped:
             del row[name]
         row.update(shared)
-        if copied:  # the receiver may change a value in place, and must not change the default
+        if copied:  # the caller may change a value in place, and must not change the default
             row.update(deepcopy(copied))
         return row
 
@@ -202,7 +202,8 @@ def union_reader(branches: Sequence[Reader | str]) -> Reader:
     """Make a reader of unions.
 
     Args:
-        branches: The readers of the branches; a text in place of one says why a record with it is malformed.
+        branches: The readers of the branches. A text in place of a reader is the reason why a record with that branch
+            is malformed.
     """
     short = _by_first_byte({i: read for i, read in enumerate(branches) if not isinstance(read, str)})
 
@@ -222,7 +223,7 @@ def union_reader(branches: Sequence[Reader | str]) -> Reader:
 
 
 def _by_first_byte(table: dict[int, T]) -> dict[int, T]:
-    """The same by the byte that an index is written as: nearly always one, and one look-up then answers."""
+    """Return the table keyed by the encoded byte of each index: indexes of one byte then take one look-up."""
     return {index << 1: entry for index, entry in table.items() if index < 64}  # noqa: PLR2004 - six bits and the sign
 
 
@@ -230,8 +231,8 @@ class Blocks:
     """The rule for the block counts of one array or map.
 
     Args:
-        width: the smallest number of bytes of an item.
-        nodes: values in an item, with those that defaults add.
+        width: The minimum size of an item in bytes.
+        nodes: The number of values in an item, including those that defaults add.
     """
 
     def __init__(self, width: int, nodes: int) -> None:
@@ -239,10 +240,10 @@ class Blocks:
         self._items_max = ITEM_NODES_MAX // nodes
 
     def start(self, data: bytes, pos: int, items: int) -> tuple[int, int, int]:
-        """Items in the block that starts here, the position of the first, and of the block's end (-1: not given)."""
+        """Return the count of items in the block at `pos`, the position of the first, and the block's end (-1: unknown)."""
         count, pos = read_long(data, pos)
         end = -1
-        if count < 0:  # then the block's size follows, for readers that skip it
+        if count < 0:  # the block's size follows, for readers that skip the block
             count = -count
             size, pos = read_long(data, pos)
             end = pos + size

@@ -1,4 +1,4 @@
-"""Schema resolution: the reader that decodes what one schema wrote into what another describes."""
+"""Schema resolution: readers of data written with one schema into values of another."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -44,13 +44,13 @@ _PROMOTIONS: dict[tuple[str, str], Callable[[Any], Any] | None] = {
 
 
 def make_reader(writer: Schema, reader: Schema | None = None) -> Reader:
-    """A reader, for `decode`, of what `writer` describes, that gives what `reader` describes (default: the same).
+    """Return a reader, for `decode`, of data written with `writer` into values of `reader` (default: the same schema).
 
-    Fields and types are matched by name or the reader's aliases, numbers are widened, fields that the writer lacks
-    get their default; fields that the reader lacks are checked and dropped.
+    Fields and types are matched by name or by the reader's aliases, and numbers are widened. Fields that the writer
+    lacks get their defaults; fields that the reader lacks are checked and dropped.
 
     Raises:
-        Unusable: nothing written with the one can be read as the other; the message names the place and both types.
+        Unusable: No data of the writer can be read with the reader; the message names the place and both types.
     """
     return _reader(writer.tree, (reader or writer).tree)
 
@@ -76,7 +76,7 @@ def _logical_facts(node: Node) -> Any:
 
 
 def _carrier(writer: Node, reader: Node) -> Reader:
-    """Without what logical types make of the value."""
+    """Return the reader without the conversion of logical types."""
     writer_type, reader_type = kind(writer), kind(reader)
     if writer_type != reader_type:
         if (writer_type, reader_type) in _PROMOTIONS:
@@ -103,14 +103,14 @@ def _carrier(writer: Node, reader: Node) -> Reader:
 
 
 def _names(reader: dict[str, Any]) -> set[str]:
-    """Names without their namespaces, as the specification compares them."""
+    """Return the names without namespaces, as the specification compares them."""
     return {simple_name(reader), *(alias.rpartition(".")[2] for alias in reader.get("aliases", ()))}
 
 
 def _of_record(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
     written = {field["name"] for field in writer["fields"]}
     targets, missing = {}, []
-    for field in reader["fields"]:  # its present name comes first, then its aliases in their order
+    for field in reader["fields"]:  # its own name comes first, then its aliases in order
         source = next((word for word in (field["name"], *field.get("aliases", ())) if word in written), None)
         if source is None:
             missing.append(field)
@@ -132,7 +132,7 @@ def _of_record(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
     except Unusable as error:
         raise Unusable(f"{simple_name(reader)}.{name}: {error}") from None
     read = record_reader(fields)
-    dropped = written - targets.keys()  # no field of the reader has such a name, or it would be its source
+    dropped = written - targets.keys()  # no field of the reader is read from these
     return projecting(read, dropped, defaults) if dropped or defaults else read
 
 
@@ -151,14 +151,14 @@ def _of_union(branches: list[Node], reader: Node) -> Reader:
         try:
             readers.append(_reader(branch, reader))
         except Unusable as error:
-            readers.append(str(error))  # others can be read; only a record that uses this branch is malformed
+            readers.append(str(error))  # only records that use this branch are malformed
     if all(isinstance(read, str) for read in readers):
         raise Unusable(f"no branch can be read: {'; '.join(map(str, readers))}")
     return union_reader(readers)
 
 
 def _first_match(writer: Node, branches: list[Node]) -> Reader:
-    """The branch of the same type and name, else the first that the writer's type can be widened to."""
+    """Return the reader of the branch of the same type and name, else of the first one that the type can be widened to."""
     same = [b for b in branches if kind(b) == kind(writer) and logical(b) == logical(writer)]
     for branch in (*same, *branches):
         try:

@@ -1,8 +1,8 @@
 """Avro schemas, checked before any byte is read with them. The only module that imports fastavro.
 
-fastavro resolves names and knows the canonical form and its fingerprint, but it accepts almost anything. What it
-accepts and this module refuses: recursion and items without bytes (a small message would take the process down),
-names and symbols that Java refuses, duplicate fields, sizes without bound.
+fastavro resolves names and computes the canonical form and its fingerprint, but accepts almost anything. This module
+also rejects recursion and items of zero bytes (a small message could exhaust the memory), names and symbols that Java
+rejects, duplicate fields, and unbounded sizes.
 """
 
 import re
@@ -16,7 +16,7 @@ from orjson import JSONDecodeError, dumps, loads
 from exactavro.errors import Unusable
 
 Node = str | list[Any] | dict[str, Any]
-"""A schema as JSON has it, names replaced by their definitions: a primitive's name, a union, or an object."""
+"""A parsed schema with names replaced by their definitions: a primitive's name, a union, or an object."""
 
 _WIDTHS = {
     "null": 0,
@@ -59,9 +59,9 @@ class Schema:
     """A schema that is safe to read with.
 
     Attributes:
-        text: the JSON it was made from.
+        text: The JSON of the schema.
         tree: The schema with names replaced by their definitions; do not change it.
-        canonical: the parsing canonical form.
+        canonical: The parsing canonical form.
         fingerprint: CRC-64-AVRO of the canonical form, 8 bytes little-endian as on the wire.
     """
 
@@ -72,18 +72,18 @@ class Schema:
 
     @property
     def name(self) -> str:
-        """Full name of a named type, else the kind: "long", "array"."""
+        """The full name of a named type, else the kind: "long", "array"."""
         return self.tree["name"] if isinstance(self.tree, dict) and "name" in self.tree else kind(self.tree)
 
     @classmethod
     def load(cls, source: str | Mapping[str, Any] | Sequence[Any]) -> "Schema":
-        """Parse and check.
+        """Parse and check a schema.
 
         Args:
-            source: a primitive's name, JSON text, or what JSON text would parse to.
+            source: A primitive's name, JSON text, or parsed JSON.
 
         Raises:
-            Unusable: it is no schema, or one that is not safe; the message names the place and the rule.
+            Unusable: The schema is invalid or not safe; the message names the place and the rule.
         """
         try:
             text = source if isinstance(source, str) else dumps(source).decode()
@@ -96,7 +96,7 @@ class Schema:
         try:
             tree = parse_schema(raw, expand=True, _write_hint=False)
             canonical = to_parsing_canonical_form(parse_schema(raw))
-        except Exception as error:  # fastavro lets out whatever it happens to stumble over
+        except Exception as error:  # fastavro raises errors of any class on invalid schemas
             raise Unusable(f"Avro schema: {type(error).__name__}: {error}") from error
         size = measure(tree)
         if size.free > FREE_NODES_MAX:
@@ -105,7 +105,7 @@ class Schema:
 
 
 def kind(node: Node) -> str:
-    """The Avro type: "union" for a list; "record" also for what a protocol file would call an error."""
+    """The Avro type: "union" for a list; "record" also for the error type of protocol files."""
     if isinstance(node, str):
         return node
     if isinstance(node, list):
@@ -114,7 +114,7 @@ def kind(node: Node) -> str:
 
 
 def logical(node: Node) -> str | None:
-    """The logical type, if any; whether it means something here, `logical.conversion` says."""
+    """The logical type, if any; unsupported ones have no `logical.conversion`."""
     return node.get("logicalType") if isinstance(node, dict) else None
 
 
@@ -128,7 +128,7 @@ def title(node: Node) -> str:
 
 
 def measure(node: Node, place: str = "schema", depth: int = 0) -> Size:
-    """Check a tree and add up its sizes. Raises `Unusable`."""
+    """Check a tree and return its size. Raises `Unusable`."""
     if depth > DEPTH_MAX:
         raise Unusable(f"Avro {place}: nested more than {DEPTH_MAX} deep")
     name = kind(node)
@@ -203,14 +203,14 @@ def _check_decimal(node: Node, place: str) -> None:
 
 
 def _bounded(nodes: int, place: str) -> int:
-    """Also stops the walk over types that are used many times in each other, which would never end."""
+    """Return the number if it is within the limit. This also ends the walk of types that use each other exponentially often."""
     if nodes > NODES_MAX:
         raise Unusable(f"Avro {place}: more than {NODES_MAX} types in one another")
     return nodes
 
 
 def _refuse_depth(raw: Any) -> None:
-    """Before fastavro descends into it: its C stack has no guard."""
+    """Reject deep nesting before fastavro recurses into it, as its C stack is not guarded."""
     level, depth = [raw], 0
     while level:
         depth += 1

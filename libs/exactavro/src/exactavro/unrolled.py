@@ -1,6 +1,6 @@
-"""The writer of a record without a loop over its fields: its source is made from the schema, as dataclasses make theirs.
+"""Writers of records without a loop over the fields: their source is generated from the schema, as in dataclasses.
 
-A loop costs a call for each field. Most are texts and whole numbers, which need none: a record of four takes half the time.
+A loop costs a call per field, which texts and whole numbers do not need: a record of four fields takes half the time.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from exactavro.schema import Node, kind, logical
 Write = Callable[[Any], bytes]
 
 _TWO_BYTES, _FOUR_BYTES, _SIX_BYTES = 1 << 13, 1 << 27, 1 << 41
-"""Numbers from 0 to below these limits take at most 2, 4 and 6 bytes in zigzag. Six hold milliseconds since 1970 until 2039."""
+"""Numbers from 0 to below these limits take at most 2, 4 and 6 bytes in zigzag; 6 bytes hold Unix milliseconds until 2039."""
 _LOW, _PIECE = _TWO_BYTES - 1, (1 << 14) - 1
 
 
@@ -25,16 +25,16 @@ def unrolled(
     otherwise: Write,
     prefix: bytes,
 ) -> Write:
-    """A function that writes a record.
+    """Return a function that writes a record.
 
     Args:
-        fields: name, schema and writer of each.
+        fields: The name, schema and writer of each field.
         write_long: Writes negative numbers, and those that take more than six bytes.
         last: The varints of the numbers below 2**14.
-        more: The two bytes of 14 bits that are not a varint's last ones.
+        more: The two bytes of each 14-bit group that is not the last of a varint.
         errors: The exceptions that the writers of fields raise.
-        otherwise: takes what is no plain dict of these fields, or holds a value that is not exactly of its type.
-        prefix: The bytes in front of each record, which `otherwise` writes too. To put them there afterwards copies it.
+        otherwise: The writer for values that are not plain dicts of exactly these fields and types.
+        prefix: The bytes before each record, which `otherwise` writes too; adding them afterwards would copy the record.
     """
     names: dict[str, Any] = {
         "write_long": write_long,
@@ -57,7 +57,7 @@ def unrolled(
                 parts += f"last[n{at} << 1] if n{at} < {_TWO_BYTES} else write_long(n{at})", f"r{at}"
             case "long":
                 checks.append(f"type(v{at}) is int")
-                # One comparison with 0: a chain like `0 <= v < limit` costs more than two comparisons, for each limit.
+                # One comparison with 0: a chain like `0 <= v < limit` per limit costs more than two comparisons.
                 parts.append(
                     f"write_long(v{at}) if v{at} < 0 else last[v{at} << 1] if v{at} < {_TWO_BYTES} else"
                     f" more[(v{at} & {_LOW}) << 1] + last[v{at} >> 13] if v{at} < {_FOUR_BYTES} else"
@@ -78,6 +78,6 @@ def unrolled(
         "  except errors: pass",
         " return otherwise(row)",
     ]
-    exec("\n".join(lines), names)  # noqa: S102 - of the schema only the fields' names are in it, as literals
+    exec("\n".join(lines), names)  # noqa: S102 - from the schema it contains only field names, as literals
     made: Write = names["write_record"]
     return made

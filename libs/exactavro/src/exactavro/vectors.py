@@ -1,7 +1,7 @@
-"""Fields of many messages at once, with numpy: the building blocks of a `ColumnReader`.
+"""Reads fields of many messages at once, with numpy: the building blocks of `ColumnReader`.
 
-Whatever the bytes say, positions stay within their message: a field that would leave it ends where the message does,
-and the message is in doubt.
+Whatever the bytes, positions stay within their message: a field that would exceed it ends at the end of the message,
+and the message is marked bad.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ Column = NDArray[Any]
 Rows = Ints | None
 """A selection of the messages of a batch; None for all."""
 Read = Callable[["MessageBuffer", Rows, Ints], tuple[list[Column], Ints]]
-"""Reads one field of these messages at these positions; gives its columns, and the positions behind it."""
+"""Reads one field of these messages at these positions. Returns its columns and the positions after it."""
 
-_PADDING: Final = bytes(8)  # a word may be looked at where the data ends
+_PADDING: Final = bytes(8)  # words are read up to the end of the data
 _CONTINUES: Final = np.uint64(0x8080808080808080)
 _PAYLOAD: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _ONE: Final = np.uint64(1)
@@ -32,12 +32,12 @@ _WORD: Final = 8
 
 
 class MessageBuffer:
-    """Messages one after the other in one buffer, with the state of reading them.
+    """Concatenated messages, with the state of reading them.
 
     Attributes:
-        data: the buffer, with some bytes behind the last message.
+        data: The buffer, with padding after the last message.
         ends: The position at which each message ends.
-        bad: The messages that may be invalid.
+        bad: Whether each message may be invalid.
     """
 
     def __init__(self, messages: Sequence[bytes], sizes: Ints) -> None:
@@ -46,9 +46,7 @@ class MessageBuffer:
         self.bad: Bools = np.zeros(len(sizes), np.bool_)
         self._starts = self.ends - sizes
         self._bytes = np.frombuffer(self.data, np.uint8)
-        self._high = (
-            0  # bytes above 127 that belong to no text, if no message is in doubt; perhaps not all of them
-        )
+        self._high = 0  # a lower bound of the bytes above 127 outside of texts, if no message is bad
         self._texts: list[tuple[Rows, Ints, Ints]] = []
 
     def doubt(self, rows: Rows, which: Bools) -> None:
@@ -58,7 +56,7 @@ class MessageBuffer:
             self.bad[rows[which]] = True
 
     def skip(self, prefix: bytes) -> Ints:
-        """Past the prefix, for which there is room; messages that begin otherwise are in doubt."""
+        """Return the positions after the prefix, for which there is room; messages with another prefix are marked bad."""
         for place in range(0, len(prefix), _WORD):
             part = prefix[place : place + _WORD]
             mask = np.uint64(256 ** len(part) - 1)
@@ -67,7 +65,7 @@ class MessageBuffer:
         return self._starts + len(prefix)
 
     def moved(self, rows: Rows, position: Ints, size: Ints | int) -> Ints:
-        """Positions `size` bytes further. Where that is beyond the message or back: its end, and in doubt."""
+        """Return the positions advanced by `size` bytes. Beyond the message or backwards: its end, and it is marked bad."""
         room = (self.ends if rows is None else self.ends[rows]) - position
         wrong = (room < size) | (np.less(size, 0))
         self.doubt(rows, wrong)
@@ -87,7 +85,7 @@ class MessageBuffer:
         return words.view(f"<f{size}")
 
     def varints(self, rows: Rows, position: Ints) -> tuple[Ints, Ints | int, Ints]:
-        """Zigzag varints of at most 10 bytes and 64 bits: numbers, sizes, positions behind them."""
+        """Read zigzag varints of at most 10 bytes and 64 bits. Returns numbers, sizes and the positions after them."""
         first = self._bytes[position]
         if not (first > _ASCII_MAX).any():
             small = first.astype(np.int64)
@@ -97,12 +95,12 @@ class MessageBuffer:
         return ((raw >> _ONE) ^ -(raw & _ONE)).view(np.int64), size, self.moved(rows, position, size)
 
     def _long_varints(self, rows: Rows, position: Ints) -> tuple[Words, Ints]:
-        """Return the varints as unsigned numbers, with their sizes: eight bytes at once, the rest only for longer ones."""
+        """Return the varints as unsigned numbers, with their sizes. Bytes after the eighth are read only for longer ones."""
         word = self.words(position)
         stop = ~word & _CONTINUES
-        own = stop ^ (stop - _ONE)  # all bits up to that of the lowest stop; without a stop, all
+        own = stop ^ (stop - _ONE)  # all bits up to the lowest stop bit; without one, all bits
         size = np.bitwise_count(own).astype(np.int64) >> 3
-        raw = word & own & _PAYLOAD  # closes the gaps between 7 bits, then 14, then 28
+        raw = word & own & _PAYLOAD  # then the gaps between groups of 7, 14 and 28 bits are closed
         raw = (raw & np.uint64(0x007F007F007F007F)) | ((raw >> _ONE) & np.uint64(0x3F803F803F803F80))
         raw = (raw & np.uint64(0x00003FFF00003FFF)) | ((raw >> np.uint64(2)) & np.uint64(0x0FFFC0000FFFC000))
         raw = (raw & np.uint64(0x000000000FFFFFFF)) | ((raw >> np.uint64(4)) & np.uint64(0x00FFFFFFF0000000))
@@ -121,16 +119,17 @@ class MessageBuffer:
         self._texts.append((rows, starts, ends))
 
     def odd_texts(self) -> list[tuple[int, int, str]]:
-        """Texts that are not ASCII: message, which text of it, the text. Messages with others than UTF-8 are in doubt.
+        """Return the texts that are not ASCII, as (message, index of the text in it, text). Messages with invalid UTF-8
+        are marked bad.
 
-        Usually there is none, as a count shows: no more bytes are above 127 than belong elsewhere.
+        Usually there is none, which a count shows: the bytes above 127 are no more than those outside of texts.
         """
         high = self._bytes > _ASCII_MAX
         if self._high == np.count_nonzero(high) and not self.bad.any():
             return []
-        before = np.zeros(len(high) + 1, np.uint32)  # turns over, but not within one text
+        before = np.zeros(len(high) + 1, np.uint32)  # may overflow, but not within one text
         before[1:] = high
-        np.cumsum(before, dtype=np.uint32, out=before)  # in place: it would convert a copy of `high`
+        np.cumsum(before, dtype=np.uint32, out=before)  # in place, to avoid a converted copy of `high`
         found = []
         for number, (rows, starts, ends) in enumerate(self._texts):
             good = ~(self.bad if rows is None else self.bad[rows])
@@ -165,7 +164,7 @@ class Field(NamedTuple):
 
 
 def field_of(node: Node) -> Field | None:
-    """Return the column of a field; None if a field of this type cannot be read this way."""
+    """Return the column reader of a field; None if the type is not supported here."""
     if isinstance(node, str):
         return _PRIMITIVES.get(node)
     if isinstance(node, list):
@@ -252,7 +251,7 @@ def _enum(symbols: Sequence[str]) -> Field:
 
 
 def _optional(branches: list[Node]) -> Field | None:
-    """A union of null and one other; an index of more than one byte, which may be right, is in doubt."""
+    """Return the column of a union of null and one other type. Indexes of more than one byte are left to the reader."""
     others = [number for number, branch in enumerate(branches) if branch not in ("null", {"type": "null"})]
     inner = field_of(branches[others[0]]) if len(branches) == 2 and len(others) == 1 else None  # noqa: PLR2004 - a pair
     if inner is None:

@@ -1,8 +1,8 @@
-"""Writers: functions made once from a schema, that turn a value into bytes, and refuse what does not fit exactly.
+"""Writers: functions, made once from a schema, that encode a value and reject any that does not fit exactly.
 
-Nothing is cut or converted in silence: no float for an int, no int beyond 32 bits where the schema says int, no field
-that the schema does not have. The bytes are the shortest that Avro allows, so equal values have equal bytes, except
-for the order of a map's keys.
+Nothing is truncated or converted silently: a float for an int, an int of more than 32 bits or an unknown field is an
+error. The encoding is the shortest that Avro allows, so equal values have equal bytes, except for the order of a map's
+keys.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ WRITE_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupEr
 
 _INT_MAX = 2**31
 _LONG_BITS = 64
-# Varints are put together from pieces of 14 bits that are looked up: to shift out groups of seven takes four times as long.
+# Varints are composed of 14-bit groups from look-up tables: shifting out groups of seven bits takes four times as long.
 # The two tables take 1.6 MB.
 _PIECES = 1 << 14
 _LAST = (
@@ -33,7 +33,7 @@ _LAST = (
 )
 """The varints of one and two bytes."""
 _MORE = tuple(bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_PIECES))
-"""The two bytes of 14 bits that others follow."""
+"""The two bytes of each 14-bit group that is not the last."""
 _FLOAT = Struct("<f").pack
 _DOUBLE = Struct("<d").pack
 _EMPTY_BLOCK = b"\x00"
@@ -43,7 +43,7 @@ _EMPTY_BLOCK = b"\x00"
 
 
 def write_long(value: int) -> bytes:
-    """The shortest zigzag varint."""
+    """Encode a number as the shortest zigzag varint."""
     if type(value) is not int:
         value = _exact_int(value)
     number = (value << 1) ^ (value >> 63)
@@ -64,7 +64,7 @@ def write_long(value: int) -> bytes:
 
 
 def _exact_int(value: Any) -> int:
-    """Subclasses and numpy's integers are numbers; truth values are not."""
+    """Return the value as an int. Subclasses and numpy's integers are accepted, booleans are not."""
     if isinstance(value, bool):
         raise Unfit("a bool is no number")
     try:
@@ -134,11 +134,11 @@ _WRITERS: dict[str, Writer] = {
 
 
 def make_writer(schema: Schema, prefix: bytes = b"") -> Writer:
-    """A writer of the values of a schema, for `encode`.
+    """Return a writer of the values of a schema, for `encode`.
 
     Args:
         schema: The schema.
-        prefix: The bytes in front of each value.
+        prefix: The bytes before each value.
     """
     node = schema.tree
     if isinstance(node, dict) and kind(node) == "record" and conversion(node) is None:
@@ -148,7 +148,7 @@ def make_writer(schema: Schema, prefix: bytes = b"") -> Writer:
 
 
 def encode(write: Writer, value: Any) -> bytes:
-    """The bytes of a value. Raises `Unfit`."""
+    """Return the bytes of a value. Raises `Unfit`."""
     try:
         return write(value)
     except WRITE_ERRORS as error:
@@ -231,10 +231,10 @@ def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
             try:
                 defaults[field["name"]] = default_value(field["type"], field["default"])
             except Unusable:
-                continue  # an ill-fitting default is as good as none here; readers say so
+                continue  # an invalid default counts as none here; readers report it
 
     def complete(row: Any) -> bytes:
-        """The slow way: fills in defaults, or reports the error and its place."""
+        """Write a record with defaults filled in, or raise the error with its place; the slow path."""
         if not isinstance(row, dict):
             raise Unfit("must be a dict")
         unknown = row.keys() - dict(fields).keys()
@@ -263,7 +263,7 @@ def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
 
 
 def _union_writer(branches: list[Node]) -> Writer:
-    # A float branch takes ints too and the shorter one rounds, so the exact types are tried before them.
+    # Float branches accept ints too, and "float" rounds, so branches of the exact type are tried first.
     order = sorted(range(len(branches)), key=lambda i: {"double": 1, "float": 2}.get(kind(branches[i]), 0))
     attempts = [(write_long(i), _writer(branches[i])) for i in order]
     nothing = next((prefix for prefix, write in attempts if write is _write_null), None)

@@ -164,7 +164,7 @@ def test_a_request_that_was_not_begun_in_time_is_rejected_and_never_begun(world:
     refused = [future.result() for future in [world.ask(f"/job/{number}") for number in range(1, 9)]]
     assert {answer.status_code for answer in refused} == {503}
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
-    assert {answer.json()["detail"] for answer in refused} == {"the server is overloaded; retry the request"}
+    assert {answer.json()["detail"] for answer in refused} == {"too many requests at once; retry the request"}
     assert not first.done(), "a request that was begun continues"
     world.release.set()
     assert first.result().json() == 0

@@ -41,7 +41,7 @@ class MemoryPosition:
 
 @dataclass(eq=False)
 class MemoryWatch(Generic[V]):
-    """A watch like `streamtable.Watch`; a test may set `overrun` and `ended`."""
+    """A watch like `streamtable.Watch`; tests may set `overrun` and `ended`."""
 
     key: str | None
     prefix: str | None
@@ -134,7 +134,7 @@ class MemoryTable(Generic[V]):
         )
 
     def overrun(self) -> None:
-        """Make all present watches miss changes, which ends them, as it does a `streamtable.Watch`."""
+        """Make all open watches miss changes, which ends them, like a `streamtable.Watch`."""
         with self._changed:
             for watch in self.watches:
                 watch.overrun = watch.ended = True
@@ -181,7 +181,7 @@ class MemoryTable(Generic[V]):
         end = time.monotonic() + timeout
         while ack not in self.shown:
             if time.monotonic() >= end:
-                raise NotReady("it does not show")
+                raise NotReady("the table does not show the event yet")
             await asyncio.sleep(_LOOK_SECONDS)
 
     def position(self) -> Mapping[int, MemoryPosition]:

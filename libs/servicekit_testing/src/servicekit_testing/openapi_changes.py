@@ -38,9 +38,9 @@ class _Comparison:
 
     def _operation(self, where: str, old: Document, new: Document) -> Iterator[str]:
         if old.get("operationId") != new.get("operationId"):
-            yield f"{where}: its operationId is another one, from which generated clients take their names"
+            yield f"{where}: its operationId has changed, from which generated clients take their names"
         if old.get("security", [{}]) != new.get("security", [{}]):
-            yield f"{where}: it asks for other credentials"
+            yield f"{where}: it requires other credentials"
         yield from self._parameters(where, old, new)
         yield from self._body(f"{where} body", old.get("requestBody"), new.get("requestBody"))
         yield from self._responses(where, old["responses"], new["responses"])
@@ -68,7 +68,7 @@ class _Comparison:
             yield f"{where}: it has become required"
         for media_type, content in (old or {}).get("content", {}).items():
             if media_type not in new["content"]:
-                yield f"{where}: {media_type} is no longer taken"
+                yield f"{where}: {media_type} is no longer accepted"
             else:
                 yield from self._taken(where, content.get("schema", {}), new["content"][media_type]["schema"])
 
@@ -87,10 +87,10 @@ class _Comparison:
                     yield from self._given(place, content.get("schema", {}), after.get("schema", {}))
         for status in new.keys() - old.keys():
             if int(status) < HTTPStatus.BAD_REQUEST:
-                yield f"{where} {status}: it is an answer that clients do not know"
+                yield f"{where} {status}: it is a response that clients do not know"
 
-    # Both directions are one relation: the second schema must allow all that the first one does. What is given may
-    # have further members, which clients overlook; what is taken may not require any.
+    # Both directions use one relation: the wide schema must allow all that the narrow one does. Responses may have
+    # additional members, which clients ignore; requests must not require new ones.
 
     def _taken(self, where: str, old: Document, new: Document) -> Iterator[str]:
         """Check that every request that was valid is still valid."""
@@ -136,7 +136,7 @@ class _Containment:
 
     @property
     def _side(self) -> str:
-        return "what is answered now" if self._given else "what was taken"
+        return "the new response" if self._given else "the old request"
 
     def _values(self, where: str, narrow: Document, wide: Document) -> Iterator[str]:
         types, wide_types = _types(narrow), _types(wide)

@@ -33,7 +33,7 @@ def release(name: str, document: Document, target: Path) -> str | None:
     """Store a document as the release of its version. Returns an error text if that is not allowed."""
     path = target / "history" / name / f"{document['info']['version']}.json"
     if path.exists() and path.read_text("utf-8") != _text(document):
-        return f"{name} {path.stem} was released before and looked different: give it a new version"
+        return f"{name} {path.stem} was released before and has changed: give it a new version"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_text(document), "utf-8")
     return None
@@ -48,11 +48,9 @@ def main(documents: Mapping[str, Document], arguments: Sequence[str], target: Pa
         target: The folder of the files.
     """
     parser = ArgumentParser(description="Write the OpenAPI documents, and compare them with released ones.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if there are problems")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing, fail if something is not in order"
-    )
-    parser.add_argument(
-        "--release", action="store_true", help="keep the documents as those of their versions"
+        "--release", action="store_true", help="also store the documents as the releases of their versions"
     )
     given = parser.parse_args(arguments)
     found: list[str] = []

@@ -1,8 +1,8 @@
-"""Python programs that tests start again and again: forked from a process that has imported their modules already.
+"""Fast starts of Python programs in tests: they are forked from a process that has already imported their modules.
 
-Importing a service takes a second of processor time, a fork takes a hundredth. Nearly all of this second is for modules that
-all services share, so their processes are forked too, from one that has imported those. A forked program has the same
-environment as under `python -m`: its arguments, environment, output, signals at their defaults, and `__main__`.
+Importing a service takes a second of CPU time, a fork a hundredth. Nearly all of that second is for modules that all
+services share, so the preforked processes are themselves forked from one that has imported these. A forked program runs
+like under `python -m`, with its own arguments, environment and output, default signal handlers, and `__main__`.
 """
 
 import gc
@@ -32,7 +32,7 @@ _COMMON: Final = (
     "servicekit.grpc.table",
     "servicekit.process.serving",
 )
-"""The modules that most programs import; they are in memory also for a program that does not import them."""
+"""The modules that most programs import; also in memory in programs that do not import them."""
 
 
 class Forked:
@@ -40,7 +40,7 @@ class Forked:
 
     Attributes:
         pid: The id of its process.
-        returncode: The exit code; None while it runs; minus the signal's number if a signal has ended it.
+        returncode: The exit code; None while it runs, the negative signal number if a signal has ended it.
     """
 
     def __init__(self, pid: int) -> None:
@@ -65,7 +65,7 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended, and that is not reported yet
+            with suppress(ProcessLookupError):  # it has ended, which is not reported yet
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -75,7 +75,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-# Not by `-m`: the package imports this module before it would be run a second time.
+# Not with `-m`: the package already imports this module, so it would be loaded twice.
 _MAIN = "import sys; from servicekit_testing.prefork import main; main(int(sys.argv[1]), *sys.argv[2:])"
 
 
@@ -97,7 +97,7 @@ class Prefork:
                     pass_fds=[theirs.fileno()],
                 )
             else:
-                common._send("serve", [module], os.environ, theirs.fileno())  # noqa: SLF001 - another of this class
+                common._send("serve", [module], os.environ, theirs.fileno())  # noqa: SLF001 - another instance of this class
         self._connection = ours
         self._started: Queue[Forked] = Queue()
         self._one = Lock()
@@ -155,11 +155,11 @@ def _serve(connection: socket.socket, module: str) -> _Run | None:
     """Fork on each request. Returns in each forked program, with its request; None: there are no more requests."""
     for name in [module] if module else _COMMON:
         import_module(name)
-    # It is run by its name again, from the beginning, with all that it has imported.
+    # The module is removed, so that it runs again under its name, with its imports already loaded.
     sys.modules.pop(module, None)
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, (
-        f"{module} starts {threads - 1} threads when it is imported, and these would not be forked"
+        f"{module} starts {threads - 1} threads when it is imported, which a fork would not copy"
     )
     gc.collect()
     gc.freeze()
@@ -236,7 +236,7 @@ def _run(given: _Run) -> None:
 
 
 def main(descriptor: int, module: str) -> None:
-    """Serve the requests that come over a socket until it is closed; in each forked process, run the module."""
+    """Serve requests from a socket until it is closed; in each forked process, run the module."""
     given = _serve(socket.socket(fileno=descriptor), module)
     if given is not None:
         _run(given)

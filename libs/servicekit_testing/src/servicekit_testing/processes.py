@@ -25,7 +25,7 @@ class Process:
         environment: The settings of the service.
 
     Attributes:
-        output: The lines that it has written so far.
+        output: The lines written so far.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -47,10 +47,10 @@ class Process:
                 self.output.append(line)
 
     def address(self) -> str:
-        """Return the address that it listens on; when called again, the next one.
+        """Return the address that the command listens on; each further call returns the next one.
 
         Raises:
-            AssertionError: It has ended, or does not listen in time; the message has its output.
+            AssertionError: The command has ended, or does not listen in time; the message has its output.
         """
         deadline = Deadline(_START_SECONDS)
         while True:
@@ -60,9 +60,9 @@ class Process:
                 self._looked_at += 1
                 if found is not None:
                     return found[1]
-            assert not ended, f"it ended before it listened: {''.join(self.output)}"
+            assert not ended, f"the command ended before it listened: {''.join(self.output)}"
             assert not deadline.passed(), (
-                f"after {_START_SECONDS} s it does not listen: {''.join(self.output)}"
+                f"the command does not listen after {_START_SECONDS} s: {''.join(self.output)}"
             )
             time.sleep(0.01)
 
@@ -77,7 +77,7 @@ class Process:
             code = self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.close()
-            raise TimeoutError(f"it has not ended; it said: {''.join(self.output)}") from None
+            raise TimeoutError(f"the command has not ended; its output: {''.join(self.output)}") from None
         self._reader.join()
         return code
 

@@ -1,4 +1,4 @@
-"""A client that retries, as docs/how-to/send-with-retries.md describes: a busy machine is slow now and then."""
+"""A client that retries as docs/how-to/send-with-retries.md describes, because a busy machine is slow now and then."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A topic, read once from its beginning to its present end, without a group."""
+"""Reads a topic once, from its beginning to its current end, without a consumer group."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar

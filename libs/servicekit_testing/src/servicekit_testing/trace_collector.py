@@ -55,7 +55,7 @@ class TraceCollector(TraceServiceServicer):
         """Return the matching spans once there are this many.
 
         Raises:
-            AssertionError: There are fewer when the time is over.
+            AssertionError: There are fewer at the timeout.
         """
         end = Deadline(seconds)
         while len(found := [span for span in list(self.spans) if matches(span)]) < count:
@@ -68,7 +68,7 @@ class TraceCollector(TraceServiceServicer):
 def collecting(collector: TraceCollector, port: int = 0) -> Iterator[int]:
     """Serve the collector on loopback within the block. Yields the port."""
     server = grpc.server(ThreadPoolExecutor(2))
-    add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call] # made by a program
+    add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call] # generated code
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:

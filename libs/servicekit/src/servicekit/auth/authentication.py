@@ -172,9 +172,7 @@ def _read_keys(algorithm: str, key: bytes) -> dict[str | None, Any]:
         else:
             found = _read_jwks(algorithm, key)
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"the key is neither a public key in PEM nor a JWKS document for {algorithm}"
-        ) from error
+        raise ValueError(f"the key is not a public key in PEM or a JWKS document for {algorithm}") from error
     if not found:
         raise ValueError(f"the JWKS document has no key for {algorithm} that has a kid")
     if any(hasattr(k, "private_bytes") for k in found.values()):

@@ -57,7 +57,7 @@ class GrpcLimits:
         handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
         first_call_seconds: A connection without a call is closed after that.
         connection_idle_seconds: A connection without calls is closed after that.
-        connection_age_seconds: The caller must reconnect after that, and thereby finds new replicas.
+        connection_age_seconds: The caller must reconnect after that, and so finds new replicas.
         connection_streams: The number of concurrent calls on one connection; further calls wait in the client.
         ping_seconds_min: A caller that pings more often is disconnected.
         drain_seconds: The time before the server stops in which new calls are rejected with UNAVAILABLE.
@@ -307,9 +307,7 @@ class _Method:
                 grpc.StatusCode.CANCELLED, "nothing was read for too long", reason="UNREAD"
             ) from None
         except Exception:  # noqa: BLE001 grpcio's error for a disconnected caller is private to it
-            raise CallRefused(
-                grpc.StatusCode.CANCELLED, "the caller has disconnected", reason="GONE"
-            ) from None
+            raise CallRefused(grpc.StatusCode.CANCELLED, "the caller disconnected", reason="GONE") from None
 
     async def _from_thread(self, answers: Iterator[Any]) -> AsyncIterator[Any]:
         """Yield the items of a plain generator, which runs in a thread; no item is held while the caller reads."""

@@ -301,7 +301,7 @@ def unavailable(detail: str = "the service cannot answer at the moment; retry th
 
 def overloaded() -> Problem:
     """Return a 503 for a request that no thread has begun to work on."""
-    return unavailable("the server is overloaded; retry the request")
+    return unavailable("too many requests at once; retry the request")
 
 
 def _is_clean(encoded: bytes) -> bool:

@@ -54,10 +54,7 @@ def not_all_responses(what: str) -> dict[int | str, dict[str, Any]]:
             "description": "The request is not valid; `errors` says where. Or Kafka refuses the records in `rejected`",
             "content": _NOT_ALL,
         },
-        503: {
-            "description": f"The service cannot answer at the moment, or only some {what} were acknowledged",
-            "content": _NOT_ALL,
-        },
+        503: {"description": f"Not available, or only some {what} were acknowledged", "content": _NOT_ALL},
     }
 
 

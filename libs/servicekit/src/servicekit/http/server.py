@@ -98,9 +98,7 @@ class HttpServer:
 
     def _on_started(self) -> None:
         current_default_thread_limiter().total_tokens = self._threads
-        self._listener.listen(
-            _BACKLOG
-        )  # asyncio sets the backlog to the number of connections that it accepts in a row
+        self._listener.listen(_BACKLOG)  # asyncio has set it to `_ACCEPTED_AT_ONCE`
         self.connections.start(asyncio.get_running_loop())
         self._started.set()
 
