@@ -66,14 +66,14 @@ def test_cutting_keeps_all_records_in_order_and_every_batch_within_its_limits(
     assert found == expected
 
 
-def test_records_that_are_delivered_again_are_taken_once() -> None:
+def test_redelivered_records_are_buffered_once() -> None:
     buffer = Buffer(Limits(), start("a"))
     buffer.add(records("a", 0, [1, 1, 1]), 5.0)
     buffer.add(records("a", 1, [1, 1, 1]), 6.0)
     assert (len(buffer), buffer.next_offsets, buffer.first_arrival) == (4, {"a": 4}, 5.0)
 
 
-def test_halving_ends_with_one_record_and_is_over_behind_the_batch_that_failed() -> None:
+def test_halving_ends_with_one_record_and_stops_after_the_failed_batch() -> None:
     bisector = PoisonBisector()
     bisector.halve(10, {"a": 10})
     bisector.halve(5, {"a": 5})

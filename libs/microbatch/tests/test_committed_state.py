@@ -24,7 +24,7 @@ def test_what_is_encoded_is_decoded() -> None:
 @pytest.mark.parametrize(
     "metadata", ["", "{}", "null", '{"token": 1}', '{"changelog": 1, "exact": true}', "\0"]
 )
-def test_metadata_of_other_clients_are_distinguished_from_ours(metadata: str) -> None:
+def test_metadata_of_other_clients_are_not_decoded(metadata: str) -> None:
     assert decode(metadata) is None
 
 
@@ -32,7 +32,7 @@ def test_a_partition_without_our_metadata_is_unowned() -> None:
     assert committed_state_of(0, {"a": None, "b": Committed(NextOffset(3), "by a tool")}) == UNOWNED
 
 
-def test_an_input_that_is_new_may_join_the_others() -> None:
+def test_an_input_may_be_added() -> None:
     assert committed_state_of(0, {"a": OURS, "b": OURS, "c": None}) == COMMITTED_STATE
 
 

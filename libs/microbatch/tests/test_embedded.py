@@ -1,4 +1,4 @@
-"""The embedded store: rows in the group's own changelog and local stores, seen through the Tester."""
+"""The embedded store, run by the Tester: rows in the group's own changelog and local stores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +53,7 @@ def latest(stores: list[Any]) -> MakeTasks:
 
 
 @pytest.mark.parametrize("disk", [True, False])
-def test_a_process_that_starts_again_goes_on_where_it_was(tester: Tester, *, disk: bool) -> None:
+def test_a_restarted_process_continues_where_it_stopped(tester: Tester, *, disk: bool) -> None:
     group = group_of()
     tester.run(group)
     tester.emit_many(EVENTS, [("a", 1), ("b", 2), ("a", 3)])
@@ -125,7 +125,7 @@ def test_a_row_that_is_deleted_is_gone_after_a_restart_without_its_disk(tester: 
     assert totals(tester, group) == {"a": 3}
 
 
-def test_what_does_not_change_is_not_written(tester: Tester) -> None:
+def test_unchanged_rows_are_not_written(tester: Tester) -> None:
     group = group_of(lambda batch, _: batch.rows(TOTALS).put("same", batch.rows(TOTALS).get("same") or 7))
     tester.run(group)
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_what_does_not_change_is_not_written(tester: Tester) -> None:
     assert len(tester.kafka.records("add-table")) == 1
 
 
-def test_a_row_that_its_topic_does_not_accept_is_the_batch_s_failure(tester: Tester) -> None:
+def test_a_row_too_large_for_its_topic_fails_the_batch(tester: Tester) -> None:
     def grow(batch: Batch, send: Send) -> None:
         for record in batch.records:
             batch.rows(TEXTS).put(record.key, "x" * record.value)
@@ -147,16 +147,14 @@ def test_a_row_that_its_topic_does_not_accept_is_the_batch_s_failure(tester: Tes
     assert "row b'texts/b' of the changelog 'add-table' has 2,000,007 bytes" in letter.reason
 
 
-def test_without_another_choice_it_ends_the_process(tester: Tester) -> None:
+def test_by_default_a_row_too_large_ends_the_process(tester: Tester) -> None:
     group = group_of(lambda batch, _: batch.rows(TEXTS).put("a", "x" * 2_000_000))
     tester.run(group)
     with pytest.raises(HandlerFailed, match="more than the"):
         tester.emit(EVENTS, "a", 1)
 
 
-def test_a_local_store_that_is_damaged_is_loaded_again(
-    tester: Tester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_corrupt_local_store_is_restored_again(tester: Tester, monkeypatch: pytest.MonkeyPatch) -> None:
     group = group_of()
     tester.run(group)
     tester.emit(EVENTS, "a", 1)
@@ -190,7 +188,7 @@ def test_a_changelog_that_was_lost_is_refused(tester: Tester) -> None:
     assert sums(tester) == [1]
 
 
-def test_offsets_that_are_gone_are_refused_while_the_rows_are_there(tester: Tester) -> None:
+def test_missing_offsets_are_an_error_while_the_rows_exist(tester: Tester) -> None:
     group = group_of()
     tester.run(group)
     tester.emit(EVENTS, "a", 1)
@@ -200,7 +198,7 @@ def test_offsets_that_are_gone_are_refused_while_the_rows_are_there(tester: Test
         tester.start(group)
 
 
-def test_a_group_that_kept_its_rows_in_a_central_store_is_not_run_without_it() -> None:
+def test_a_group_with_rows_in_a_central_store_does_not_run_without_it() -> None:
     group = group_of()
     with Tester() as tester:
         stores: list[Any] = [InMemoryStore(group)]
@@ -208,12 +206,12 @@ def test_a_group_that_kept_its_rows_in_a_central_store_is_not_run_without_it() -
         tester.emit(EVENTS, "a", 1)
         tester.stop(group)
         stores.append(group.custom_tasks)
-        with pytest.raises(StateLost, match="committed over a central store"):
+        with pytest.raises(StateLost, match="committed with a central store"):
             tester.start(group)
         assert sums(tester) == [1]
 
 
-def test_a_group_with_embedded_rows_is_not_run_over_a_central_store() -> None:
+def test_a_group_with_embedded_rows_does_not_run_with_a_central_store() -> None:
     group = group_of()
     for plain in (False, True):
         with Tester() as tester:
@@ -227,11 +225,11 @@ def test_a_group_with_embedded_rows_is_not_run_over_a_central_store() -> None:
             assert sums(tester) == [1]
 
 
-# ---- inputs whose beginning is gone, stores that are empty ---------------------------------------------------------
+# ---- truncated inputs, empty stores --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["embedded", "central", "plain"])
-def test_a_first_start_over_inputs_whose_beginning_is_gone_is_refused(tester: Tester, kind: str) -> None:
+def test_a_first_start_over_truncated_inputs_is_an_error(tester: Tester, kind: str) -> None:
     group = group_of()
     tester.create(EVENTS)
     for number in (1, 2, 4):
@@ -244,7 +242,7 @@ def test_a_first_start_over_inputs_whose_beginning_is_gone_is_refused(tester: Te
     assert sums(tester) == []
 
 
-def test_a_first_start_at_the_end_of_its_inputs_needs_no_beginning(tester: Tester) -> None:
+def test_a_first_start_at_the_end_of_truncated_inputs_is_allowed(tester: Tester) -> None:
     group = group_of(start="latest")
     tester.create(EVENTS)
     tester.emit(EVENTS, "a", 1)
@@ -254,7 +252,7 @@ def test_a_first_start_at_the_end_of_its_inputs_needs_no_beginning(tester: Teste
     assert totals(tester, group) == {"a": 2}
 
 
-def test_a_group_that_keeps_no_rows_needs_no_table_and_no_beginning(tester: Tester) -> None:
+def test_a_group_without_rows_needs_no_table_and_may_start_over_truncated_inputs(tester: Tester) -> None:
     def copy(batch: Batch, send: Send) -> None:
         for record in batch.records:
             send(SUMS, record.key, record.value)
@@ -273,7 +271,7 @@ def test_a_group_that_keeps_no_rows_needs_no_table_and_no_beginning(tester: Test
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_store_that_was_emptied_is_refused_and_nothing_is_sent(*, plain: bool) -> None:
+def test_an_emptied_store_is_an_error_and_nothing_is_sent(*, plain: bool) -> None:
     group = group_of()
     with Tester() as tester:
         stores: list[Any] = [InMemoryStore(group, plain=plain)]
@@ -299,7 +297,7 @@ def test_a_row_that_two_partitions_write_is_refused() -> None:
             tester.emit_many(EVENTS, [(key, number) for number, key in enumerate("abcdefgh")])
 
 
-def test_the_same_keys_are_looked_at_in_every_partition_and_not_all_are_remembered() -> None:
+def test_the_sampled_keys_are_the_same_in_every_partition_and_limited_in_number() -> None:
     owners = KeyOwners()
     keys = [b"%d" % number for number in range(100_000)]
     for start in range(0, 100_000, 500):

@@ -34,21 +34,21 @@ def graph(**settings: Any) -> MicroBatch:
         ({"max_wait": float("nan")}, "waits for 0 to 3600 s"),
     ],
 )
-def test_a_graph_that_contradicts_itself_is_refused(settings: dict[str, Any], says: str) -> None:
+def test_a_contradictory_graph_is_rejected(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(GraphError, match=says):
         graph(**settings)
 
 
-def test_the_name_of_rows_is_one_that_a_topic_could_have() -> None:
+def test_the_name_of_rows_follows_the_rules_of_topic_names() -> None:
     with pytest.raises(GraphError, match="kind of rows"):
         Rows("a/b", value=Long())
 
 
-def test_it_can_be_drawn_as_other_groups_are() -> None:
+def test_a_micro_batch_can_be_drawn_like_other_groups() -> None:
     edges = {(edge.source, edge.target, edge.label) for edge in model_of([graph(outputs=[OUT])]).edges}
     assert edges == {("topic events", "group g", "fold"), ("group g", "topic out", "")}
 
 
-def test_an_ordinary_processor_refuses_it(tmp_path: Path) -> None:
+def test_an_ordinary_processor_rejects_a_micro_batch(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="run it with the processor of its kind, such as BatchProcessor"):
         App(Kafka("localhost:1"), tmp_path).processor(graph())

@@ -87,7 +87,7 @@ def running(processor: BatchProcessor) -> Iterator[list[BaseException]]:
         thread.join(60)
 
 
-def test_a_process_handles_batches_over_a_real_store_and_counts_what_it_does(
+def test_a_process_handles_batches_over_a_real_store_and_updates_its_metrics(
     place: Place, tmp_path: Path
 ) -> None:
     registry = CollectorRegistry()
@@ -110,7 +110,7 @@ def test_a_process_handles_batches_over_a_real_store_and_counts_what_it_does(
         assert (registry.get_sample_value("streamtable_central_store_keys_total", labels) or 0) > 2
 
 
-def test_what_waits_is_handled_when_the_process_stops(place: Place) -> None:
+def test_buffered_records_are_handled_when_the_process_stops(place: Place) -> None:
     processor = BatchProcessor(
         place.graph(max_wait=3_600), place.kafka, store=MemoryDriver(tenant="t"), instance_id="here"
     )
@@ -127,7 +127,7 @@ def buffered(processor: BatchProcessor) -> int:
     return sum(len(task.task._buffer) for task in list(tasks))
 
 
-def test_a_second_life_over_a_store_in_memory_is_refused(place: Place) -> None:
+def test_a_restart_with_an_empty_store_in_memory_is_an_error(place: Place) -> None:
     place.emit(*"abc")
     with running(BatchProcessor(place.graph(), place.kafka, store=MemoryDriver(tenant="t"))) as errors:
         place.wait(lambda: place.handled() == 3 or bool(errors), "three handled")
@@ -150,12 +150,12 @@ def test_embedded_rows_outlive_the_process_and_its_disk(place: Place, topics: To
     assert found == {"a": 3, "b": 3, "c": 3}
 
 
-def test_rows_need_a_place(place: Place) -> None:
+def test_rows_need_a_state_dir_or_a_store(place: Place) -> None:
     with pytest.raises(ConfigurationError, match="state_dir= for the embedded store, or store="):
         BatchProcessor(place.graph(), place.kafka)
 
 
-def test_a_service_s_store_is_not_in_memory(place: Place) -> None:
+def test_a_service_rejects_a_store_in_memory(place: Place) -> None:
     settings = Settings(bootstrap_servers="127.0.0.1:1", store="memory:")
     with pytest.raises(ConfigurationError, match="use embedded: "):
         BatchProcessor.from_settings(place.graph(), settings, kafka=place.kafka)
@@ -182,7 +182,7 @@ def test_plain_rows_may_be_written_at_least_once(place: Place) -> None:
         ({"instance_id": "a b"}, "instance_id"),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(settings: dict[str, Any], says: str) -> None:
+def test_contradictory_arguments_are_rejected(settings: dict[str, Any], says: str) -> None:
     graph = MicroBatch("g", inputs=[Stream("events", String(), Long())], process=add, rows=[TOTALS])
     with pytest.raises(ConfigurationError, match=says):
         BatchProcessor(graph, Kafka("127.0.0.1:1"), store=MemoryDriver(tenant="t"), **settings)

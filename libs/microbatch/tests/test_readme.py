@@ -1,4 +1,4 @@
-"""The examples of the package's README work as shown; the program itself is in test_processor.py."""
+"""The test in the package's README passes; test_processor.py tests the program."""
 
 import re
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""Whole processes of a micro-batch that crash, freeze, lose answers and overlap, over a Kafka, and a central store or
+"""A simulation of whole micro-batch processes that crash, freeze, lose answers and overlap, over Kafka and a store or
 disks, in memory.
 
-It is the code that runs in production, from the consumer to the store's driver; only the schedule is drawn from a seed.
-Wherever a process asks Kafka or the store for something, or reaches a failpoint, the other ones may run first, time may
-pass until it counts as dead, or it may die. The handler draws lots. At the end each input record has been handled
-once, each batch has read what the last committed one has left, and the rows that count are those that were left last.
+It runs production code, from the consumer to the store's driver; only the schedule is drawn from a seed. Wherever a
+process calls Kafka or the store, or reaches a failpoint, others may run first, time may pass until it counts as dead,
+or it may die. The handler acts at random. At the end, each input record was handled once, each batch has read what the
+last committed one left, and the committed rows are those that were left last.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Life:
     def die(self) -> None:
         """Crash the process: its further actions have no effect, and its bulk writes are lost."""
         if not self.dead and isinstance(self.stores, MemoryStores):
-            self.stores.crash()  # once: the disk may be another's by now
+            self.stores.crash()  # once: another process may use the disk by now
         self.dead = True
 
 
@@ -129,7 +129,7 @@ class Driver:
     def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         world = self._world
         world.meddle(self._life, "write")
-        if world.chance(0.1):  # on its way
+        if world.chance(0.1):  # in flight
             world.late.append(lambda: self._driver.write(rows, number, timeout))
             raise RetryLater("the store has not answered in time")
         some = {key: data for key, data in rows.items() if not world.chance(0.05)}
@@ -242,7 +242,7 @@ class World(Faults):
 
     def start(self, instance: str) -> None:
         name = f"{instance}/{self.kafka.unique()}"
-        for before in self.lives.values():  # a supervisor starts it again when it is dead, or believes so
+        for before in self.lives.values():  # a supervisor restarts a process that is dead or seems dead
             if before.instance == instance and self.chance(0.7):
                 before.die()
         life = self.lives[name] = Life(self, instance, name)
@@ -281,9 +281,9 @@ class World(Faults):
         except Crash:
             life.die()
         except RetryLater:
-            pass  # at the start: again later
+            pass  # at the start: retried later
         except Fenced:
-            life.die()  # its name belongs to another process
+            life.die()  # another process has its name now
         finally:
             life.running = False
         if life.dead:
@@ -321,7 +321,7 @@ class World(Faults):
             self.clock.advance(0.3)
             if self.done():
                 return
-        raise AssertionError("the work does not come to an end")
+        raise AssertionError("the processes do not finish their work")
 
     def done(self) -> bool:
         committed = self.kafka.committed(self.graph.name)
@@ -584,7 +584,7 @@ ALL_PLANTS: list[tuple[Plant, Kind]] = [
 @pytest.mark.parametrize(
     ("plant", "kind"), ALL_PLANTS, ids=[f"{kind}-{plant.__name__}" for plant, kind in ALL_PLANTS]
 )
-def test_a_planted_mistake_is_found(plant: Plant, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found(plant: Plant, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
 
     def fails(seed: int) -> bool:

@@ -1,4 +1,4 @@
-"""Stores named by URLs: what is read out of them, what is refused, and that no secret gets out."""
+"""URLs of stores: parsing, rejected URLs, and secrets that are never shown."""
 
 import builtins
 import re
@@ -24,7 +24,7 @@ def refusal(url: str) -> str:
     return str(refused.value)
 
 
-def test_a_store_in_memory_is_this_drivers_alone() -> None:
+def test_a_store_in_memory_belongs_to_one_driver() -> None:
     one, other = store_from("memory:", "t"), store_from("memory:", "t")
     assert isinstance(one, MemoryDriver)
     one.write({b"a": b"1"}, 1, 1)
@@ -53,7 +53,7 @@ def test_a_store_in_memory_is_this_drivers_alone() -> None:
         ),
     ],
 )
-def test_a_url_has_hosts_a_place_and_parameters_with_defaults(
+def test_a_url_has_hosts_a_path_and_parameters_with_defaults(
     url: str, shown: str, expected: Mapping[str, Any]
 ) -> None:
     settings = StoreSettings.parse(url)
@@ -90,11 +90,11 @@ def test_user_and_password_are_decoded_and_never_shown() -> None:
         ("redis://h/0?ttl=1e9", "a whole number"),
         (
             "redis://h/0?ttl=1&ttl=2",
-            "'ttl' is no parameter of it, or has no value, or two: ttl, replicas, ca",
+            "'ttl' is not a parameter, has no value, or is repeated: ttl, replicas, ca",
         ),
         ("redis://h/0?ttl", "has no value"),
         ("redis://h/0?TTL=1", "ttl, replicas, ca are allowed"),
-        ("redis://h/0?shards=1", "'shards' is no parameter"),
+        ("redis://h/0?shards=1", "'shards' is not a parameter"),
         ("redis://h/0?ca=x", "for TLS"),
         ("elasticsearch+http://h", "alias of an index"),
         ("elasticsearch+http://h/Rows", "alias of an index"),
@@ -111,7 +111,7 @@ def test_user_and_password_are_decoded_and_never_shown() -> None:
         ("redis://h/0?ttl=%ff", "UTF-8"),
     ],
 )
-def test_a_malformed_url_is_refused_with_what_is_allowed(url: str, said: str) -> None:
+def test_a_malformed_url_is_rejected_with_the_allowed_forms(url: str, said: str) -> None:
     assert said in refusal(url)
 
 
@@ -132,7 +132,7 @@ def test_a_malformed_url_is_refused_with_what_is_allowed(url: str, said: str) ->
         "redis://me:hunter2\n@h",
     ],
 )
-def test_no_refusal_shows_what_may_be_a_password(url: str) -> None:
+def test_no_error_shows_what_may_be_a_password(url: str) -> None:
     message = refusal(url)
     assert not re.search("hun|ter2", message)
 
@@ -146,7 +146,7 @@ def test_no_refusal_shows_what_may_be_a_password(url: str) -> None:
         "cassandra://me:hunter2@127.0.0.1:1/shop/rows",
     ],
 )
-def test_an_error_of_a_server_that_is_away_says_where_and_no_password(url: str) -> None:
+def test_the_error_of_an_unreachable_server_has_its_address_and_no_password(url: str) -> None:
     driver = store_from(url, "t")
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1") as failed:
         driver.read([b"a"], 1)
@@ -158,13 +158,13 @@ def test_an_error_of_a_server_that_is_away_says_where_and_no_password(url: str) 
     driver.close()
 
 
-def test_a_tenant_that_is_none_is_refused_whatever_the_store() -> None:
+def test_an_invalid_tenant_is_rejected_for_every_store() -> None:
     for url in ("memory:", "redis://h", ELASTIC, CASSANDRA):
         with pytest.raises(ConfigurationError, match="tenant 'a b'"):
             store_from(url, "a b")
 
 
-def test_a_store_in_memory_has_nothing_to_look_after() -> None:
+def test_a_store_in_memory_has_no_admin() -> None:
     with pytest.raises(ConfigurationError, match="gone with its process"):
         StoreSettings.parse("memory:").admin("t")
 
@@ -188,7 +188,7 @@ def test_a_client_that_is_not_installed_is_named_with_what_to_install(
         store_from(url, "t")
 
 
-def test_the_page_has_every_form_and_parameter_and_no_other() -> None:
+def test_the_docs_page_has_exactly_the_supported_forms_and_parameters() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for form in FORMS.values():
         for each in form.split(", "):

@@ -1,4 +1,4 @@
-"""The task of a micro-batch's partition, run by the Tester with the same engine."""
+"""The task of a micro-batch's partition, run by the Tester with the real engine."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -78,14 +78,14 @@ def rows_of(tester: Tester, store: InMemoryStore, rows: Rows[Any] = TOTALS) -> d
 # ---- bounds --------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_has_no_more_records_than_it_may(tester: Tester) -> None:
+def test_a_batch_has_at_most_its_limit_of_records(tester: Tester) -> None:
     sizes: list[int] = []
     tester.run(batches(lambda batch, _: sizes.append(len(batch)), max_records=4))
     tester.emit_many(EVENTS, [("a", number) for number in range(10)])
     assert sizes == [4, 4, 2]
 
 
-def test_a_batch_has_no_more_bytes_than_it_may_but_always_a_record(tester: Tester) -> None:
+def test_a_batch_has_at_most_its_limit_of_bytes_but_always_a_record(tester: Tester) -> None:
     sizes: list[int] = []
     tester.run(batches(lambda batch, _: sizes.append(len(batch)), max_bytes=19))  # a record here has nine
     tester.emit_many(EVENTS, [("a", number) for number in range(5)])
@@ -93,7 +93,7 @@ def test_a_batch_has_no_more_bytes_than_it_may_but_always_a_record(tester: Teste
     assert sizes == [2, 2, 1, 1]
 
 
-def test_a_batch_waits_from_its_first_record_and_not_longer() -> None:
+def test_a_batch_waits_at_most_max_wait_from_its_first_record() -> None:
     at: list[float] = []
     with Tester(work_on_request=True) as tester:
         tester.run(batches(lambda *_: at.append(tester.clock.now()), max_wait=5.0))
@@ -119,7 +119,7 @@ def test_records_of_all_inputs_come_together_in_the_order_of_offsets(tester: Tes
     assert seen == [[[("a", 1, 0), ("b", 2, 1)], [("a", 3, 0)]]]
 
 
-def test_partitions_have_batches_of_their_own() -> None:
+def test_each_partition_has_its_own_batches() -> None:
     seen: list[tuple[int, set[str]]] = []
     with Tester(partitions=4) as tester:
         tester.run(batches(lambda batch, _: seen.append((batch.partition, {r.key for r in batch.records}))))
@@ -128,7 +128,7 @@ def test_partitions_have_batches_of_their_own() -> None:
     assert sorted(key for _, keys in seen for key in keys) == list("abcdefgh")
 
 
-def test_what_waits_for_its_batch_is_handled_at_a_stop(tester: Tester) -> None:
+def test_buffered_records_are_handled_at_a_stop(tester: Tester) -> None:
     graph = batches(add, max_wait=3_600.0)
     store = InMemoryStore(graph)
     with Tester(commit_on_request=True) as patient:
@@ -164,7 +164,7 @@ def test_rows_are_read_in_one_round_trip_and_written_in_one(tester: Tester) -> N
     assert asked == [("read", 3), ("write", 3)]
 
 
-def test_reads_see_what_the_batch_has_put_and_deleted(tester: Tester) -> None:
+def test_reads_see_the_changes_of_the_batch(tester: Tester) -> None:
     def change(batch: Batch, send: Send) -> None:
         rows, others = batch.rows(TOTALS), batch.rows(OTHERS)
         rows.put("a", 1)
@@ -181,16 +181,16 @@ def test_reads_see_what_the_batch_has_put_and_deleted(tester: Tester) -> None:
     assert (rows_of(tester, store), rows_of(tester, store, OTHERS)) == ({"a": 1}, {"a": 2})
 
 
-def test_a_row_of_another_partition_is_refused() -> None:
+def test_a_row_of_another_partition_is_an_error() -> None:
     graph = batches(lambda batch, _: batch.rows(TOTALS).put("one for all", batch.records[0].value))
     with Tester(partitions=4) as tester:
         tester.run(graph, tasks=InMemoryStore(graph))
         tester.emit(EVENTS, "a", 1)
-        with pytest.raises(GraphError, match="must follow from the keys of records"):
+        with pytest.raises(GraphError, match="must be derived from the keys of records"):
             tester.emit_many(EVENTS, [(key, number + 9) for number, key in enumerate("abcdefgh")])
 
 
-def test_rows_and_outputs_that_are_not_declared_are_refused(tester: Tester) -> None:
+def test_undeclared_rows_and_outputs_are_errors(tester: Tester) -> None:
     tester.run(batches(lambda batch, _: batch.rows(OTHERS)))
     with pytest.raises(GraphError, match="'others' are not declared"):
         tester.emit(EVENTS, "a", 1)
@@ -205,12 +205,12 @@ def test_plain_rows_are_written_as_they_are(tester: Tester) -> None:
     assert store.server.rows["g", b"totals/a"] == (0, Long().encode(3))
 
 
-def test_a_store_that_is_away_makes_the_batch_come_again(
+def test_a_batch_is_retried_while_the_store_is_unreachable(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = batches(add)
     store = InMemoryStore(graph, driver=lambda: Flaky(store.server, tenant="g"))
-    monkeypatch.setattr(Flaky, "writes_to_fail", 40)  # longer than a call of the store has time
+    monkeypatch.setattr(Flaky, "writes_to_fail", 40)  # more than the retries of one call
     monkeypatch.setattr(Flaky, "reads_to_fail", 40)
     tester.run(graph, tasks=store)
     monkeypatch.setattr(Flaky, "writes_to_fail", 40)
@@ -220,7 +220,7 @@ def test_a_store_that_is_away_makes_the_batch_come_again(
     assert [record.value for record in tester.records(OUT)] == [1, 2]
 
 
-def test_a_store_error_that_process_swallows_undoes_the_batch_none_the_less(
+def test_a_store_error_that_process_catches_still_undoes_the_batch(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def careless(batch: Batch, send: Send) -> None:
@@ -237,7 +237,7 @@ def test_a_store_error_that_process_swallows_undoes_the_batch_none_the_less(
     assert rows_of(tester, store) == {"a": 7}
 
 
-# ---- records that are unfit, and process that fails ----------------------------------------------------------------
+# ---- invalid records, and failures of `process` --------------------------------------------------------------------
 
 
 def test_poison_goes_to_the_dead_letters_and_the_rest_of_its_batch_is_handled(tester: Tester) -> None:
@@ -283,7 +283,7 @@ def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: T
     assert "name no input" in tester.dead_letters(graph)[1].reason
 
 
-def test_a_process_that_raises_stops_and_names_the_batch(tester: Tester) -> None:
+def test_an_error_of_process_stops_the_group_and_names_the_batch(tester: Tester) -> None:
     graph = batches(add)
     store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
@@ -300,9 +300,7 @@ def test_a_process_that_raises_stops_and_names_the_batch(tester: Tester) -> None
 
 
 @pytest.mark.parametrize("on_error", [OnError.DEAD_LETTER, OnError.SKIP])
-def test_the_records_that_make_process_raise_are_found_and_left_out(
-    tester: Tester, on_error: OnError
-) -> None:
+def test_records_that_make_process_raise_are_isolated_and_left_out(tester: Tester, on_error: OnError) -> None:
     graph = batches(add, on_error=on_error)
     store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
@@ -313,7 +311,7 @@ def test_the_records_that_make_process_raise_are_found_and_left_out(
     assert letters == ([3, 30, 31] if on_error is OnError.DEAD_LETTER else [])
 
 
-def test_a_row_that_does_not_fit_is_blamed_on_its_record(tester: Tester) -> None:
+def test_a_row_that_cannot_be_encoded_is_attributed_to_its_record(tester: Tester) -> None:
     graph = batches(
         lambda batch, _: batch.rows(TOTALS).put_many({r.key: r.value * 2 for r in batch.records}),
         on_error=OnError.DEAD_LETTER,
@@ -325,14 +323,14 @@ def test_a_row_that_does_not_fit_is_blamed_on_its_record(tester: Tester) -> None
     assert [letter.key for letter in tester.dead_letters(graph)] == [b"b"]
 
 
-def test_keys_of_rows_that_are_too_long_are_refused_at_once(tester: Tester) -> None:
+def test_too_long_keys_of_rows_are_rejected_at_once(tester: Tester) -> None:
     tester.run(batches(lambda batch, _: batch.rows(TOTALS).get("a" * 5_000)))
     with pytest.raises(HandlerFailed) as caught:
         tester.emit(EVENTS, "a", 1)
     assert isinstance(caught.value.__cause__, SerializationError)
 
 
-def test_a_row_that_the_store_refuses_for_its_size_is_blamed_on_its_record(tester: Tester) -> None:
+def test_a_row_too_large_for_the_store_is_attributed_to_its_record(tester: Tester) -> None:
     class Small(MemoryDriver):
         def write(
             self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float
@@ -359,7 +357,7 @@ def test_a_row_that_the_store_refuses_for_its_size_is_blamed_on_its_record(teste
 # ---- async ---------------------------------------------------------------------------------------------------------
 
 
-def test_batches_of_several_partitions_await_at_the_same_time() -> None:
+def test_batches_of_several_partitions_await_concurrently() -> None:
     running, most = 0, 0
 
     async def slow(batch: Batch, send: Send) -> None:
@@ -382,7 +380,7 @@ def test_a_plain_process_may_run_an_event_loop_of_its_own(tester: Tester) -> Non
     assert [record.value for record in tester.records(OUT)] == [7]
 
 
-def test_gather_keeps_to_its_bound_and_to_the_order(tester: Tester) -> None:
+def test_gather_keeps_its_limit_and_the_order(tester: Tester) -> None:
     running, most = 0, 0
     answers: list[int] = []
 
@@ -402,7 +400,7 @@ def test_gather_keeps_to_its_bound_and_to_the_order(tester: Tester) -> None:
     assert (answers, most) == (list(range(10)), 3)
 
 
-def test_what_fails_in_gather_ends_the_others_and_the_batch(tester: Tester) -> None:
+def test_an_error_in_gather_cancels_the_others_and_fails_the_batch(tester: Tester) -> None:
     async def ask(number: int) -> None:
         if number == 3:
             raise RuntimeError("no answer")
@@ -419,7 +417,7 @@ def test_what_fails_in_gather_ends_the_others_and_the_batch(tester: Tester) -> N
 # ---- sending, and being at the end ---------------------------------------------------------------------------------
 
 
-def test_what_was_flushed_is_seen_with_the_commit_only(tester: Tester) -> None:
+def test_flushed_records_are_visible_only_after_the_commit(tester: Tester) -> None:
     fail = [True]
 
     def flush_and_fail(batch: Batch, send: Send) -> None:
@@ -435,7 +433,7 @@ def test_what_was_flushed_is_seen_with_the_commit_only(tester: Tester) -> None:
     assert [record.value for record in tester.records(OUT)] == [1, 2]
 
 
-def test_a_batch_knows_whether_anything_is_left(tester: Tester) -> None:
+def test_has_caught_up_reports_whether_records_are_left(tester: Tester) -> None:
     seen: list[bool] = []
     tester.create(EVENTS, MORE)
     tester.emit_many(EVENTS, [("a", number) for number in range(8)])
@@ -446,7 +444,7 @@ def test_a_batch_knows_whether_anything_is_left(tester: Tester) -> None:
 # ---- offsets that do not fit the store -----------------------------------------------------------------------------
 
 
-def test_an_empty_store_behind_committed_batches_is_refused(tester: Tester) -> None:
+def test_an_empty_store_after_committed_batches_is_an_error(tester: Tester) -> None:
     graph = batches(add)
     stores = [InMemoryStore(graph)]
     tester.run(graph, tasks=latest(stores))
@@ -457,7 +455,7 @@ def test_an_empty_store_behind_committed_batches_is_refused(tester: Tester) -> N
         tester.start(graph)
 
 
-def test_offsets_that_are_gone_are_refused_while_the_store_is_there(tester: Tester) -> None:
+def test_missing_offsets_are_an_error_while_the_store_has_rows(tester: Tester) -> None:
     graph = batches(add)
     tester.run(graph, tasks=InMemoryStore(graph))
     tester.emit(EVENTS, "a", 1)
@@ -480,7 +478,7 @@ def test_moving_partitions_keep_their_rows() -> None:
         assert rows_of(tester, store) == dict.fromkeys("abcdefgh", 4)
 
 
-def test_values_of_rows_may_be_anything_a_codec_takes(tester: Tester) -> None:
+def test_rows_may_have_any_codec(tester: Tester) -> None:
     pieces: Rows[Any] = Rows("pieces", value=Json())
 
     def collect(batch: Batch, send: Send) -> None:

@@ -57,7 +57,7 @@ class Measured:
         return self._registry.get_sample_value(f"streamtable_{name}", {"group": "g", **labels})
 
 
-def test_a_committed_batch_is_measured_with_its_records_and_the_time_since_the_first_came() -> None:
+def test_a_committed_batch_is_measured_with_its_records_and_its_age() -> None:
     graph = graph_of(put_last)
     measured = Measured(graph)
     with Tester(commit_on_request=True) as tester:
@@ -110,7 +110,7 @@ def test_a_failed_batch_of_several_records_names_all_of_its_topics_and_offsets(t
     assert "more[0]@0..0" in caught.value.message
 
 
-def test_an_error_of_process_that_is_not_about_records_is_raised_as_it_is_with_the_topic(
+def test_an_error_of_process_that_is_not_about_records_is_raised_unchanged_with_the_topic(
     tester: Tester,
 ) -> None:
     def process(batch: Batch, send: Send) -> None:
@@ -122,7 +122,7 @@ def test_an_error_of_process_that_is_not_about_records_is_raised_as_it_is_with_t
     assert (caught.value.topic, caught.value.partition) == ("events", 0)
 
 
-def test_what_an_async_process_writes_and_sends_is_committed(tester: Tester) -> None:
+def test_rows_and_output_of_an_async_process_are_committed(tester: Tester) -> None:
     async def process(batch: Batch, send: Send) -> None:
         await asyncio.sleep(0)
         put_last(batch, send)
@@ -136,7 +136,7 @@ def test_what_an_async_process_writes_and_sends_is_committed(tester: Tester) -> 
     assert [record.value for record in tester.records(OUT)] == [7]
 
 
-def test_what_a_batch_has_sent_after_a_store_error_that_it_swallows_is_not_committed(tester: Tester) -> None:
+def test_output_after_a_caught_store_error_is_not_committed(tester: Tester) -> None:
     away = [True]
 
     class Away(MemoryDriver):
@@ -159,10 +159,10 @@ def test_what_a_batch_has_sent_after_a_store_error_that_it_swallows_is_not_commi
     assert [record.value for record in tester.records(OUT)] == [0]
 
 
-def test_a_ledger_that_the_store_does_not_take_after_the_first_commit_is_logged_and_opened_again(
+def test_a_failed_write_of_the_ledger_after_the_first_commit_is_logged_and_retried(
     tester: Tester, logged: list[MutableMapping[str, Any]]
 ) -> None:
-    to_fail = [True] * 40  # longer than a call of the store has time
+    to_fail = [True] * 40  # more than the retries of one call
 
     class Away(MemoryDriver):
         def write(

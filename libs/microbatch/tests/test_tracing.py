@@ -71,7 +71,7 @@ async def add_later(batch: Batch, send: Send) -> None:
 
 
 @pytest.mark.parametrize("process", [add, add_later])
-def test_a_batch_holds_its_reads_and_a_commit_its_writes(process: Any) -> None:
+def test_store_reads_are_spans_of_the_batch_and_writes_of_the_commit(process: Any) -> None:
     listener: Any = Listener()
     group = MicroBatch("g", inputs=[EVENTS], outputs=[OUT], rows=[TOTALS], process=process, max_wait=0.1)
 
@@ -91,7 +91,7 @@ def test_a_batch_holds_its_reads_and_a_commit_its_writes(process: Any) -> None:
         assert sent.headers == listener.spans["commit"].headers
 
 
-def test_what_is_sent_ahead_of_the_commit_carries_the_context_of_its_batch() -> None:
+def test_records_sent_ahead_of_the_commit_have_the_trace_context_of_the_batch() -> None:
     listener: Any = Listener()
 
     async def ahead(batch: Batch, send: Send) -> None:

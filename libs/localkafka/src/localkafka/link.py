@@ -8,9 +8,7 @@ from types import TracebackType
 from typing import Self
 
 _CHUNK = 8 << 10
-_BUFFER = (
-    64 << 10
-)  # of each socket; a larger one would hide the backpressure of the slow link from the sender
+_BUFFER = 64 << 10  # of each socket; a larger one would hide backpressure from the sender
 _LOOK_SECONDS = 0.05
 
 

@@ -26,10 +26,10 @@ class Record(Generic[K, E]):
 
     Attributes:
         key: The key, as the stream's codec decodes it.
-        value: the same.
-        stream: name of the input; of a dead letter that was sent again, that of its origin.
-        raw: the records that it came with.
-        index: among these.
+        value: The value, as the stream's codec decodes it.
+        stream: The name of the input; of a replayed dead letter, the input of its origin.
+        raw: The fetched records that contain it.
+        index: The index of the record in `raw`.
     """
 
     key: K
@@ -68,7 +68,7 @@ class _Emit(Protocol):
 
 
 class Send:
-    """Sends records to the outputs. They are visible with the batch's commit, or never."""
+    """Sends records to the outputs. They become visible with the commit of the batch, or never."""
 
     def __init__(self, emit: _Emit, flush: Callable[[], None]) -> None:
         self._emit = emit
@@ -86,31 +86,31 @@ class Send:
         """Send a record.
 
         Args:
-            stream: one of the outputs.
-            key: decides its partition.
-            value: None: a tombstone.
-            headers: names and bytes.
-            timestamp_ms: milliseconds since 1970; None: now.
+            stream: One of the outputs.
+            key: The key, which determines the partition.
+            value: The value; None: a tombstone.
+            headers: Headers, as names and bytes.
+            timestamp_ms: The timestamp in milliseconds since 1970; None: now.
 
         Raises:
-            GraphError: the stream is no output of this `MicroBatch`.
-            SerializationError: it does not fit its schema, or is larger than the topic accepts.
+            GraphError: The stream is not an output of this `MicroBatch`.
+            SerializationError: The record does not fit its schema, or is larger than the topic accepts.
         """
         self._emit(stream, key, value, headers, timestamp_ms or 0)
 
     def flush(self) -> None:
-        """Wait until Kafka has all sent records in the open transaction, so that they take no more memory here.
+        """Wait until Kafka has all sent records in the open transaction, so that they use no more memory.
 
-        From then on the batch has to end within seconds: the broker aborts a transaction that stays open for 10 s.
+        The batch must then end within seconds: the broker aborts a transaction that stays open for 10 s.
         """
         self._flush()
 
 
 class Batch:
-    """Some records of one partition of all inputs, decoded. Keep no reference to it.
+    """Decoded records of the same partition of all inputs. Valid only during the call of `process`.
 
     Attributes:
-        partition: its number.
+        partition: The number of the partition.
         records: The records of all inputs in the order of arrival; those of one input are in the order of offsets.
     """
 
@@ -157,20 +157,20 @@ class Batch:
         self._reject(record, reason)
 
     def has_caught_up(self) -> bool:
-        """Return whether nothing is left in this partition of the inputs after this batch. It asks the broker.
+        """Return whether this partition of the inputs has no more records after this batch. Queries the broker.
 
-        The last offset of a topic may be a transaction marker, which no consumer reads: so a difference of one counts as
-        none, and there may be one record more.
+        The last offset of a topic may be a transaction marker, which consumers skip, so a lag of one counts as none,
+        and one more record may follow.
 
         Raises:
-            RetryLater: no answer. Let it pass: the batch comes again.
+            RetryLater: The broker did not respond. Do not catch it: the batch is retried.
         """
         places = [TopicPartition(topic, self.partition) for topic in self._next_offsets]
         marks = self._watermarks(places)
         return all(marks[place].high - self._next_offsets[place.topic] <= 1 for place in places)
 
     async def gather(self, work: Iterable[Awaitable[R]], *, at_once: int = _AT_ONCE_MAX) -> list[R]:
-        """Return the results in order, awaiting at most `at_once` at a time. The first error ends it."""
+        """Await at most `at_once` at a time, and return the results in order. The first error cancels the others."""
         room = asyncio.Semaphore(at_once)
         all_work = list(work)
 
@@ -187,7 +187,7 @@ class Batch:
             await asyncio.gather(*running, return_exceptions=True)
             for each in all_work:
                 if inspect.iscoroutine(each):
-                    each.close()  # or Python warns of coroutines that were never awaited
+                    each.close()  # otherwise Python warns of coroutines that were never awaited
 
     @property
     def used_rows(self) -> Iterable[BatchRows[Any]]:

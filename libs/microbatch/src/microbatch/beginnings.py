@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Beginnings:
-    """Refuses a first start over inputs whose beginning is gone.
+    """Refuses a group's first start over inputs whose first records were deleted.
 
     Args:
-        group: the graph. One that keeps no rows counts nothing. Inputs with `start="latest"` are not meant to be read from their beginning; nor is the retry
-            topic, whose records are dead letters that were sent again.
+        group: The graph. A group without rows is not checked, as it counts nothing; nor are inputs with
+            `start="latest"` and the retry topic.
     """
 
     def __init__(self, group: "MicroBatch") -> None:
@@ -23,11 +23,11 @@ class Beginnings:
         self._new: dict[int, list[str]] = {}
 
     def note(self, partition: int, committed: Mapping[str, Committed | None]) -> None:
-        """Note which inputs of a partition the group has never committed an offset for."""
+        """Record the inputs of a partition without a committed offset."""
         self._new[partition] = [topic for topic in self._inputs if committed.get(topic) is None]
 
     def check(self, partition: int, next_offsets: Mapping[str, int]) -> None:
-        """Raise `InputLost` if one of these inputs does not begin at offset 0 any more."""
+        """Raise `InputLost` if one of these inputs no longer begins at offset 0."""
         for topic in self._new.pop(partition, []):
             offset = next_offsets[topic]
             if offset > 0:

@@ -97,7 +97,7 @@ class Buffer:
 
     @staticmethod
     def _part(chunk: Chunk, records_left: int, bytes_left: int, *, at_least: int) -> Chunk | None:
-        """Return as much of a chunk as there is room for; None if there is no room."""
+        """Return the part of a chunk that fits; None if nothing fits."""
         if len(chunk.records) <= records_left and chunk.bytes <= bytes_left:
             return chunk
         count = 0
@@ -123,11 +123,11 @@ def sizes(records: RecordBatch) -> list[int]:
 class PoisonBisector:
     """Finds the record of a partition that makes `process` fail, by halving the batch until one record is left.
 
-    The good records before it are committed, and the batches after it grow again, so that a few bad records cost a few calls
-    each. It outlives the task, which may have to recover in between.
+    The good records before it are committed, and the batches after it grow again, so each bad record costs a few calls.
+    The bisector outlives the task, which may have to recover in between.
 
     Attributes:
-        records_max: The size limit of the next batch; None if there is no limit of its own.
+        records_max: The size limit of the next batch; None: only the usual limits.
         until: The end offsets of the failed batch by topic; records beyond them are not suspected.
         found: The errors of the records to leave out, by topic and offset.
     """
@@ -143,7 +143,7 @@ class PoisonBisector:
             self.until[topic] = max(offset, self.until.get(topic, 0))
 
     def isolated(self, topic: str, offset: int, error: HandlerFailed) -> None:
-        """Note the record that a failed batch of one has isolated: it is left out from now on."""
+        """Record the record that a failed batch of one has isolated: it is left out from now on."""
         self.found[topic, offset] = error
         self.records_max = 1
 

@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 def columns(records: "Sequence[Record[Any, Any]]") -> Any:
     """Return a `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, one row for each record.
 
-    A record of Avro is a struct, whose fields are taken from the values. `value` is left out if these have no common
-    type in Arrow.
+    An Avro record becomes a struct with the fields of the values. `value` is left out if the values have no common Arrow type.
 
     Raises:
         ConfigurationError: pyarrow is not installed.
     """
     try:
-        import pyarrow as pa  # noqa: PLC0415 - 40 MB, for those who ask for columns
+        import pyarrow as pa  # noqa: PLC0415 - 40 MB, needed only for columns
     except ImportError as error:
         raise ConfigurationError(
             "columns need pyarrow: install streamtable-microbatch with its extra [arrow]"

@@ -1,4 +1,4 @@
-"""`streamtable store`: create a central store, check that it keeps acknowledged writes, sweep deleted rows.
+"""`streamtable store`: create a central store, check that it keeps acknowledged writes, and sweep deleted rows.
 
 The command line loads this as its entry point `store` in the group `streamtable.commands`.
 """
@@ -24,21 +24,21 @@ Url = Annotated[
         metavar="URL",
         envvar="STREAMTABLE_STORE",
         show_default=False,
-        help="Of the store: redis://, elasticsearch+https://, cassandra://. A password in it is seen by who may list "
-        "processes: the variable is the better place.",
+        help="URL of the store: redis://, elasticsearch+https://, cassandra://. The process list shows a password in it: "
+        "set the environment variable instead.",
     ),
 ]
-Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Whose rows: the prefix of the group.")]
+Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Owner of the rows: the prefix of the group.")]
 _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 
-app = typer.Typer(no_args_is_help=True, help="Central stores of micro-batches: make, check and sweep them.")
+app = typer.Typer(no_args_is_help=True, help="Create, check and sweep the central stores of micro-batches.")
 
 
 @app.command()
 def create(
     url: Url,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be created.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create the index, or keyspace and table, with explicit settings, after showing what will be created.
@@ -61,7 +61,7 @@ def create(
 def check(url: Url, tenant: Tenant = "streamtable-check", *, as_json: AsJson = False) -> None:
     """Check the store: mapping, eviction, replicas, durability. It changes nothing.
 
-    Exit code 1 if there is a problem. With the group's tenant it is seen whether its rows may be read.
+    Exit code 1 if there is a problem. With the group's tenant, also checks that its rows can be read.
     """
     with _admin(url, tenant) as admin:
         findings = list(admin.examine())
@@ -89,10 +89,12 @@ def sweep_command(
         typer.Option(
             metavar="SECONDS",
             min=SHORTEST_WAIT,
-            help="Longer than any process can stall and any write be on its way.",
+            help="Longer than any process can stall and any write can be in flight.",
         ),
     ] = 86_400,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the rows that would be removed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove deleted rows that no reader or writer can need any more, while the group keeps running.
@@ -107,11 +109,11 @@ def sweep_command(
     if as_json:
         show_json(swept._asdict())
         return
-    done = f"{swept.may_go} may be removed" if dry_run else f"{swept.removed} removed"
+    done = f"{swept.may_go} can be removed" if dry_run else f"{swept.removed} removed"
     show_table(("deleted rows", "of them"), [(swept.deletions, done)])
     if swept.waits_for:
         note(
-            f"{count(swept.deletions, 'deletion')} noted: the first can be removed in {duration(swept.waits_for)}"
+            f"{count(swept.deletions, 'deletion')} recorded: the first can be removed in {duration(swept.waits_for)}"
         )
 
 

@@ -41,7 +41,7 @@ def committed_state_of(partition: int, committed: Mapping[str, Committed | None]
 
     Raises:
         StateLost: An offset was set by another tool, and the others were not.
-        InputLost: An offset that was committed is gone, and the others are not.
+        InputLost: A committed offset has disappeared, and the others have not.
     """
     found = {topic: decode(each.metadata) for topic, each in committed.items() if each is not None}
     ours = {topic: each for topic, each in found.items() if each is not None}
@@ -52,15 +52,15 @@ def committed_state_of(partition: int, committed: Mapping[str, Committed | None]
         if topic not in found:
             raise InputLost(
                 "the group has no committed offset for this input, but has read it before: the topic was deleted and "
-                "created again, or the offset was deleted. Starting over could count twice what the central store "
-                "holds. Set the group's offset to where it is to continue, or clear the tenant and start from the beginning",
+                "recreated, or the offset was deleted. Starting over could count records twice that the central store "
+                "has. Set the group's offset for this input, or clear the tenant and start from the beginning",
                 topic=topic,
                 partition=partition,
             )
         if ours.get(topic) != (committed_state, inputs):
             raise StateLost(
-                "the offset of this input was set by another tool, those of the others were not: what the central store "
-                "holds does not fit. Clear the tenant and set all offsets of the group, or give it another tenant",
+                "the offset of this input was set by another tool, those of the others were not: the rows in the central "
+                "store do not match. Clear the tenant and set all offsets of the group, or give it another tenant",
                 topic=topic,
                 partition=partition,
             )

@@ -1,8 +1,8 @@
 """The embedded store: rows in the group's own compacted changelog, with a copy of each partition in local RocksDB.
 
-It is the way of a group's table, used for the rows of batches: the engine writes the changed rows to `<group>-table` in
-the Kafka transaction that commits the input offsets, and to the local store after it; recovery reads what the local
-store lacks. No server is needed, and neither versions nor ledgers: the transaction decides about rows as well.
+Rows of batches are stored like the table of any group: the engine writes changed rows to `<group>-table` in the Kafka
+transaction that commits the input offsets, and to the local store after it; recovery reads what the local store lacks.
+This needs no server, and neither versions nor ledgers: the transaction covers the rows as well.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,9 +50,9 @@ class LocalRows:
 
 
 class KeyOwners:
-    """Detects rows that two partitions of this process write: each would have its own, and neither the whole.
+    """Detects rows that two partitions of this process write: each partition would have its own incomplete row.
 
-    A sample: of each batch the keys with the lowest checksums, the same ones in every partition.
+    It checks a sample: the keys of each batch with the lowest checksums, which are the same in every partition.
     """
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class KeyOwners:
             if owner != partition:
                 raise GraphError(
                     f"row {key[:100]!r} is written by partition {partition} and by partition {owner}: in the embedded "
-                    "store each of them would keep a row of its own. Let the keys of rows follow from the keys of "
-                    "records, or send what belongs to another key to a topic keyed by it"
+                    "store each of them would keep its own row. Derive the keys of rows from the keys of "
+                    "records, or send data for another key to a topic with that key"
                 )
         while len(self._owners) > _KEYS_REMEMBERED:
             del self._owners[next(iter(self._owners))]
@@ -118,7 +118,7 @@ class EmbeddedTask(BatchTask):
         return sorted(done.written.rows.items())
 
     def write(self) -> None:
-        """Do nothing: the commit itself writes the rows, and the local store follows it."""
+        """Do nothing: the commit itself writes the rows, and then the local store."""
         if self._done is not None:
             self._around.failpoint("batch-processed")
 
@@ -127,10 +127,10 @@ class EmbeddedTasks:
     """Tasks of a micro-batch over its own changelog; implements `CustomTasks`.
 
     Args:
-        group: the graph, with its table.
-        clock: wall and monotonic time.
+        group: The graph, with its table.
+        clock: Wall-clock and monotonic time.
         metrics: The metrics to update.
-        failpoint: called between any two steps.
+        failpoint: Called between any two steps.
         tracer: Traces batches.
     """
 
@@ -152,13 +152,13 @@ class EmbeddedTasks:
         """Check that the offsets were not committed over a central store; the engine loads the rows.
 
         Raises:
-            StateLost: the group's rows are in a central store.
+            StateLost: The group's rows are in a central store.
         """
         for topic, each in committed.items():
             if each is not None and decode_committed_state(each.metadata) is not None:
                 raise StateLost(
-                    "the group has committed over a central store, and its rows are there: the embedded store would "
-                    "count from nothing. Run it with that store (STREAMTABLE_STORE), or give the group another name, "
+                    "the group has committed with a central store, which has its rows: the embedded store would "
+                    "start empty. Run it with that store (STREAMTABLE_STORE), or give the group another name, "
                     "or delete its offsets to start from the beginning of its inputs",
                     topic=topic,
                     partition=partition,

@@ -24,34 +24,35 @@ from streamtable.failpoint import Failpoint
 V = TypeVar("V")
 
 Process = Callable[[Batch, Send], Awaitable[None] | None]
-"""`process(batch, send)`, plain or `async`. One thread runs all of them; those that await, do so at the same time."""
+"""`process(batch, send)`, plain or `async`. One thread runs all batches; `async` ones await concurrently."""
 
 
 class MicroBatch(Group[Any, Any]):
     """A group whose records are handled by `process(batch, send)`, one partition's batch at a time.
 
-    A batch holds records of the same partition of all inputs. Its rows, what it sends, and its input offsets count
-    together or not at all. `BatchProcessor` runs it; the `Tester` runs it with the disk in memory.
+    A batch has records of the same partition of all inputs. Its rows, its output and its input offsets are committed
+    atomically. `BatchProcessor` runs it; the `Tester` runs it with the disk in memory.
 
     Its rows are kept in the compacted topic `<name>-table` and in RocksDB beside the process, unless the processor is
     given a central store.
 
     Args:
-        name: The name of the consumer group; `<name>-retry` and `<name>-dead-letters` are its topics, and
-            `<name>-table` if it keeps rows.
-        inputs: keyed alike, in the same number of partitions. A record without key or value is a dead letter.
-        process: called with each batch. It may raise `RetryLater` to be given the same records again later.
+        name: The name of the consumer group. Its topics are `<name>-retry`, `<name>-dead-letters` and, if it keeps
+            rows, `<name>-table`.
+        inputs: The inputs, with the same keys and the same number of partitions. A record without key or value is a
+            dead letter.
+        process: Called with each batch. It may raise `RetryLater` to get the same records again later.
         outputs: The streams that it may send to.
         rows: The kinds of rows that it may keep, per partition.
-        max_records: completes a batch.
+        max_records: The number of records that completes a batch.
         max_bytes: The bytes of keys and values that complete a batch.
-        max_wait: seconds from the batch's first record, which complete it.
+        max_wait: The seconds since the batch's first record that complete it.
         start: The offset at which a new group starts.
-        on_error: when `process` raises, or makes what does not fit. Other than with `STOP` the batch is cut in halves
-            until the record that did it is alone.
+        on_error: The reaction if `process` raises an error, or its rows or output cannot be encoded. Except with
+            `STOP`, the batch is halved until the record at fault is isolated.
 
     Raises:
-        GraphError: it contradicts itself.
+        GraphError: The arguments contradict each other.
     """
 
     def __init__(
@@ -85,25 +86,25 @@ class MicroBatch(Group[Any, Any]):
 
     @property
     def table(self) -> Table[str, bytes]:
-        """The changelog of its rows: encoded values by kind and key, `totals/alice`.
+        """The changelog of its rows: encoded values by kind and key, such as `totals/alice`.
 
-        A record is in the partition of the batch that wrote it, which does not follow from its key: no view can look
-        rows up in it. Send what others are to read to an output. Raises `GraphError` if no rows are kept, or not there.
+        A record is in the partition of the batch that wrote it, not in that of its key, so views cannot look up its
+        rows. Send data for other readers to an output. Raises `GraphError` without rows or with a central store.
         """
         if self.persist is None:
             raise GraphError(
-                f"micro-batch {self.name!r} has no table: it keeps no rows, or in a central store"
+                f"micro-batch {self.name!r} has no table: it keeps no rows, or keeps them in a central store"
             )
         return Table(f"{self.name}-table", String(), Bytes(), group=self.name)
 
     def over_central_store(self) -> "MicroBatch":
-        """Return the same group with its rows in a central store, and so without a table."""
+        """Return the same group with its rows in a central store, and thus without a table."""
         found = copy(self)
         found.persist = None
         return found
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> EmbeddedTasks:
-        """Return the factory of its tasks over its own table, as in a process without a central store."""
+        """Return the factory of its tasks with embedded rows, as in a process without a central store."""
         return EmbeddedTasks(self, clock, BatchMetrics.register(CollectorRegistry()), failpoint)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The metrics of micro-batches beside those of every processor: batches, and store calls."""
+"""Metrics of micro-batches, in addition to those of every processor: batches and store calls."""
 
 import threading
 import time
@@ -22,16 +22,16 @@ class BatchMetrics:
     """The instruments of one process. All have the label `group`; those of the store also `operation`: read or write.
 
     Attributes:
-        records: records of a batch.
+        records: The number of records of a batch.
         age_seconds: The time from the arrival of a batch's first record to its end.
         seconds: The duration of `process`, including its reads and awaits.
-        failures: batches that were undone, with `reason`: the error's name.
-        store_operations: round trips, those that failed among them.
-        store_keys: keys that these were about.
+        failures: Batches that were undone, with the label `reason`: the name of the error.
+        store_operations: Round trips, including failed ones.
+        store_keys: The keys of the round trips.
         store_bytes: The bytes of the rows that were read or written.
         store_seconds: The duration of round trips.
-        store_retries: keys that were not answered, and are asked for again.
-        store_refused: writes refused because a later owner has written.
+        store_retries: Keys without an answer, which are retried.
+        store_refused: Writes rejected because a later owner has written.
     """
 
     records: Histogram
@@ -77,7 +77,7 @@ class BatchMetrics:
 
 
 class MeteredDriver:
-    """A driver that counts, traces and serializes the calls of another: recoveries call from their own thread.
+    """A driver that counts, traces and serializes the calls of another one; recoveries call from their own thread.
 
     Args:
         driver: The driver to call.

@@ -26,7 +26,7 @@ from streamtable.tracing import tracer_of
 if TYPE_CHECKING:
     from streamtable.custom_task import CustomTasks
 
-_DUE_IS_DUE_S = 0.001  # between two commits: batches say themselves when they are due
+_DUE_IS_DUE_S = 0.001  # the commit interval: batches decide themselves when they are due
 
 
 class BatchProcessor(GroupProcessor):
@@ -35,36 +35,35 @@ class BatchProcessor(GroupProcessor):
         BatchProcessor(AUTHORS, kafka, state_dir=Path("state")).run()
         BatchProcessor(AUTHORS, kafka, store=RedisDriver(url, tenant="authors")).run()
 
-    Rows that a batch leaves, its output and its input offsets count together or not at all. Without `store` the rows
-    are embedded: in the group's table and in RocksDB below `state_dir`, from which they are restored as any table is.
+    The rows, the output and the input offsets of a batch are committed atomically. Without `store` the rows are
+    embedded: in the group's table and in RocksDB below `state_dir`, restored like any table.
 
     Args:
-        group: the graph.
-        kafka: the cluster.
-        store: a central store, of the group's tenant; closed at the end. None: the rows are embedded.
-        state_dir: embedded rows are kept in `<state_dir>/<group>/<table>/<partition>`.
-        instance_id: names this process among the group's; the host name unless given.
+        group: The graph.
+        kafka: The Kafka cluster.
+        store: A central store with the group's tenant, closed at the end; None: the rows are embedded.
+        state_dir: The folder of embedded rows: `<state_dir>/<group>/<table>/<partition>`.
+        instance_id: The id of this process, unique in the group; default: the host name.
         guarantee: The guarantee of offsets and output. Rows with versions need exactly once.
-        plain_writes: rows in the central store without versions: for state that comes out the same when a batch is
-            applied twice. It is also what allows at least once.
+        plain_writes: Whether rows in the central store have no versions, for idempotent updates. Needed for at least once.
         standby: Whether to keep a standby replica of every partition of embedded rows that another process owns.
-        state_retention: seconds that embedded rows of partitions that left are kept.
+        state_retention: The seconds for which embedded rows of revoked partitions are kept.
         memory_bytes: The size of RocksDB's caches.
-        store_deadline: seconds for a call of the central store, with all its attempts; then the batch is undone, and
-            comes again.
-        store_attempt: seconds for one of them.
-        start_timeout: seconds to wait for the broker; None: no limit.
-        stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
-            of a handler takes.
-        stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
-        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
-            reported, and the processor is not ready.
-        metrics: The registry of the metrics; one of its own by default.
-        batch_metrics: those of batches and store; the same.
+        store_deadline: The seconds for a call of the central store with all its attempts; after that the batch is
+            undone and retried.
+        store_attempt: The seconds for one attempt.
+        start_timeout: The seconds to wait for the broker at the start; None: no limit.
+        stall_timeout: The seconds without progress after which the processor is not ready. Must exceed the longest call
+            of a handler.
+        stall_exit: The seconds without progress after which the process exits with code 75; None: never.
+        hanging_transaction_timeout: The seconds that partitions wait for an open transaction before it is reported and
+            the processor is not ready.
+        metrics: The engine's metrics; default: those of a new registry.
+        batch_metrics: The metrics of batches and the store; default: those of a new registry.
         failpoint: The place where the process kills or freezes itself in tests; see `streamtable.failpoint`.
 
     Raises:
-        ConfigurationError: the arguments contradict each other.
+        ConfigurationError: The arguments contradict each other.
     """
 
     def __init__(
@@ -92,8 +91,8 @@ class BatchProcessor(GroupProcessor):
     ) -> None:
         if guarantee is not Guarantee.EXACTLY_ONCE and not plain_writes:
             raise ConfigurationError(
-                "rows count by Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for state that "
-                "comes out the same when a batch is applied twice"
+                "rows with versions need Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for state that "
+                "is the same when a batch is applied twice"
             )
         if not 0 < store_attempt <= store_deadline:
             raise ConfigurationError(
@@ -156,10 +155,10 @@ class BatchProcessor(GroupProcessor):
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
     ) -> "BatchProcessor":
-        """Return a processor with the settings of the environment; `kafka` and `store` only if they exist already.
+        """Return a processor with the settings of the environment; `kafka` and `store` replace those of the settings.
 
         Raises:
-            ConfigurationError: `STREAMTABLE_STORE` is malformed, or names the memory of this process.
+            ConfigurationError: `STREAMTABLE_STORE` is malformed, or is `memory:`.
         """
         return cls(
             group,

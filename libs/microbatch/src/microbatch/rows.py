@@ -23,13 +23,13 @@ V = TypeVar("V")
 class Rows(Generic[V]):
     """A kind of rows in the store, by text keys.
 
-    A key belongs to the partition whose batch has written it first: let the keys of rows follow from the key of the
-    record (`author`, `author/3`), or two partitions will meet in a row, which is refused.
+    A key belongs to the partition whose batch wrote it first. Derive the keys of rows from the key of the record
+    (`author`, `author/3`), because a row of another partition is an error.
 
     Args:
         name: The name of the kind, which is part of the keys in the store.
-        value: codec of the rows.
-        fields: The fields that searches find a row by, beside its opaque data, if the store can search.
+        value: The codec of the rows.
+        fields: Returns the search fields of a row, for stores that can search.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Rows(Generic[V]):
         try:
             found = f"{self.name}/{key}".encode()
         except UnicodeEncodeError as error:
-            raise SerializationError(f"the key {key!r} of rows {self.name!r} is no Unicode text") from error
+            raise SerializationError(f"the key {key!r} of rows {self.name!r} is not valid Unicode") from error
         if len(found) > LONGEST_KEY:
             raise SerializationError(
                 f"a key of rows {self.name!r} has {len(found)} bytes, {LONGEST_KEY} are allowed: {key[:40]!r}..."
@@ -73,8 +73,8 @@ class StoredRows:
     """The rows that one batch has read or changed.
 
     Args:
-        store: the tenant's, or the partition's.
-        partition: the batch's.
+        store: The store of the tenant, or of the partition.
+        partition: The partition of the batch.
         ledger: Decides which versions are valid; None: rows are plain, without versions.
 
     Attributes:
@@ -89,7 +89,7 @@ class StoredRows:
         self._known: dict[bytes, Version] = {}
 
     def read(self, keys: Iterable[bytes]) -> None:
-        """Read these rows, unless they are known, in one round trip."""
+        """Read those of these rows that are not known yet, in one round trip."""
         missing = [key for key in keys if key not in self._known]
         if not missing:
             return
@@ -104,7 +104,7 @@ class StoredRows:
                     if head is not None and head.partition != self.partition:
                         raise GraphError(
                             f"row {key[:100]!r} belongs to partition {head.partition}, and a batch of partition "
-                            f"{self.partition} asks for it: the keys of rows must follow from the keys of records"
+                            f"{self.partition} uses it: the keys of rows must be derived from the keys of records"
                         )
                     self._known[key] = self._ledger.read(row)
         except StreamtableError as error:
@@ -115,7 +115,7 @@ class StoredRows:
         return self._known[key]
 
     def holds(self, key: bytes, data: bytes | None) -> bool:
-        """Return whether the store is known to have this value for the key; None: to have none."""
+        """Return whether the store is known to have this value for the key; None: no value."""
         known = self._known.get(key)
         return known is not None and known.value == data
 
@@ -128,10 +128,10 @@ class BatchRows(Generic[V]):
         self._stored = stored
         self._values: dict[str, V | None] = {}
         self._changed: dict[str, None] = {}
-        self._raw: dict[str, bytes] = {}  # keys as the store has them
+        self._raw: dict[str, bytes] = {}  # the keys in the store
 
     def get(self, key: str) -> V | None:
-        """Return a row; None if there is none. An unread row takes a round trip: read many with `get_many` first."""
+        """Return a row, or None. An unread row takes a round trip: read many with `get_many` first."""
         return self.get_many((key,)).get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, V]:
@@ -140,7 +140,7 @@ class BatchRows(Generic[V]):
         A value that is changed in place is written only if it is put again.
 
         Raises:
-            RetryLater: the store has not answered in time. Let it pass: the batch is undone, and comes again.
+            RetryLater: The store has not answered in time. Do not catch it: the batch is undone and retried.
         """
         requested = list(dict.fromkeys(keys))
         unknown = [key for key in requested if key not in self._values]
@@ -204,8 +204,8 @@ class BatchRows(Generic[V]):
             return self._rows.value.decode(data)
         except DeserializationError as error:
             raise StateLost(
-                f"a row of {self._rows.name!r} in the central store cannot be decoded: {error.message}. Something else "
-                "has written it, or the codec reads older rows no more"
+                f"a row of {self._rows.name!r} in the central store cannot be decoded: {error.message}. Another program "
+                "wrote it, or the codec can no longer read older rows"
             ) from error
 
 
@@ -219,11 +219,11 @@ class BatchWrites:
 
 
 def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> BatchWrites:
-    """Return the rows to write for these changes. Rows that were put without being read are read first, in one round trip.
+    """Return the rows to write for these changes. Rows that were put without a read are read first, in one round trip.
 
     Raises:
-        SerializationError: a value does not fit its schema.
-        RetryLater: the store does not answer.
+        SerializationError: A value does not fit its schema.
+        RetryLater: The store does not answer.
     """
     found: dict[bytes, bytes | None] = {}
     fields: dict[bytes, VersionedFields] = {}

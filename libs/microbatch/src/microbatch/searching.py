@@ -25,7 +25,7 @@ class Match(NamedTuple, Generic[V]):
     """A row that was found.
 
     Attributes:
-        score: the higher, the better it fits.
+        score: The relevance; higher is better.
     """
 
     key: str
@@ -38,10 +38,10 @@ class Searcher(Generic[V]):
 
     Args:
         group: The group that owns the rows.
-        rows: the kind, with `fields`. Another kind of the group should not have fields of the same names.
+        rows: The kind, with `fields`. Other kinds of the group should not have fields of the same names.
         cluster: The cluster client of the group's Kafka; closed with this.
         driver: The Elasticsearch driver of the group's store and tenant; closed with this.
-        clock: monotonic time, and pauses.
+        clock: Monotonic time, and pauses.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class Searcher(Generic[V]):
         """Return rows whose committed version has all of these fields, the best first.
 
         Args:
-            fields: The fields by name. Texts are searched for all of their words, all else must be equal.
+            fields: The values by field. A text field must contain all the words; other fields must be equal.
             limit: The maximal number of rows, 1 to 100.
-            timeout: seconds for each of three questions: to the index, to Kafka, for the ledgers.
+            timeout: The seconds for each of three requests: to the index, to Kafka, and for the ledgers.
 
         Raises:
-            RetryLater: the store or Kafka did not answer in time, or others are searching for longer than that.
-            ConfigurationError: the store cannot search.
-            SerializationError: a text is longer than 1,000 characters.
+            RetryLater: The store or Kafka did not answer in time, or other searches have blocked this one for that long.
+            ConfigurationError: The store cannot search.
+            SerializationError: A text is longer than 1,000 characters.
         """
         if not self._one.acquire(timeout=timeout):
-            raise RetryLater(f"other searches have taken longer than {timeout:g} s: ask again")
+            raise RetryLater(f"other searches have taken longer than {timeout:g} s: retry")
         try:
             store = RemoteStore(self._driver, deadline=timeout, attempt=timeout, clock=self._clock)
             until = self._clock.monotonic() + 2 * timeout

@@ -1,7 +1,7 @@
-"""The store of micro-batches named by a URL, as `STREAMTABLE_STORE` has it. No server's client is imported before it is
+"""The store of micro-batches, named by a URL such as that of `STREAMTABLE_STORE`. A server's client is imported when it is
 needed.
 
-docs/reference/stores.md lists the parameters; a test holds it to `PARAMETERS`.
+docs/reference/stores.md lists the parameters; a test compares it with `PARAMETERS`.
 """
 
 import re
@@ -25,7 +25,7 @@ FORMS: Mapping[Kind, str] = {
     "cassandra": "cassandra://[user:password@]host[,host][:9042]/keyspace/table",
 }
 _HERE: tuple[Kind, ...] = ("embedded", "memory")
-"""Without a server, and so without hosts and parameters."""
+"""The kinds without a server, and thus without hosts and parameters."""
 _SCHEMES: Mapping[str, tuple[Kind, bool]] = {
     "redis": ("redis", False),
     "rediss": ("redis", True),
@@ -61,7 +61,7 @@ class Parameter(NamedTuple):
     Attributes:
         parse: The parser of its text; raises `ValueError` that names the expected form.
         default: The parsed default.
-        secret: not to be shown.
+        secret: Whether its value must not be shown.
     """
 
     parse: Callable[[str], Any]
@@ -94,7 +94,7 @@ def _replicas_by_datacenter(text: str) -> Mapping[str, int]:
     matches = [re.fullmatch(r"([A-Za-z0-9_.-]{1,100}):([1-9])", part) for part in text.split(",")]
     found = {match[1]: int(match[2]) for match in matches if match}
     if len(found) < len(matches):
-        raise ValueError("how many in which datacenter, dc1:3 or dc1:3,dc2:3")
+        raise ValueError("the number of replicas in each datacenter, dc1:3 or dc1:3,dc2:3")
     return found
 
 
@@ -134,16 +134,16 @@ PARAMETERS: Mapping[Kind, Mapping[str, Parameter]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The address and the options of a group's store. Its text contains no secret.
+    """The address and the options of a group's store. Its `str` and `repr` contain no secret.
 
     Attributes:
         kind: The kind of server.
-        tls: whether it is spoken to over TLS.
-        hosts: addresses, `(host, port)`.
+        tls: Whether connections use TLS.
+        hosts: The addresses, as `(host, port)`.
         path: The path of the URL, without the first slash.
         user: The user name; None for no authentication.
         password: The password of the user.
-        parameters: those of `PARAMETERS`, each with a value.
+        parameters: The value of each parameter in `PARAMETERS`.
     """
 
     kind: Kind
@@ -159,7 +159,7 @@ class StoreSettings:
         """Parse a URL.
 
         Raises:
-            ConfigurationError: it is malformed, or names a store or parameter that there is not. The message says
+            ConfigurationError: The URL is malformed, or has an unknown kind of store or parameter. The message says
                 what is allowed, and shows neither user nor password.
         """
         for kind in _HERE:
@@ -184,7 +184,7 @@ class StoreSettings:
         hosts = _hosts(kind, match["hosts"])
         parameters = _parameters(kind, match["query"] or "")
         if parameters.get("ca") and not tls:
-            _refuse(f"the parameter 'ca' is for TLS, which {scheme}:// does not have")
+            _refuse(f"the parameter 'ca' is for TLS, which {scheme}:// does not use")
         if parameters.get("api_key") and user:
             _refuse("give either a user or the parameter 'api_key'")
         return cls(kind, tls, hosts, path[1:], user, password, parameters)
@@ -200,8 +200,8 @@ class StoreSettings:
         """Return the driver; it does not connect before its first call.
 
         Raises:
-            ConfigurationError: the tenant's name is none, or the server's client is not installed; the message says
-                what to install. Or the store is embedded, which has no server.
+            ConfigurationError: The tenant's name is invalid, the server's client is not installed (the message says
+                what to install), or the store is embedded and has no server.
         """
         return self._made(tenant)[0]
 
@@ -209,14 +209,11 @@ class StoreSettings:
         """Return the driver's admin, which creates and examines the store; close it after use.
 
         Raises:
-            ConfigurationError: as `driver` does, and for a store in memory, which another process cannot
-                administer.
+            ConfigurationError: As in `driver`, and for a store in memory, which another process cannot administer.
         """
         driver, admin = self._made(tenant)
         if admin is None:  # in memory
-            _refuse(
-                "a store in memory is gone with its process: there is nothing to make, to check or to sweep"
-            )
+            _refuse("a store in memory is gone with its process: there is nothing to create, check or sweep")
         del driver
         return admin
 
@@ -225,7 +222,7 @@ class StoreSettings:
         if self.kind == "embedded":
             _refuse(
                 "embedded rows are in the group's table and in its processes' state_dir, not in a server: its topic "
-                "is made by `streamtable topics apply`, and there is nothing else to make, to check or to sweep"
+                "is created by `streamtable topics apply`, and there is nothing else to create, check or sweep"
             )
         match self.kind:
             case "memory":
@@ -295,14 +292,14 @@ _ELASTIC_OPTIONS = {"api_key": "api_key", "ca": "ca_certs"}
 
 
 def service_driver(url: str | None, tenant: str) -> Driver | None:
-    """Return the central store that a service's settings name; None: its rows are embedded.
+    """Return the driver of the central store in a service's settings; None: its rows are embedded.
 
     Args:
         url: `STREAMTABLE_STORE`; None: `embedded:`.
         tenant: The tenant of the rows; by convention the group's name.
 
     Raises:
-        ConfigurationError: as `store_from`, and for `memory:`, which is gone with its process while the group's
+        ConfigurationError: As in `store_from`, and for `memory:`, which is gone with its process while the group's
             offsets stay.
     """
     settings = service_store(url)
@@ -310,11 +307,11 @@ def service_driver(url: str | None, tenant: str) -> Driver | None:
 
 
 def service_store(url: str | None) -> StoreSettings:
-    """Return the settings of a service's store. Raises as `service_driver`."""
+    """Return the settings of a service's store. Raises like `service_driver`."""
     settings = StoreSettings.parse(url or FORMS["embedded"])
     if settings.kind == "memory":
         _refuse(
-            "memory: is for tests and single runs. A service that starts again would have its offsets but none of its "
+            "memory: is for tests and single runs. A restarted service would have its offsets but none of its "
             "rows: use embedded: (the default), which keeps rows in the group's table and needs no server, or name a "
             "central store"
         )
@@ -325,11 +322,11 @@ def store_from(url: str, tenant: str) -> Driver:
     """Return the driver of the store at a URL, for a tenant's rows.
 
     Args:
-        url: `STREAMTABLE_STORE`. `memory:`: rows of this driver alone, gone with it.
+        url: `STREAMTABLE_STORE`. With `memory:`, the rows belong to this driver alone and are gone with it.
         tenant: The tenant of the rows; by convention the group's name.
 
     Raises:
-        ConfigurationError: the URL or the tenant is malformed, or the server's client is not installed.
+        ConfigurationError: The URL or the tenant is malformed, or the server's client is not installed.
     """
     return StoreSettings.parse(url).driver(tenant)
 
@@ -340,9 +337,9 @@ def _login(text: str | None) -> tuple[str | None, str | None]:
     try:
         user, password = (unquote(part, errors="strict") for part in text.partition(":")[::2])
     except UnicodeDecodeError:
-        # No cause: it holds the bytes.
+        # No cause: it contains the bytes.
         raise ConfigurationError(
-            "the store's URL: user or password is not UTF-8 behind its percent signs"
+            "the store's URL: the percent-encoded user or password is not UTF-8"
         ) from None
     return user or None, password or None
 
@@ -367,7 +364,9 @@ def _parameters(kind: Kind, query: str) -> dict[str, Any]:
         name, equals, text = part.partition("=")
         if name not in known or not equals or name in given:
             shown = repr(name) if re.fullmatch(r"[a-z_]{1,30}", name) else "one of them"
-            _refuse(f"{shown} is no parameter of it, or has no value, or two: {', '.join(known)} are allowed")
+            _refuse(
+                f"{shown} is not a parameter, has no value, or is repeated: {', '.join(known)} are allowed"
+            )
         try:
             given[name] = known[name].parse(unquote(text, errors="strict"))
         except ValueError as error:

@@ -1,8 +1,8 @@
 """The task of a micro-batch's partition: it buffers records and runs `process` on each complete batch.
 
-It is a `streamtable.custom_task.CustomTask`. The store is written before Kafka commits, under the number that the same
-commit makes count (docs/explanation/micro-batch.md). Between its write and its commit the task is ahead of Kafka: if the
-commit does not come, it must recover, which takes a new epoch.
+It is a `streamtable.custom_task.CustomTask`. The store is written before the Kafka commit, with a number that becomes
+valid by that commit (docs/explanation/micro-batch.md). Between write and commit the task is ahead of Kafka: if the
+commit fails, it must recover, under a new epoch.
 """
 
 import asyncio
@@ -97,8 +97,8 @@ class BatchTask:
         partition: The number of the partition.
         bisector: The bisector of the partition.
         beginnings: The conditions at the first start of the group.
-        ledger: The partition's ledger, under an epoch that was never used; None if rows are plain or embedded. Its first
-            commit is the proof of the epoch, and comes before the first record.
+        ledger: The partition's ledger, under a new epoch; None if rows are plain or embedded. Its first commit proves
+            the epoch, before the first record.
     """
 
     def __init__(
@@ -119,10 +119,8 @@ class BatchTask:
         self._committed_offsets: Mapping[str, NextOffset] = {}
         self._buffer = Buffer(around.group.limits, {})
         self._done: Done | None = None
-        self._sent_ahead = (
-            False  # the batch that is being processed has sent something: only an abort undoes that
-        )
-        self._context: Headers = ()  # of the batch that is being processed, if it is traced
+        self._sent_ahead = False  # whether the current batch has sent records, which only an abort undoes
+        self._context: Headers = ()  # the trace context of the current batch, if it is traced
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
@@ -138,7 +136,7 @@ class BatchTask:
             return None
         if self._buffer.full or self._bisector.records_max is not None:
             return CommitDue(AT_ONCE)
-        # What is `async` waits for its answers together with the other partitions; a plain function only holds them up.
+        # `async` functions await concurrently with those of other partitions; a plain function would only delay them.
         return CommitDue(
             self._buffer.first_arrival + self._group.limits.seconds, alone=not self._group.awaits
         )
@@ -151,7 +149,7 @@ class BatchTask:
             try:
                 return self._next_batch(services)
             except _SmallerBatch:
-                continue  # nothing of it has left this process
+                continue  # it had no effects outside this process
         return None
 
     def _next_batch(self, services: TaskServices) -> Prepared | Awaitable[Prepared]:
@@ -174,7 +172,7 @@ class BatchTask:
 
         def done() -> Done:
             if stored.failure is not None:
-                raise stored.failure  # process has caught it; results made without these rows must not count
+                raise stored.failure  # `process` caught it, but its results without these rows must not be committed
             found = Done(cut, self._rows_written(batch, stored, services))
             self._around.metrics.seconds.labels(self._group.name).observe(time.perf_counter() - began)
             return found
@@ -226,14 +224,14 @@ class BatchTask:
         chunks = self._buffer.cut(min(bounds, default=None))
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
-            ends = dict(services.passed)  # which may be beyond the last records
+            ends = dict(services.passed)  # may be beyond the last records
         return DecodedBatch(
             chunks, self._decoded(chunks, services.outputs), {**self._committed_offsets, **ends}
         )
 
     @contextmanager
     def _blamed(self, cut: DecodedBatch, outputs: Outputs) -> Iterator[None]:
-        """Turn exceptions in the block into errors that tell the engine what to do."""
+        """Convert exceptions in the block to the errors that the engine handles."""
         try:
             yield
         except _NOT_THE_RECORDS_FAULT as error:
@@ -276,9 +274,9 @@ class BatchTask:
                 record = chunk.records.part(index, index + 1)
                 origin = Origin.read(record.headers(0))
                 if origin is None or origin.topic not in self._group.streams:
-                    reason = f"its headers name no input of {self._group.name!r}"
+                    reason = f"its headers do not name an input of {self._group.name!r}"
                 elif origin.partition != self.partition:
-                    reason = f"it comes from partition {origin.partition}: its rows belong to that one"
+                    reason = f"it comes from partition {origin.partition}, to which its rows belong"
                 else:
                     found += self._good(origin.dated(record), origin.topic, outputs)
                     continue
@@ -313,7 +311,7 @@ class BatchTask:
         ]
 
     def _failed(self, error: BaseException, cut: DecodedBatch) -> StreamtableError:
-        """Return the error to raise, after noting which records the bisector tries next."""
+        """Return the error to raise, after updating the bisector."""
         self._around.metrics.failures.labels(self._group.name, type(error).__name__).inc()
         chunks, records = cut.chunks, cut.records
         first = records[0]
@@ -337,7 +335,7 @@ class BatchTask:
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     def write(self) -> Written | None:
-        """Write the rows to the central store, under the number that the commit makes count."""
+        """Write the rows to the central store, with the number that becomes valid by the commit."""
         done = self._done
         if done is not None:
             self._around.failpoint("batch-processed")
@@ -365,20 +363,20 @@ class BatchTask:
         return good
 
     def rewind(self, next_offsets: Mapping[str, NextOffset]) -> None:
-        """Drop the buffered records and the batch. Raises `InputLost` at a first start over inputs without beginning."""
+        """Drop the buffered records and the batch. Raises `InputLost` at a first start over truncated inputs."""
         self._beginnings.check(self.partition, next_offsets)
         self._committed_offsets = next_offsets
         self._done = None
         self._buffer.clear(next_offsets)
 
     def _next_ledger(self) -> Ledger | None:
-        """Return the ledger after the commit to come."""
+        """Return the ledger after the next commit."""
         if self._ledger is not None and self._done is not None and self._done.written.rows:
             return self._ledger.committed()
         return self._ledger
 
     def _write_ledger(self, ledger: Ledger) -> bool:
-        """Write the ledger's row after the commit that proved the epoch. Returns False if the store did not take it.
+        """Write the ledger's row after the commit that proved the epoch. Returns False if the store did not accept it.
 
         Until then the metadata have the one end that the row lacks.
         """

@@ -1,4 +1,4 @@
-"""Makes the tasks of a process: opens each partition's ledger under a new epoch when its recovery asks for it."""
+"""Makes the tasks of a process, and opens each partition's ledger under a new epoch when the partition recovers."""
 
 from collections.abc import Mapping
 
@@ -23,14 +23,14 @@ class BatchTasks:
     """Tasks of a micro-batch over one tenant of a central store; implements `CustomTasks`.
 
     Args:
-        group: the graph.
+        group: The graph.
         driver: The driver of the store; closed with this.
-        clock: monotonic time, and pauses between attempts.
+        clock: Monotonic time, and pauses between attempts.
         metrics: The metrics to update.
-        failpoint: called between any two steps.
-        plain: rows without versions, written without condition.
-        deadline: seconds for a call of the store, all its attempts together.
-        attempt: seconds for one of them.
+        failpoint: Called between any two steps.
+        plain: Whether rows have no versions and are written without condition.
+        deadline: The seconds for a call of the store with all its attempts.
+        attempt: The seconds for one attempt.
         tracer: The tracer that gets a span for each batch and each of its store calls.
     """
 
@@ -57,11 +57,11 @@ class BatchTasks:
         self._beginnings = Beginnings(group)
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> BatchTask:
-        """Open the partition's ledger. The offsets are known, so what is read here is not older.
+        """Open the partition's ledger. It is read after the committed offsets, so it is not older.
 
         Raises:
-            RetryLater: the store does not answer, or a later owner may have been there meanwhile.
-            StateLost: store and offsets do not fit together.
+            RetryLater: The store does not answer, or a later owner may have written meanwhile.
+            StateLost: Store and offsets do not match.
         """
         _refuse_embedded(partition, committed)
         ledger = None
@@ -76,10 +76,10 @@ class BatchTasks:
         self._store.close()
 
     def _mark_plain(self, partition: int, committed: Mapping[str, Committed | None]) -> None:
-        """Write the row that marks plain rows, which have no ledger, as present since the first commit.
+        """Write the row that marks plain rows, which have no ledger, as existing since the first commit.
 
         Raises:
-            StateLost: the group has committed offsets, and the store knows nothing of the partition.
+            StateLost: The group has committed offsets, but the store has no mark of the partition.
         """
         key = ledger_key(partition)
         if self._store.get(key) is not None:
@@ -88,7 +88,7 @@ class BatchTasks:
             if each is not None:
                 raise StateLost(
                     f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
-                    "partition: it was emptied, lost its rows, or is another one. Counting would continue from nothing: "
+                    "partition: it was emptied, lost its rows, or is another store. Counting would start empty: "
                     "restore the store, or delete the group's offsets to start from the beginning of its inputs",
                     topic=topic,
                     partition=partition,
@@ -102,7 +102,7 @@ class BatchTasks:
         try:
             ledger = Ledger.open(committed_state, row)
         except Migrated as error:
-            # An owner after us may have committed since the offsets were asked for. Asked again, they say so, unless
+            # A later owner may have committed since the offsets were read. Reading them again shows that, unless
             # they have been reset.
             if row is not None and self._refused.get(partition) == committed_state:
                 raise reset_error(row, committed_state) from error
@@ -113,12 +113,12 @@ class BatchTasks:
 
 
 def _refuse_embedded(partition: int, committed: Mapping[str, Committed | None]) -> None:
-    """Raise `StateLost` if the group has committed over its own changelog: its rows are there."""
+    """Raise `StateLost` if the group has committed with embedded rows, which are in its changelog."""
     for topic, each in committed.items():
         if each is not None and TablePosition.decode(each.metadata) is not None:
             raise StateLost(
                 "the group has committed with the embedded store, and its rows are in its changelog: a central store "
-                "would count from nothing. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the "
+                "would start empty. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the "
                 "group another name, or delete its offsets to start from the beginning of its inputs",
                 topic=topic,
                 partition=partition,

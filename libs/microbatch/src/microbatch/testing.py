@@ -1,4 +1,4 @@
-"""Micro-batches in tests without servers: over their own tables, or over a central store in memory."""
+"""Micro-batches in tests without servers: with embedded rows, or with a central store in memory."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class InMemoryStore:
-    """A central store in memory for tests; it makes the tasks of a micro-batch and outlives the group's processes.
+    """A central store in memory for tests. It makes the tasks of a micro-batch and outlives the group's processes.
 
         store = InMemoryStore(AUTHORS)
         tester.run(AUTHORS, tasks=store)
@@ -59,7 +59,7 @@ class InMemoryStore:
         )
 
     def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:
-        """Return the rows of a kind that count, by key.
+        """Return the committed rows of a kind, by key.
 
         Args:
             rows: The kind of rows.

@@ -1,4 +1,4 @@
-"""Real servers for these tests: started when first asked for, each in a folder and on ports of its own."""
+"""Real servers for these tests, started on first use, each in its own folder and on its own ports."""
 
 import tempfile
 import uuid
@@ -27,7 +27,7 @@ STARTS: dict[str, Callable[[Path], Server]] = {
     "cassandra": lambda folder: CassandraServer(folder, brief=True),
     "elasticsearch": lambda folder: ElasticsearchServer(folder, brief=True),
 }
-# Java takes its time: such tests run where those with a broker do.
+# Java starts slowly, so these run with the tests that need a broker.
 SLOW = ["cassandra", "elasticsearch"]
 KINDS = ["memory", "valkey", "redis", *(pytest.param(kind, marks=pytest.mark.broker) for kind in SLOW)]
 

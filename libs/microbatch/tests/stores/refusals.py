@@ -1,4 +1,4 @@
-"""Writes that a store refuses for a reason of its own, on machines that stand still for seconds."""
+"""Waits for the rejection of a write by the store, as distinct from timeouts on a stalled machine."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Cassandra when it is frozen, killed, not set up, or gets writes late."""
+"""Cassandra when it is frozen, killed, not set up, or receives late writes."""
 
 import threading
 import uuid
@@ -45,12 +45,12 @@ def connect(server: CassandraServer, tenant: str) -> Iterator[Connect]:
         each.close()
 
 
-def test_a_table_that_was_not_made_is_an_error_that_is_not_repeated(connect: Connect) -> None:
+def test_a_missing_table_is_an_error_without_retries(connect: Connect) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere.*made by `create`"):
         connect(table="nowhere").get(b"a")
 
 
-def test_a_frozen_server_is_waited_for_until_the_deadline_and_the_write_stands_or_not(
+def test_calls_to_a_frozen_server_end_at_the_deadline_and_the_write_may_or_may_not_stand(
     server: CassandraServer, connect: Connect
 ) -> None:
     patient, hasty = connect(), connect(deadline=2, attempt=0.7)
@@ -62,16 +62,14 @@ def test_a_frozen_server_is_waited_for_until_the_deadline_and_the_write_stands_o
         assert set(failed.value.keys) == {b"a", b"b"}
     finally:
         server.resume()
-    patient.put_many({b"a": b"3"}, 3)  # what was written late, if it was, is older
+    patient.put_many({b"a": b"3"}, 3)  # newer than a late write, if there was one
     assert patient.get(b"a") == Row(3, b"3")
 
 
 @pytest.mark.faults_long("a Cassandra starts again; test_network.py has the connections that break")
 @pytest.mark.timeout(600)
-def test_a_write_goes_on_when_a_killed_server_is_back(server: CassandraServer, connect: Connect) -> None:
-    store = connect(
-        deadline=400
-    )  # on a busy machine it takes minutes to start; the write is done when it is back
+def test_a_write_succeeds_once_a_killed_server_is_back(server: CassandraServer, connect: Connect) -> None:
+    store = connect(deadline=400)  # on a busy machine it takes minutes to start; the write then succeeds
     store.put_many({b"a": b"1"}, 1)
     server.kill()
     back = threading.Thread(target=server.start)
@@ -79,11 +77,11 @@ def test_a_write_goes_on_when_a_killed_server_is_back(server: CassandraServer, c
     try:
         store.put_many({b"b": b"2"}, 2)
     finally:
-        back.join()  # the server is of all tests of the session
+        back.join()  # the server is shared by the tests of the session
     assert store.get(b"b") == Row(2, b"2")
 
 
-def test_a_node_that_was_away_for_an_hour_is_tried_again_within_seconds_and_for_as_long_as_it_takes() -> None:
+def test_a_node_that_was_down_for_an_hour_is_retried_within_seconds_and_without_end() -> None:
     driver = CassandraDriver(["127.0.0.1"], keyspace="k", table="t", tenant="t")
     cluster = driver._make_cluster(1.0)
     pauses = list(islice(cluster.reconnection_policy.new_schedule(), 1_000))
@@ -99,10 +97,10 @@ def test_an_unreachable_server_is_an_error_that_names_its_address() -> None:
     driver.close()
 
 
-def test_a_row_is_gone_when_its_time_is_over(connect: Connect) -> None:
+def test_a_row_expires_after_its_ttl(connect: Connect) -> None:
     store = connect(ttl=1)
     store.put_many({b"a": b"1"}, 1)
-    # The server's clock has whole seconds; nothing is said about how long it takes at least.
+    # The server counts whole seconds, so the minimum is not checked.
     gone = threading.Event()
     for _ in range(200):
         if store.get(b"a") is None:
@@ -117,7 +115,7 @@ def test_a_name_that_would_need_quotes_is_refused(name: str) -> None:
         CassandraDriver(["127.0.0.1"], keyspace=name, table="t", tenant="t")
 
 
-def test_create_leaves_what_is_there_as_it_is(server: CassandraServer, connect: Connect) -> None:
+def test_create_does_not_change_existing_parts(server: CassandraServer, connect: Connect) -> None:
     table = f"t{uuid.uuid4().hex[:8]}"
     driver = CassandraDriver(["127.0.0.1"], port=server.port, keyspace="streamtable", table=table, tenant="t")
     driver.create({"datacenter1": 1})
@@ -163,9 +161,9 @@ FULL = (
         (0x1002, "Cannot read from a bootstrapping node"),
         (0x2200, FULL),
     ],
-    ids=["an error within", "too much to do", "starting", "no room"],
+    ids=["internal error", "overloaded", "bootstrapping", "disk full"],
 )
-def test_an_error_that_passes_is_a_reason_to_ask_again(code: int, text: str) -> None:
+def test_a_transient_error_is_retried(code: int, text: str) -> None:
     with pytest.raises(RetryKeys, match=f"writing 1 of 1 rows failed for 0.1 s.*{text}"):
         RemoteStore(Answering(code, text), deadline=0.1).put_many({b"a": b"1"}, 1)
 
@@ -178,7 +176,7 @@ def test_an_error_that_passes_is_a_reason_to_ask_again(code: int, text: str) -> 
         (0x2200, "no table"),
     ],
 )
-def test_an_error_that_stays_is_not_asked_again(code: int, text: str) -> None:
+def test_a_permanent_error_is_not_retried(code: int, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         RemoteStore(Answering(code, text), deadline=60).put_many({b"a": b"1"}, 1)
 

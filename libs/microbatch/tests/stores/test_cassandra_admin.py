@@ -1,4 +1,4 @@
-"""Keyspace and table as they are made, and what an examination says of those that are otherwise."""
+"""Created keyspaces and tables, and the findings about others."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ def keyspace(server_of: Callable[[str], Any]) -> Iterator[Keyspace]:
     made.driver.close()
 
 
-def test_it_says_what_it_will_make_and_makes_that(keyspace: Keyspace) -> None:
+def test_the_plan_lists_what_create_then_creates(keyspace: Keyspace) -> None:
     admin = keyspace.admin({"datacenter1": 1})
     steps = admin.plan()
     assert [(step.what, step.name) for step in steps] == [("keyspace", keyspace.name), ("table", "rows")]
@@ -52,15 +52,15 @@ def test_it_says_what_it_will_make_and_makes_that(keyspace: Keyspace) -> None:
     assert keyspace.found({"datacenter1": 3})["replicas"].level is Severity.PROBLEM
 
 
-def test_without_replicas_or_with_a_datacenter_that_there_is_not_nothing_is_made(keyspace: Keyspace) -> None:
+def test_without_replicas_or_with_an_unknown_datacenter_nothing_is_created(keyspace: Keyspace) -> None:
     with pytest.raises(ConfigurationError, match="there is datacenter1"):
         keyspace.admin().create()
-    with pytest.raises(ConfigurationError, match="no datacenter dc9, but datacenter1"):
+    with pytest.raises(ConfigurationError, match="no datacenter dc9, only datacenter1"):
         keyspace.admin({"dc9": 3}).create()
     assert keyspace.found()["table"].level is Severity.PROBLEM
 
 
-def test_a_table_of_something_else_is_a_problem(keyspace: Keyspace) -> None:
+def test_a_foreign_table_is_a_problem(keyspace: Keyspace) -> None:
     place = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     keyspace.driver.ask(
         f"CREATE KEYSPACE {keyspace.name} WITH replication = {place} AND durable_writes = false", timeout=60

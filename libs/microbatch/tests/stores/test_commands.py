@@ -35,7 +35,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def test_a_check_says_what_was_found_and_fails_only_for_a_problem(cli: Cli, redis: RedisServer) -> None:
+def test_a_check_prints_its_findings_and_fails_only_for_a_problem(cli: Cli, redis: RedisServer) -> None:
     ran = cli("store", "check", redis.url)
     assert ran.code == 0
     assert "set appendonly yes" in ran.out
@@ -46,7 +46,7 @@ def test_a_check_says_what_was_found_and_fails_only_for_a_problem(cli: Cli, redi
     }.items()
 
 
-def test_the_url_may_stand_in_the_environment(cli: Cli, redis: RedisServer) -> None:
+def test_the_url_may_come_from_the_environment(cli: Cli, redis: RedisServer) -> None:
     assert cli("store", "check", env={"STREAMTABLE_STORE": redis.url}).code == 0
     ran = cli("store", "check")
     assert ran.code == 2
@@ -64,7 +64,7 @@ def test_the_url_may_stand_in_the_environment(cli: Cli, redis: RedisServer) -> N
 @pytest.mark.parametrize(
     "command", [("create",), ("check",), ("sweep", "--tenant", "t")], ids=lambda each: each[0]
 )
-def test_a_url_that_is_none_is_wrong_usage_and_shown_nowhere(
+def test_an_invalid_url_is_a_usage_error_and_is_not_shown(
     cli: Cli, url: str, said: str, command: tuple[str, ...]
 ) -> None:
     ran = cli("store", *command, url)
@@ -73,19 +73,19 @@ def test_a_url_that_is_none_is_wrong_usage_and_shown_nowhere(
     assert "hunter2" not in ran.err
 
 
-def test_a_server_that_is_away_is_no_wrong_usage(cli: Cli) -> None:
+def test_an_unreachable_server_is_not_a_usage_error(cli: Cli) -> None:
     ran = cli("store", "check", "redis://127.0.0.1:1")
     assert (ran.code, ran.out) == (1, "")
     assert "127.0.0.1:1" in ran.err
 
 
-def test_redis_has_nothing_to_be_made(cli: Cli, redis: RedisServer) -> None:
+def test_redis_has_nothing_to_create(cli: Cli, redis: RedisServer) -> None:
     ran = cli("store", "create", redis.url)
     assert (ran.code, ran.err) == (0, "everything is there\n")
 
 
 @pytest.mark.broker
-def test_create_shows_what_it_makes_and_check_finds_it_right(
+def test_create_shows_its_plan_and_check_then_finds_no_problem(
     cli: Cli, server_of: Callable[[str], Any]
 ) -> None:
     server = server_of("elasticsearch")
@@ -103,7 +103,7 @@ def test_create_shows_what_it_makes_and_check_finds_it_right(
         client.indices.delete(index="by-command-1")
 
 
-def test_a_sweep_notes_first_and_removes_later(cli: Cli, redis: RedisServer) -> None:
+def test_the_first_sweep_records_rows_and_a_later_one_removes_them(cli: Cli, redis: RedisServer) -> None:
     driver = RedisDriver(redis.url, tenant="t")
     store = RemoteStore(driver)
     ledger = Ledger(3, {2: 5})
@@ -115,7 +115,7 @@ def test_a_sweep_notes_first_and_removes_later(cli: Cli, redis: RedisServer) -> 
     assert ran.code == 0
     assert "the first can be removed in 1.0 d" in ran.err
     assert store.get(b"a") is not None
-    store.put_many({NOTES_KEY: json.dumps([[0, {"0": 3}]]).encode()}, None)  # as if it had been long ago
+    store.put_many({NOTES_KEY: json.dumps([[0, {"0": 3}]]).encode()}, None)  # as if recorded long ago
     assert cli(*sweep, "--dry-run", "--json").json == {
         "deletions": 1,
         "may_go": 1,

@@ -1,4 +1,4 @@
-"""The promises of `port.Driver` for every kind of server, through the `RemoteStore` above it."""
+"""The contract of `port.Driver` for every kind of server, through a `RemoteStore`."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ LARGE = (1 << 53) + 1  # the first integer that a floating-point number cannot h
 
 @pytest.fixture
 def store(make_driver: MakeDriver, tenant: str) -> Iterator[RemoteStore]:
-    made = RemoteStore(make_driver(tenant), deadline=60.0, attempt=20.0)  # a busy machine is slow, not wrong
+    made = RemoteStore(make_driver(tenant), deadline=60.0, attempt=20.0)  # long, for a busy machine
     yield made
     made.close()
 
@@ -72,21 +72,21 @@ def test_numbers_are_compared_as_numbers(store: RemoteStore) -> None:
     assert store.get(b"a") == Row(LARGEST_NUMBER, b"%d" % LARGEST_NUMBER)
 
 
-def test_the_same_write_once_more_changes_nothing(store: RemoteStore) -> None:
+def test_repeating_a_write_changes_nothing(store: RemoteStore) -> None:
     rows: dict[bytes, bytes | None] = {b"a": b"1", b"b": None}
     for _ in range(3):
         store.put_many(rows, 5)
     assert store.get_many(rows) == {b"a": Row(5, b"1")}
 
 
-def test_of_a_batch_the_rows_that_are_not_newer_are_written(store: RemoteStore) -> None:
+def test_a_batch_writes_its_rows_except_those_with_a_higher_number(store: RemoteStore) -> None:
     store.put_many({b"b": b"newer"}, 9)
     put(store, {b"a": b"old", b"b": b"old", b"c": b"old"}, 5)
     assert store.get(b"b") == Row(9, b"newer")
     assert store.get_many([b"a", b"c"]) == {b"a": Row(5, b"old"), b"c": Row(5, b"old")}
 
 
-def test_a_deleted_key_has_no_row_and_still_keeps_lower_numbers_out(store: RemoteStore) -> None:
+def test_a_deleted_key_has_no_row_and_still_rejects_lower_numbers(store: RemoteStore) -> None:
     store.put_many({b"a": b"1", b"b": b"1"}, 5)
     store.delete_many([b"a", b"never"], 6)
     assert store.get_many([b"a", b"b", b"never"]) == {b"b": Row(5, b"1")}
@@ -108,7 +108,7 @@ def test_plain_writes_overwrite_and_delete_without_any_condition(store: RemoteSt
     assert again.data == b"3"
 
 
-def test_tenants_never_meet(make_driver: MakeDriver, tenant: str) -> None:
+def test_tenants_do_not_share_rows(make_driver: MakeDriver, tenant: str) -> None:
     one, other = RemoteStore(make_driver(tenant)), RemoteStore(make_driver(tenant + ".b"))
     one.put_many({b"a": b"one", b".b:a": b"trap"}, 9)
     other.put_many({b"a": b"other"}, 1)
@@ -117,9 +117,7 @@ def test_tenants_never_meet(make_driver: MakeDriver, tenant: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "x" * 101, "ä", "a\n", "a/b"])
-def test_a_tenant_has_a_name_that_no_store_takes_for_something_else(
-    make_driver: MakeDriver, name: str
-) -> None:
+def test_invalid_names_of_tenants_are_rejected(make_driver: MakeDriver, name: str) -> None:
     with pytest.raises(ConfigurationError, match="letters, digits"):
         make_driver(name)
 
@@ -138,7 +136,7 @@ HOSTILE = [
 ]
 
 
-def test_any_bytes_are_a_key(store: RemoteStore) -> None:
+def test_any_bytes_are_a_valid_key(store: RemoteStore) -> None:
     rows = {key: b"%d" % at for at, key in enumerate(HOSTILE)}
     store.put_many(rows, 1)
     assert store.get_many(rows) == {key: Row(1, data) for key, data in rows.items()}
@@ -158,13 +156,13 @@ def test_a_large_row_comes_back_whole(store: RemoteStore) -> None:
     assert store.get_many([b"large", b"small"]) == {b"large": Row(1, data), b"small": Row(1, b"x")}
 
 
-def test_a_batch_of_ten_thousand_is_one_call(store: RemoteStore) -> None:
+def test_ten_thousand_rows_are_one_call(store: RemoteStore) -> None:
     rows = {b"%d" % at: b"v%d" % at for at in range(10_000)}
     store.put_many(rows, 1)
     assert {key: row.data for key, row in store.get_many(rows).items()} == rows
 
 
-def test_what_is_written_is_read_at_once_also_by_others(make_driver: MakeDriver, tenant: str) -> None:
+def test_a_write_is_visible_to_all_clients_at_once(make_driver: MakeDriver, tenant: str) -> None:
     writer, reader = RemoteStore(make_driver(tenant)), RemoteStore(make_driver(tenant))
     for number in range(1, 21):
         writer.put_many({b"a": b"%d" % number}, number)
@@ -214,5 +212,5 @@ def test_a_batch_that_was_never_committed_is_read_as_if_it_had_not_been(store: R
     assert second.read(store.get(b"a")) == Version(WriteId(1, 1), b"one")
     again = VersionedCell(Version(second.next_write_id, b"2"), second.read(store.get(b"a")), 0)
     store.put_many({b"a": again.encode()}, second.next_write_id.number)
-    put(store, {b"a": crashed.encode()}, crashed.current.write_id.number)  # it had been on its way
+    put(store, {b"a": crashed.encode()}, crashed.current.write_id.number)  # a late write
     assert second.committed().read(store.get(b"a")).value == b"2"

@@ -1,4 +1,4 @@
-"""Elasticsearch when its index is missing, read-only, frozen, killed, or not there at all."""
+"""Elasticsearch when its index is missing or read-only, or the server is frozen, killed or unreachable."""
 
 import random
 import uuid
@@ -52,7 +52,7 @@ def driver(url: str, alias: str) -> Iterator[ElasticsearchDriver]:
     made.close()
 
 
-def test_an_index_that_was_not_made_is_neither_read_nor_made_by_the_way(
+def test_a_missing_index_is_an_error_and_is_not_created_implicitly(
     url: str, alias: str, client: Elasticsearch
 ) -> None:
     store = RemoteStore(ElasticsearchDriver(url, alias=alias, tenant="t"))
@@ -64,7 +64,7 @@ def test_an_index_that_was_not_made_is_neither_read_nor_made_by_the_way(
     store.close()
 
 
-def test_create_leaves_what_is_there_as_it_is(driver: ElasticsearchDriver) -> None:
+def test_create_does_not_change_existing_parts(driver: ElasticsearchDriver) -> None:
     store = RemoteStore(driver)
     store.put_many({b"a": b"1"}, 1)
     driver.create(shards=3, replicas=2)
@@ -96,7 +96,7 @@ def test_a_read_only_index_fails_the_rows_until_it_is_writable_again(
     timer.join()
 
 
-def test_a_batch_beyond_what_one_request_may_hold_is_written_whole_by_two(
+def test_a_batch_above_the_request_size_is_split_into_two_requests(
     driver: ElasticsearchDriver, alias: str, client: Elasticsearch
 ) -> None:
     chance = random.Random(1)
@@ -108,9 +108,7 @@ def test_a_batch_beyond_what_one_request_may_hold_is_written_whole_by_two(
     assert done["total_operations"] == 2
 
 
-def test_a_search_sees_what_was_flushed(
-    driver: ElasticsearchDriver, alias: str, client: Elasticsearch
-) -> None:
+def test_a_search_sees_flushed_writes(driver: ElasticsearchDriver, alias: str, client: Elasticsearch) -> None:
     store = RemoteStore(driver)
     client.indices.put_settings(index=alias, settings={"index.refresh_interval": "-1"})
     store.put_many({b"a": b"1"}, 1)
@@ -118,7 +116,7 @@ def test_a_search_sees_what_was_flushed(
     assert client.count(index=alias, query={"term": {"tenant": "t"}})["count"] == 1
 
 
-def test_something_else_under_the_tenant_stops_the_process(
+def test_foreign_data_under_the_tenant_stops_the_process(
     driver: ElasticsearchDriver, alias: str, client: Elasticsearch
 ) -> None:
     client.index(index=alias, id="t:YQ==", document={"tenant": "other", "data": "YQ=="})
@@ -134,12 +132,12 @@ def test_an_unreachable_server_is_an_error_that_names_its_address() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://"])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError, match="not the address"):
         ElasticsearchDriver(url, alias="a", tenant="t")
 
 
-def test_a_frozen_server_is_waited_for_until_the_deadline(
+def test_calls_to_a_frozen_server_end_at_the_deadline(
     server: ElasticsearchServer, driver: ElasticsearchDriver
 ) -> None:
     patient = RemoteStore(driver, deadline=60)
@@ -155,7 +153,7 @@ def test_a_frozen_server_is_waited_for_until_the_deadline(
 
 
 @pytest.mark.faults_long("an Elasticsearch starts again; test_network.py has the connections that break")
-def test_a_killed_server_has_what_it_acknowledged_and_the_write_goes_on(
+def test_a_killed_server_keeps_acknowledged_rows_and_the_write_succeeds(
     server: ElasticsearchServer, driver: ElasticsearchDriver
 ) -> None:
     store = RemoteStore(driver, deadline=90)

@@ -1,4 +1,4 @@
-"""The index as it is made, and what an examination says of one that is otherwise."""
+"""Created indexes, and the findings about others."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ def index(server_of: Callable[[str], Any]) -> Iterator[Index]:
         client.indices.delete(index=[made.name, f"{made.alias}-2"], ignore_unavailable=True)
 
 
-def test_it_says_what_it_will_make_and_makes_that(index: Index) -> None:
+def test_the_plan_lists_what_create_then_creates(index: Index) -> None:
     admin = index.admin(shards=2, refresh=3)
     (step,) = admin.plan()
     assert (step.what, step.name) == ("index", index.name)
@@ -65,14 +65,14 @@ def test_it_says_what_it_will_make_and_makes_that(index: Index) -> None:
     admin.create()
 
 
-def test_what_was_made_has_nothing_wrong_but_copies_that_were_not_asked_for(index: Index) -> None:
+def test_a_created_index_has_no_findings_except_missing_replicas(index: Index) -> None:
     index.admin().create()
     found = index.found()
     assert {name for name, each in found.items() if each.level is not Severity.OK} == {"replicas"}
     assert found["replicas"].level is Severity.WARNING
 
 
-def test_fields_that_are_missing_are_found_and_added(index: Index) -> None:
+def test_missing_fields_are_found_and_added(index: Index) -> None:
     index.admin(fields={}).create()
     assert "now.url is missing" in index.found()["mapping"].fact
     (step,) = index.admin().plan()
@@ -82,7 +82,7 @@ def test_fields_that_are_missing_are_found_and_added(index: Index) -> None:
     assert index.admin().plan() == ()
 
 
-def test_an_index_that_was_not_made_is_a_problem(index: Index) -> None:
+def test_a_missing_index_is_a_problem(index: Index) -> None:
     assert index.found()["index"].level is Severity.PROBLEM
 
 
@@ -92,7 +92,7 @@ def test_an_alias_of_two_indices_is_a_problem(index: Index) -> None:
     assert index.found()["index"].level is Severity.PROBLEM
 
 
-def test_a_mapping_that_guesses_or_differs_is_a_problem(index: Index) -> None:
+def test_a_dynamic_or_different_mapping_is_a_problem(index: Index) -> None:
     index.client.indices.create(
         index=index.name,
         aliases={index.alias: {}},
@@ -104,20 +104,20 @@ def test_a_mapping_that_guesses_or_differs_is_a_problem(index: Index) -> None:
     assert "undeclared fields" in fact
 
 
-def test_what_would_lose_acknowledged_rows_is_a_problem(index: Index) -> None:
+def test_settings_that_can_lose_acknowledged_rows_are_a_problem(index: Index) -> None:
     index.admin().create()
     index.set(translog__durability="async")
     assert index.found()["disk"].level is Severity.PROBLEM
     assert index.found(replicas=1)["replicas"].level is Severity.PROBLEM
 
 
-def test_copies_that_have_no_node_are_warned_of(index: Index) -> None:
+def test_unassigned_replicas_are_a_warning(index: Index) -> None:
     index.admin(replicas=1).create()
     found = index.found(replicas=1)
     assert (found["replicas"].level, found["shards"].level) == (Severity.OK, Severity.WARNING)
 
 
-def test_an_index_that_cannot_be_written_or_searched_is_found(index: Index) -> None:
+def test_an_index_with_blocked_writes_or_searches_is_reported(index: Index) -> None:
     index.admin().create()
     index.set(blocks__write=True, refresh_interval="-1")
     found = index.found()

@@ -1,4 +1,4 @@
-"""Servers behind a network that delays, cuts, drops and pushes back: calls continue within their deadline, or say so."""
+"""Servers behind a faulty network: calls are retried until their deadline, and then raise an error with the reason."""
 
 import json
 import socket
@@ -68,7 +68,7 @@ def behind(request: pytest.FixtureRequest, server_of: Callable[[str], Any], tena
     [Drop(), TruncatedResponse(0), TruncatedResponse(7)],
     ids=["dropped", "no answer", "7 bytes of an answer"],
 )
-def test_a_call_goes_on_when_a_connection_breaks(behind: Behind, fault: Fault) -> None:
+def test_a_call_is_retried_when_a_connection_breaks(behind: Behind, fault: Fault) -> None:
     rows: dict[bytes, bytes | None] = {b"%d" % at: b"v%d" % at for at in range(300)}
     behind.store.put_many({b"first": b"1"}, 1)
     behind.proxy.next(fault)
@@ -79,7 +79,7 @@ def test_a_call_goes_on_when_a_connection_breaks(behind: Behind, fault: Fault) -
 
 
 @pytest.mark.parametrize("behind", KINDS[:3], indirect=True)
-def test_an_answer_cut_anywhere_is_no_answer(behind: Behind) -> None:
+def test_a_truncated_answer_is_retried(behind: Behind) -> None:
     rows: dict[bytes, bytes | None] = {b"a": b"1" * 40, b"b": b"2" * 40}
     behind.store.put_many(rows, 1)
     for keep in range(0, 150, 7):
@@ -88,7 +88,7 @@ def test_an_answer_cut_anywhere_is_no_answer(behind: Behind) -> None:
 
 
 @pytest.mark.parametrize("behind", KINDS[:3], indirect=True)
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(behind: Behind) -> None:
+def test_a_late_answer_is_not_mistaken_for_the_next_one(behind: Behind) -> None:
     behind.store.put_many({b"a": b"1"}, 1)
     behind.store.put_many({b"b": b"2"}, 1)
     behind.proxy.next(Delay(2))
@@ -107,7 +107,7 @@ def test_when_every_connection_breaks_the_error_names_the_keys_at_the_deadline(b
 
 @broker
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
-def test_too_many_requests_are_asked_again_until_they_are_taken(behind: Behind) -> None:
+def test_too_many_requests_is_retried_until_it_succeeds(behind: Behind) -> None:
     behind.proxy.next(BUSY, BUSY, BUSY)
     behind.store.put_many({b"a": b"1"}, 1)
     assert behind.store.get(b"a") == Row(1, b"1")
@@ -115,7 +115,7 @@ def test_too_many_requests_are_asked_again_until_they_are_taken(behind: Behind) 
 
 @broker
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
-def test_too_many_requests_for_too_long_are_an_error_that_says_so(behind: Behind) -> None:
+def test_too_many_requests_until_the_deadline_is_an_error_with_the_reason(behind: Behind) -> None:
     behind.proxy.always = BUSY
     store = behind.hasty(deadline=1, attempt=0.5)
     failed = refusal(lambda: store.put_many({b"a": b"1"}, 1), "es_rejected_execution_exception: busy")
@@ -137,7 +137,7 @@ def test_only_the_rows_that_were_rejected_are_written_again(behind: Behind) -> N
 
 @broker
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
-def test_a_gateways_error_page_is_asked_again(behind: Behind) -> None:
+def test_an_error_page_of_a_gateway_is_retried(behind: Behind) -> None:
     page = b"<html>Bad Gateway</html>"
     behind.proxy.next(
         StubResponse(http_answer(502, page, kind="text/html")), StubResponse(http_answer(503, b""))
@@ -149,7 +149,7 @@ def test_a_gateways_error_page_is_asked_again(behind: Behind) -> None:
 @broker
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_login_is_not_asked_again(behind: Behind, status: int) -> None:
+def test_a_rejected_login_is_not_retried(behind: Behind, status: int) -> None:
     body = b'{"error": {"type": "security_exception", "reason": "no"}}'
     behind.proxy.next(StubResponse(http_answer(status, body)))
     with pytest.raises(ConfigurationError, match="security_exception: no"):
@@ -159,7 +159,7 @@ def test_a_refused_login_is_not_asked_again(behind: Behind, status: int) -> None
 
 @broker
 @pytest.mark.parametrize("behind", ["elasticsearch"], indirect=True)
-def test_half_a_document_that_claims_to_be_whole_is_asked_again(behind: Behind) -> None:
+def test_an_incomplete_document_is_retried(behind: Behind) -> None:
     behind.store.put_many({b"a": b"1"}, 1)
     behind.proxy.next(StubResponse(http_answer(200, b'{"docs": [{"_id')))
     assert behind.store.get(b"a") == Row(1, b"1")
@@ -176,7 +176,7 @@ def test_a_batch_is_one_request_to_read_and_one_to_write(behind: Behind) -> None
 
 
 @pytest.mark.parametrize("keep", [0, 10, 15, 17, 47, 60, 85, 100, 125, 135, 160, -2])
-def test_an_answer_of_elasticsearch_that_is_cut_is_asked_again_wherever_it_is_cut(keep: int) -> None:
+def test_an_elasticsearch_response_truncated_anywhere_is_retried(keep: int) -> None:
     body = b'{"docs": [{"_index": "a", "_id": "t:YQ==", "found": false}]}'
     whole = http_answer(200, body, kind="application/vnd.elasticsearch+json;compatible-with=9")
     with socket.create_server(("127.0.0.1", 0)) as unused, Proxy(unused.getsockname()[1]) as proxy:

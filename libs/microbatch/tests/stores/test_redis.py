@@ -1,4 +1,4 @@
-"""Redis and Valkey when they are full, frozen, restarted, promoted, or hold something else."""
+"""Redis and Valkey when they are full, frozen, restarted or promoted, or have foreign data."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ def later(seconds: float, do: Callable[[], object]) -> threading.Timer:
     return timer
 
 
-def test_a_frozen_server_is_waited_for_until_the_deadline(start: Start) -> None:
+def test_calls_to_a_frozen_server_end_at_the_deadline(start: Start) -> None:
     server = start()
     store, hasty = store_at(server.url, deadline=30), store_at(server.url, deadline=1, attempt=0.3)
     store.put_many({b"a": b"1", b"b": b"1"}, 1)
@@ -67,7 +67,7 @@ def test_a_frozen_server_is_waited_for_until_the_deadline(start: Start) -> None:
     assert store.get(b"a") == Row(3, b"3")
 
 
-def test_a_write_goes_on_when_a_frozen_server_does(start: Start) -> None:
+def test_a_write_succeeds_once_a_frozen_server_resumes(start: Start) -> None:
     server = start()
     store = store_at(server.url, deadline=20, attempt=0.3)
     server.pause()
@@ -77,7 +77,7 @@ def test_a_write_goes_on_when_a_frozen_server_does(start: Start) -> None:
     assert store.get(b"a") == Row(1, b"1")
 
 
-def test_a_write_goes_on_when_a_killed_server_is_back_without_its_script(start: Start) -> None:
+def test_a_write_succeeds_once_a_killed_server_is_back_without_its_script(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "always")
     store = store_at(server.url, deadline=30)
     store.put_many({b"a": b"1"}, 1)
@@ -93,7 +93,7 @@ def test_an_unreachable_server_is_an_error_that_names_its_address() -> None:
         store_at(NO_SERVER, deadline=0.2).get(b"a")
 
 
-def test_a_full_server_fails_the_rows_that_it_did_not_take_and_goes_on_when_there_is_room(
+def test_a_full_server_rejects_rows_until_memory_is_free(
     start: Start, client: Callable[[RedisServer], "Redis"]
 ) -> None:
     server = start("--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
@@ -106,7 +106,7 @@ def test_a_full_server_fails_the_rows_that_it_did_not_take_and_goes_on_when_ther
     assert len(store.get_many(rows)) == len(rows)
 
 
-def test_a_replica_refuses_until_it_is_promoted(
+def test_a_replica_rejects_writes_until_it_is_promoted(
     start: Start, client: Callable[[RedisServer], "Redis"]
 ) -> None:
     master, replica = start(), start()
@@ -158,14 +158,14 @@ def test_after_a_failover_the_promoted_replica_has_every_row_that_was_acknowledg
     assert len(acknowledged) >= 20
 
 
-def test_a_zombie_s_write_is_refused(start: Start) -> None:
+def test_a_zombies_write_is_rejected(start: Start) -> None:
     store = store_at(start().url)
     store.put_many({b"%d" % at: b"new" for at in range(500)}, 2)
     with pytest.raises(Migrated, match=r"500 rows have a higher number than 1, .*a later owner"):
         store.put_many({b"%d" % at: b"zombie" for at in range(500)}, 1)
 
 
-def test_a_row_lives_as_long_as_was_asked_for_after_its_last_write(
+def test_a_row_lives_for_its_ttl_after_its_last_write(
     start: Start, client: Callable[[RedisServer], "Redis"]
 ) -> None:
     server = start()
@@ -176,7 +176,7 @@ def test_a_row_lives_as_long_as_was_asked_for_after_its_last_write(
         RedisDriver(server.url, tenant="t", ttl=0)
 
 
-def test_something_else_under_the_tenant_stops_the_process(
+def test_foreign_data_under_the_tenant_stops_the_process(
     start: Start, client: Callable[[RedisServer], "Redis"]
 ) -> None:
     server = start()
@@ -189,7 +189,7 @@ def test_something_else_under_the_tenant_stops_the_process(
         store.put_many({b"b": b"1"}, 1)
 
 
-def test_a_wrong_password_is_not_asked_again(start: Start) -> None:
+def test_a_wrong_password_is_not_retried(start: Start) -> None:
     server = start("--requirepass", "right")
     for url in (server.url, server.url.replace("//", "//:wrong@")):
         with pytest.raises(ConfigurationError, match="Redis refuses"):
@@ -197,6 +197,6 @@ def test_a_wrong_password_is_not_asked_again(start: Start) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://a", "redis://127.0.0.1:port/0", ""])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError):
         RedisDriver(url, tenant="t")

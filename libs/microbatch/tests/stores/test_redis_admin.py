@@ -47,12 +47,12 @@ def levels(server: RedisServer, *, replicas: int = 0) -> dict[str, Severity]:
         driver.close()
 
 
-def test_a_server_that_writes_each_row_to_its_disk_has_nothing_wrong(start: Start) -> None:
+def test_a_server_with_synchronous_persistence_has_no_findings(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "always")
     assert set(levels(server).values()) == {Severity.OK}
 
 
-def test_there_is_nothing_to_make(start: Start) -> None:
+def test_redis_has_an_empty_plan(start: Start) -> None:
     admin = RedisAdmin(RedisDriver(start().url, tenant="t"), replicas=0)
     assert admin.plan() == ()
     admin.create()
@@ -67,7 +67,7 @@ def test_eviction_is_a_problem_once_there_is_a_limit(start: Start) -> None:
     assert levels(server)["memory"] is Severity.OK
 
 
-def test_a_crash_that_loses_acknowledged_rows_is_warned_of(start: Start) -> None:
+def test_persistence_that_can_lose_acknowledged_rows_is_a_warning(start: Start) -> None:
     assert levels(start())["disk"] is Severity.WARNING
     server = start("--appendonly", "yes", "--appendfsync", "everysec")
     assert levels(server)["disk"] is Severity.WARNING
@@ -75,7 +75,7 @@ def test_a_crash_that_loses_acknowledged_rows_is_warned_of(start: Start) -> None
     assert levels(server)["disk"] is Severity.OK
 
 
-def test_a_user_without_access_to_the_settings_gets_a_finding_that_says_so(start: Start) -> None:
+def test_settings_that_the_user_may_not_read_are_reported(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "always")
     ask(server, "ACL", "SETUSER", "app", "on", ">secret", "~t:*", "+@all", "-config")
     driver = RedisDriver(server.url.replace("//", "//app:secret@"), tenant="t")
@@ -88,7 +88,7 @@ def test_a_user_without_access_to_the_settings_gets_a_finding_that_says_so(start
     other.close()
 
 
-def test_replicas_are_as_many_as_writes_wait_for_or_it_is_said(start: Start) -> None:
+def test_fewer_replicas_than_writes_wait_for_are_reported(start: Start) -> None:
     primary, replica = start(), start()
     assert levels(primary, replicas=1)["replicas"] is Severity.PROBLEM
     ask(replica, "REPLICAOF", "127.0.0.1", str(primary.port))
@@ -104,7 +104,7 @@ def test_replicas_are_as_many_as_writes_wait_for_or_it_is_said(start: Start) -> 
 @contextmanager
 def cluster_port() -> Iterator[int]:
     """Reserve the port of a cluster's bus, which is 10,000 above the server's. Yields the server's, which is free."""
-    # Both are below those that Linux gives to connections.
+    # Both are below the range of ephemeral ports.
     for port in Random().sample(range(15_000, 22_700), 100):
         try:
             reserve_port(port).close()

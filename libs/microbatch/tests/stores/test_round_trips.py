@@ -1,4 +1,4 @@
-"""The number of a batch's round trips: counted by the servers, and on the way to a frozen server."""
+"""The number of a batch's round trips, counted by the servers and by a proxy in front of a frozen server."""
 
 import struct
 import time
@@ -27,7 +27,7 @@ from streamtable_testing import Tester
 EVENTS = Stream("events", String(), Long())
 TOTALS, LATEST = Rows("totals", value=Long()), Rows("latest", value=Long())
 EXECUTE, BATCH = 0x0A, 0x0D  # of Cassandra's protocol
-OF_A_SCRIPT = {"getrange", "set"}  # what Redis counts beside the script that calls them
+OF_A_SCRIPT = {"getrange", "set"}  # commands that Redis counts in addition to the script that calls them
 
 
 def add(batch: Batch, send: Send) -> None:
@@ -77,7 +77,7 @@ def test_a_batch_reads_from_redis_once_and_writes_once_for_each_200_rows(
         store = InMemoryStore(group, driver=lambda: RedisDriver(counted.server.url, tenant="t"))
         tester.create(EVENTS, partitions=1)
         tester.run(group, tasks=store, partitions=1)
-        tester.emit(EVENTS, "first", 1)  # with it come the ledger and the script
+        tester.emit(EVENTS, "first", 1)  # also loads the ledger and the script
         tester.advance(2)
         counted.calls()
         for number in (1, 2, 3):
@@ -104,11 +104,11 @@ def frozen(server: Server, proxy: Proxy, work: Callable[[], object]) -> Iterator
 def wait_until(condition: Callable[[], bool]) -> None:
     end = Deadline(30)
     while not condition():
-        assert not end.passed(), "it did not come true in time"
+        assert not end.passed(), "the condition did not become true in time"
         time.sleep(0.01)
 
 
-def test_all_that_a_batch_writes_to_redis_is_sent_before_the_first_answer(counted: Counted) -> None:
+def test_the_writes_of_a_batch_to_redis_are_pipelined(counted: Counted) -> None:
     rows: dict[bytes, bytes | None] = {b"%d" % at: b"v" for at in range(900)}
     with Proxy(counted.server.port) as proxy:
         store = RemoteStore(RedisDriver(f"redis://127.0.0.1:{proxy.port}/0", tenant="t"), attempt=10)
@@ -158,7 +158,7 @@ def unwrapped(data: bytes) -> Iterator[bytes]:
 
 @pytest.mark.broker
 @pytest.mark.parametrize(("rows", "reads"), [(1, 1), (50, 1), (120, 3), (10_000, 200)])
-def test_a_batch_asks_cassandra_for_50_rows_in_each_of_queries_that_are_sent_together(
+def test_a_batch_reads_50_rows_per_query_from_cassandra_in_concurrent_queries(
     cassandra: tuple[Server, Proxy, Driver], rows: int, reads: int
 ) -> None:
     server, proxy, driver = cassandra
@@ -170,7 +170,7 @@ def test_a_batch_asks_cassandra_for_50_rows_in_each_of_queries_that_are_sent_tog
 
 
 @pytest.mark.broker
-def test_a_batch_writes_10_rows_in_each_of_256_statements_of_cassandra_at_once(
+def test_a_batch_writes_10_rows_per_statement_to_cassandra_with_256_in_flight(
     cassandra: tuple[Server, Proxy, Driver],
 ) -> None:
     server, proxy, driver = cassandra

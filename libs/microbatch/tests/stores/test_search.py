@@ -105,7 +105,7 @@ def test_a_row_is_found_by_all_its_words_and_by_exact_values(group: Group) -> No
 
 
 @broker
-def test_what_is_written_and_not_committed_is_not_found_and_what_it_replaced_is(group: Group) -> None:
+def test_an_uncommitted_version_is_not_found_and_the_one_that_it_replaces_is(group: Group) -> None:
     group.write({b"a": b"u one"})
     assert group.find(text="one") == []
     group.commit()
@@ -128,7 +128,7 @@ def test_what_is_written_and_not_committed_is_not_found_and_what_it_replaced_is(
 
 
 @broker
-def test_at_any_moment_a_search_finds_exactly_what_is_committed(group: Group) -> None:
+def test_at_any_moment_a_search_finds_exactly_the_committed_versions(group: Group) -> None:
     random = Random(7)
     committed: dict[bytes, bytes] = {}
     for _ in range(25):
@@ -159,7 +159,7 @@ def test_rows_with_long_keys_are_found_with_them(group: Group) -> None:
 
 
 @broker
-def test_a_value_that_is_too_long_to_be_found_by_is_kept_all_the_same(group: Group) -> None:
+def test_a_value_too_long_for_the_index_is_stored_but_not_found(group: Group) -> None:
     value = b"u" * 40_000 + b" words"
     group.write({b"a": value})
     group.commit()
@@ -178,7 +178,7 @@ def test_a_field_that_was_not_declared_stops_the_write(group: Group) -> None:
 
 
 @broker
-def test_a_search_that_takes_too_long_is_an_error_and_no_half_answer(
+def test_a_search_that_times_out_is_an_error_and_not_a_partial_answer(
     group: Group, server_of: Callable[[str], Any]
 ) -> None:
     server = server_of("elasticsearch")
@@ -194,7 +194,7 @@ def test_a_search_that_takes_too_long_is_an_error_and_no_half_answer(
     ("fields", "limit", "said"),
     [({"a": "b"}, 0, "1 to 100"), ({"a": "b"}, 101, "1 to 100"), ({}, 1, "a field")],
 )
-def test_a_search_has_bounds(fields: dict[str, str], limit: int, said: str) -> None:
+def test_the_arguments_of_a_search_are_limited(fields: dict[str, str], limit: int, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         search(MemoryDriver(tenant="t"), fields, dict, limit=limit)
 
@@ -214,7 +214,7 @@ def test_only_elasticsearch_can_search() -> None:
         (CommittedState(3, WriteId(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
     ],
 )
-def test_who_owns_nothing_sees_what_the_offsets_and_the_ledger_say_together(
+def test_a_reader_without_ownership_combines_the_offsets_and_the_ledger(
     committed_state: CommittedState, row: Ledger | None, counts: set[tuple[int, int]]
 ) -> None:
     store = RemoteStore(MemoryDriver(tenant="t"))

@@ -1,4 +1,4 @@
-"""A query service's search: rows of one kind, decoded, as of what Kafka has committed."""
+"""Searches of a query service: decoded rows of one kind, as committed in Kafka."""
 
 import threading
 import uuid
@@ -118,7 +118,7 @@ def write(driver: ElasticsearchDriver, partition: int, write_id: WriteId, key: s
     store.flush()
 
 
-def test_rows_are_found_by_what_each_partition_has_committed(driver: ElasticsearchDriver) -> None:
+def test_a_search_uses_the_committed_state_of_each_partition(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=3)
     write(driver, 0, WriteId(1, 1), "a", "red one")
     write(driver, 1, WriteId(1, 2), "b", "red two")
@@ -134,7 +134,7 @@ def test_rows_are_found_by_what_each_partition_has_committed(driver: Elasticsear
     assert cluster.closed
 
 
-def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: ElasticsearchDriver) -> None:
+def test_a_pending_commit_is_awaited_up_to_the_timeout(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=1)
     write(driver, 0, WriteId(1, 1), "a", "red one")
     cluster.committed_states = {0: CommittedState(1, WriteId(1, 1))}
@@ -159,7 +159,7 @@ def keep(batch: Batch, send: Send) -> None:
             pages.delete(record.key)
 
 
-def test_what_a_group_at_work_has_written_is_found_after_a_refresh_and_never_what_it_has_replaced(
+def test_rows_of_a_running_group_are_found_after_a_refresh_and_replaced_ones_never(
     broker: Broker, topics: Topics, connect: Callable[[], ElasticsearchDriver]
 ) -> None:
     kafka, name = Kafka(broker.bootstrap_servers), topics.name("pages")

@@ -1,9 +1,10 @@
-"""Owners of one partition that crash, freeze, lose answers and overlap, over a store whose writes arrive late.
+"""A simulation of owners of one partition that crash, freeze, lose answers and overlap, over a store with late writes.
 
-Each process is a generator that stops wherever another one, the network or a crash could come between. The schedule
-is drawn from a seed. Kafka's part is what it promises: only the present owner commits, all or nothing. What is
-checked, at each commit: the batch has read, of each of its keys, exactly what the last committed batch has left.
-A sweep removes deleted rows meanwhile. For its sake nothing stalls for ever: batches and late writes end in time. Handlers are not deterministic, so a version that counts by accident is seen.
+Each process is a generator that yields wherever another one, the network or a crash could intervene. The schedule is
+drawn from a seed. Kafka is modelled by its guarantee: only the current owner commits, atomically. At each commit it is
+checked that the batch has read, for each of its keys, exactly what the last committed batch left. A sweep removes
+deleted rows meanwhile. For its sake nothing stalls for ever: batches and late writes end in time. Handlers are not
+deterministic, so a version that counts by accident is seen.
 """
 
 from collections.abc import Generator
@@ -28,8 +29,8 @@ from streamtable.errors import Migrated
 
 LEDGER = "ledger"
 KEYS = "abcd"
-MANY_KEYS = "abcdefg"  # so that some are left alone for a while, where rows are swept
-STALL = 150  # moves that anything takes at most, where rows are swept
+MANY_KEYS = "abcdefg"  # for sweeps: enough that some keys are unused for a while
+STALL = 150  # for sweeps: the longest stall, in moves
 Steps = Generator[None, None, None]
 
 
@@ -41,14 +42,14 @@ class Aborted(Exception):
 class Rules:
     """The rules that the library follows. A test breaks one of them to show that the simulation detects it."""
 
-    proof: bool = True  # a commit that moves nothing, before the first write
-    proof_first: bool = True  # before the ledger's row too
-    new_token: bool = True  # after an abort
-    fenced: bool = True  # the store refuses lower numbers
+    proof: bool = True  # a commit that moves no offset precedes the first write
+    proof_first: bool = True  # it also precedes the ledger's row
+    new_token: bool = True  # an abort is followed by a new epoch
+    fenced: bool = True  # the store rejects lower numbers
     keeps_read: bool = True  # the previous version is the one that was read
-    swept_old: bool = True  # rows go when nothing can be on its way any more
-    swept_counting: bool = True  # only deletions that count
-    swept_same: bool = True  # only if the number is the same
+    swept_old: bool = True  # rows are swept only when no write can be in flight
+    swept_counting: bool = True  # only committed deletions are swept
+    swept_same: bool = True  # only rows with an unchanged number are swept
 
 
 @dataclass
@@ -67,9 +68,7 @@ class World:
     rows: dict[str, Row] = field(default_factory=dict)
     late: list[tuple[str, Row, int]] = field(default_factory=list)  # and when it was sent
     now: int = 0
-    began: dict[int, int] = field(
-        default_factory=dict
-    )  # when a process has last asked for anything, by owner
+    began: dict[int, int] = field(default_factory=dict)  # the time of each owner's last request
     swept: int = 0
     calm: bool = False
     values: "count[int]" = field(default_factory=count)
@@ -97,7 +96,7 @@ class World:
         """Until the store has answered. Raises Migrated when it refuses."""
         while True:
             yield
-            if self.chance(0.15):  # no answer; it may arrive later, even after the retry
+            if self.chance(0.15):  # no answer; the write may arrive later, even after the retry
                 self.late.append((key, row, self.now))
                 if self.chance(0.4):
                     raise Aborted
@@ -143,7 +142,7 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
     world.random.shuffle(keys)
     for key in keys:
         if world.chance(0.2):
-            continue  # this handler's mood is not to write
+            continue  # this handler does not write
         value = None if world.chance(0.2) else b"%d" % next(world.values)
         before = read[key]
         if not world.rules.keeps_read and key in world.rows:
@@ -234,7 +233,7 @@ def run(seed: int, rules: Rules = Rules(), *, length: int = 40, sweeping: bool =
             name = world.random.choice(list(live))
             if next(live[name], sweep) is sweep:
                 del live[name]
-        if sweeping:  # without, everything may stall for as long as it likes
+        if sweeping:  # without sweeps, stalls are unlimited
             live = {
                 name: each
                 for name, each in live.items()
@@ -261,13 +260,13 @@ def check_rows(world: World) -> None:
 @pytest.mark.parametrize(
     "block", [*range(4), *(pytest.param(block, marks=pytest.mark.faults_long) for block in range(4, 10))]
 )
-def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> None:
+def test_every_batch_reads_what_the_last_committed_one_left(block: int) -> None:
     epochs = commits = 0
     for seed in range(block * 60, block * 60 + 60):
         world = run(seed)
         epochs += world.committed_state.epoch
         commits += world.commits
-    # It was eventful: several owners or aborts in each run, and a commit for few records.
+    # The runs must be eventful: several owners or aborts in each, and commits with few records.
     assert epochs > 60 * 5
     assert commits > 60 * 10
 
@@ -311,9 +310,9 @@ def test_a_sweep_never_changes_what_a_reader_sees(block: int) -> None:
 @pytest.mark.parametrize(
     "rules",
     [Rules(swept_old=False), Rules(swept_counting=False), Rules(swept_same=False)],
-    ids=["too early", "a deletion that does not count", "whatever is there now"],
+    ids=["too early", "an uncommitted deletion", "a changed number"],
 )
-def test_without_one_of_its_rules_a_sweep_is_noticed(rules: Rules) -> None:
+def test_without_one_of_its_rules_a_sweep_is_detected_as_faulty(rules: Rules) -> None:
     def fails(seed: int) -> bool:
         try:
             run(seed, rules, length=120, sweeping=True)

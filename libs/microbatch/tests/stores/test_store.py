@@ -1,4 +1,4 @@
-"""The retries of calls: only the failed part of a batch, until the deadline."""
+"""Retries of calls: only the failed part of a batch, until the deadline."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -61,7 +61,7 @@ def test_only_the_keys_that_failed_are_read_again() -> None:
     assert [keys for keys, _ in driver.asked] == [[b"a", b"b"], [b"b"]]
 
 
-def test_when_nothing_is_known_all_are_written_again() -> None:
+def test_without_any_answer_all_keys_are_written_again() -> None:
     driver = Scripted(RetryLater("away"), WriteResult())
     store_of(driver).put_many(AB, 1)
     assert [keys for keys, _ in driver.asked] == [[b"a", b"b"], [b"a", b"b"]]
@@ -76,7 +76,7 @@ def test_the_error_at_the_deadline_names_the_keys_the_time_and_the_last_reason()
     assert failed.value.keys == (b"b",)
 
 
-def test_pauses_grow_and_no_attempt_is_longer_than_what_is_left() -> None:
+def test_pauses_grow_and_no_attempt_exceeds_the_remaining_time() -> None:
     driver = Scripted(*[RetryLater("away")] * 100)
     with pytest.raises(RetryKeys):
         store_of(driver, deadline=3, attempt=2).get(b"a")
@@ -88,13 +88,13 @@ def test_pauses_grow_and_no_attempt_is_longer_than_what_is_left() -> None:
     assert timeouts[-1] == pytest.approx(3 - 2.26)
 
 
-def test_a_refused_row_ends_the_call_at_once() -> None:
+def test_a_rejected_row_ends_the_call_at_once() -> None:
     driver = Scripted(WriteResult({b"b": "busy"}, frozenset({b"a"})))
     with pytest.raises(Migrated, match="1 rows have a higher number than 7, b'a' among them"):
         store_of(driver).put_many(AB, 7)
 
 
-def test_what_cannot_be_mended_by_asking_again_is_not_asked_again() -> None:
+def test_a_configuration_error_is_not_retried() -> None:
     driver = Scripted(ConfigurationError("no index"))
     with pytest.raises(ConfigurationError, match="no index"):
         store_of(driver).put_many(AB, 1)
@@ -110,13 +110,13 @@ def test_an_empty_request_does_not_call_the_server() -> None:
     assert driver.asked == []
 
 
-def test_a_key_that_is_named_twice_is_asked_for_once() -> None:
+def test_a_repeated_key_is_requested_once() -> None:
     driver = Scripted(Found({}))
     store_of(driver).get_many([b"a", b"b", b"a"])
     assert driver.asked[0][0] == [b"a", b"b"]
 
 
-def test_a_flush_is_repeated_too() -> None:
+def test_a_flush_is_retried_too() -> None:
     driver = Scripted(RetryLater("away"), WriteResult())
     store_of(driver).flush()
     assert len(driver.asked) == 2
@@ -136,7 +136,7 @@ class Searchable(Scripted):
         return self.write(rows, number, timeout)
 
 
-def test_fields_go_to_a_driver_that_can_search_and_others_do_without() -> None:
+def test_search_fields_are_passed_only_to_drivers_that_can_search() -> None:
     fields = {b"a": VersionedFields({"text": "new"}, None)}
     driver = Searchable(WriteResult({b"a": "busy"}), WriteResult())
     store_of(driver).put_many(AB, 1, fields)
@@ -145,7 +145,7 @@ def test_fields_go_to_a_driver_that_can_search_and_others_do_without() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, LARGEST_NUMBER + 1])
-def test_a_number_that_is_none_is_a_mistake_of_the_caller(number: int) -> None:
+def test_an_invalid_number_is_a_value_error(number: int) -> None:
     with pytest.raises(AssertionError):
         store_of(Scripted()).put_many(AB, number)
 

@@ -49,7 +49,7 @@ def memory() -> Tenant:
 
 
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
-def test_a_deletion_that_counts_goes_a_day_after_it_was_noted(rows: Tenant) -> None:
+def test_a_committed_deletion_is_removed_a_day_after_it_was_recorded(rows: Tenant) -> None:
     rows.ledger(0, 3, t1=1, t2=5)
     rows.cell(b"gone", WriteId(2, 5), None)
     rows.cell(b"never committed", WriteId(2, 6), None)
@@ -78,7 +78,7 @@ def test_a_row_that_was_written_meanwhile_stays(rows: Tenant) -> None:
 
 
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
-def test_after_a_sweep_the_owner_writes_on(rows: Tenant) -> None:
+def test_the_owner_can_write_after_a_sweep(rows: Tenant) -> None:
     rows.ledger(0, 3, t2=5)
     rows.cell(b"a", WriteId(2, 5), None)
     rows.sweep(0)
@@ -91,7 +91,7 @@ def test_after_a_sweep_the_owner_writes_on(rows: Tenant) -> None:
 
 
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
-def test_thousands_are_swept_in_pages_and_other_tenants_are_left(
+def test_thousands_of_rows_are_swept_in_pages_and_other_tenants_are_kept(
     rows: Tenant, make_driver: MakeDriver, tenant: str
 ) -> None:
     other = Tenant(make_driver(tenant + ".other"))
@@ -118,7 +118,7 @@ def test_partitions_are_judged_by_their_own_ledgers(memory: Tenant) -> None:
     assert memory.store.get(b"0") is None
 
 
-def test_a_token_that_was_the_owners_when_it_was_noted_waits_for_another_day(memory: Tenant) -> None:
+def test_a_deletion_under_the_current_epoch_is_kept_until_a_later_sweep(memory: Tenant) -> None:
     memory.ledger(0, 2, t1=1)
     memory.cell(b"a", WriteId(2, 5), None)
     memory.sweep(0)
@@ -127,7 +127,7 @@ def test_a_token_that_was_the_owners_when_it_was_noted_waits_for_another_day(mem
     assert memory.sweep(2 * LATER).removed == 1
 
 
-def test_a_clock_that_went_back_makes_nothing_old(memory: Tenant) -> None:
+def test_after_the_clock_went_back_nothing_is_removed(memory: Tenant) -> None:
     memory.ledger(0, 3, t2=5)
     memory.cell(b"a", WriteId(2, 5), None)
     memory.sweep(LATER)
@@ -135,7 +135,7 @@ def test_a_clock_that_went_back_makes_nothing_old(memory: Tenant) -> None:
     assert memory.sweep(DAY - 1).removed == 0
 
 
-def test_daily_sweeps_keep_a_day_of_notes(memory: Tenant) -> None:
+def test_daily_sweeps_keep_the_records_of_a_day(memory: Tenant) -> None:
     memory.ledger(0, 3, t2=5)
     memory.cell(b"a", WriteId(2, 6), None)
     for hour in range(300):
@@ -145,7 +145,7 @@ def test_daily_sweeps_keep_a_day_of_notes(memory: Tenant) -> None:
     assert len(notes.data) < 25 * 40
 
 
-def test_a_sweep_that_would_not_outwait_a_stalled_process_is_refused(memory: Tenant) -> None:
+def test_a_sweep_with_too_short_a_wait_is_rejected(memory: Tenant) -> None:
     with pytest.raises(ConfigurationError, match="3600 s at least"):
         sweep(memory.driver, memory.store, after=60, now=0)
 
@@ -161,7 +161,7 @@ def test_a_sweep_that_would_not_outwait_a_stalled_process_is_refused(memory: Ten
     ],
     ids=["old and counts", "does not count", "its epoch was not over", "not noted", "nothing committed"],
 )
-def test_a_row_may_go_when_its_deletion_counts_and_was_over_when_it_was_noted(
+def test_a_row_may_be_removed_if_its_deletion_is_committed_and_its_epoch_was_over_when_recorded(
     deletion: WriteId, over: dict[int, int], *, goes: bool
 ) -> None:
     assert may_go(Deletion(b"a", deletion.number, 0), Ledger(4, {2: 5}), over) is goes

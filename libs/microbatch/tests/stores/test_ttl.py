@@ -1,4 +1,4 @@
-"""Rows may have a time to live; the ledger, by which it is known what counts, must outlive them."""
+"""Rows may have a time to live; the ledger must outlive them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -68,7 +68,9 @@ def wait_gone(driver: Driver, key: bytes) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_group_goes_on_after_a_restart_later_than_its_rows_live(make_driver: Make, *, plain: bool) -> None:
+def test_a_group_continues_after_a_restart_when_its_rows_have_expired(
+    make_driver: Make, *, plain: bool
+) -> None:
     group = MicroBatch("add", inputs=[EVENTS], process=add, outputs=[SUMS], rows=[TOTALS], max_wait=0.1)
     mortal = make_driver()
     with Tester() as tester:

@@ -1,4 +1,4 @@
-"""The rules by which one of two versions counts; `test_simulation` shows that they suffice."""
+"""The rules that decide which of two versions is committed; `test_simulation` shows that they suffice."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ def row(cell: VersionedCell) -> Row:
 
 
 @given(write_ids, write_ids)
-def test_numbers_have_the_order_of_their_marks_and_fit_into_63_bits(one: WriteId, other: WriteId) -> None:
+def test_numbers_have_the_order_of_their_write_ids_and_fit_into_63_bits(one: WriteId, other: WriteId) -> None:
     assert (one.number < other.number) == (one < other)
     assert 0 <= one.number <= LARGEST_NUMBER
     assert WriteId.of(one.number) == one
@@ -59,14 +59,14 @@ def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
         found = VersionedCell.decode(Row(7, cut))
     except StateLost:
         return
-    # The only part without a length of its own; stores do not cut rows.
+    # The only part without a stored length; stores do not truncate rows.
     assert (cell.previous.value or b"").startswith(found.previous.value or b"")
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"\x01" + bytes(17), b"\x02\x04" + bytes(16), b"\x02\x00" + bytes(16) + b"x"]
 )
-def test_what_something_else_has_written_stops_the_process(data: bytes) -> None:
+def test_foreign_data_in_a_row_stops_the_process(data: bytes) -> None:
     with pytest.raises(StateLost, match="something else writes"):
         VersionedCell.decode(Row(1, data))
 
@@ -86,7 +86,7 @@ def test_what_something_else_has_written_stops_the_process(data: bytes) -> None:
         (WriteId(4, 3), False),
     ],
 )
-def test_a_version_counts_up_to_the_last_committed_batch_of_its_token(
+def test_a_version_counts_up_to_the_last_committed_batch_of_its_epoch(
     write_id: WriteId, *, counts: bool
 ) -> None:
     assert LEDGER.counts(write_id) is counts
@@ -110,19 +110,19 @@ def test_a_row_in_which_neither_version_counts_stops_the_process() -> None:
         LEDGER.read(row(VersionedCell(Version(WriteId(4, 3), b""), Version(WriteId(2, 9), b""), 0)))
 
 
-def test_a_delete_of_what_is_not_there_writes_nothing() -> None:
+def test_deleting_a_missing_row_writes_nothing() -> None:
     assert replace(ABSENT, WriteId(1, 1), None, 0) is None
     assert replace(Version(WriteId(1, 1), None), WriteId(1, 2), None, 0) is None
     assert replace(ABSENT, WriteId(1, 1), b"x", 7) == VersionedCell(Version(WriteId(1, 1), b"x"), ABSENT, 7)
 
 
 @given(cells)
-def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell: VersionedCell) -> None:
+def test_the_head_of_a_cell_has_its_partition_and_whether_it_is_deleted(cell: VersionedCell) -> None:
     data = cell.encode()
     assert Head.of(data[:HEAD_BYTES]) == Head.of(data) == (cell.partition, cell.current.value is None)
 
 
-def test_a_cell_has_the_bytes_that_stores_hold_already() -> None:
+def test_the_encoding_of_a_cell_is_stable() -> None:
     cell = VersionedCell(Version(WriteId(1, 2), b"new"), Version(WriteId(1, 1), b"old"), 7)
     held = bytes.fromhex("0203000000070000000100000001000000036e65776f6c64")
     assert cell.encode() == held
@@ -130,7 +130,7 @@ def test_a_cell_has_the_bytes_that_stores_hold_already() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\x02" + bytes(HEAD_BYTES - 2), b"\x01" + bytes(HEAD_BYTES)])
-def test_what_is_no_cell_has_no_head(data: bytes) -> None:
+def test_other_data_has_no_head(data: bytes) -> None:
     assert Head.of(data) is None
 
 
@@ -138,7 +138,7 @@ def opened(ledger: Ledger) -> Row:
     return Row(ledger.opening, ledger.encode())
 
 
-def test_the_first_owner_finds_nothing_and_opens_token_1() -> None:
+def test_the_first_owner_opens_epoch_1() -> None:
     ledger = Ledger.open(UNOWNED, None)
     assert ledger == Ledger(1, {})
     assert ledger.committed_state == CommittedState(1, NOTHING)
@@ -147,22 +147,22 @@ def test_the_first_owner_finds_nothing_and_opens_token_1() -> None:
     assert ledger.committed().committed_state == CommittedState(1, WriteId(1, 1))
 
 
-def test_an_owner_adds_what_the_last_one_has_committed_and_takes_the_next_token() -> None:
+def test_an_owner_adds_the_commits_of_the_last_one_and_takes_the_next_epoch() -> None:
     before = Ledger(3, {1: 5})
     after = Ledger.open(before.committed().committed_state, opened(before))
     assert after == Ledger(4, {1: 5, 3: 1})
     assert after.committed_state == CommittedState(4, WriteId(3, 1))
 
 
-def test_a_token_without_a_commit_leaves_nothing_in_the_ledger() -> None:
+def test_an_epoch_without_a_commit_leaves_nothing_in_the_ledger() -> None:
     before = Ledger(2, {1: 5})
     assert Ledger.open(before.committed_state, opened(before)) == Ledger(3, {1: 5})
 
 
-def test_the_metadata_keep_the_end_that_owners_did_not_come_to_write() -> None:
+def test_the_metadata_keep_the_end_that_is_not_in_the_ledgers_row_yet() -> None:
     before = Ledger(1, {})
     first = Ledger.open(before.committed().committed_state, opened(before))
-    second = Ledger.open(first.committed_state, opened(before))  # the first one died after its proof
+    second = Ledger.open(first.committed_state, opened(before))  # the first owner died after its proof
     assert second == Ledger(3, {1: 1})
 
 

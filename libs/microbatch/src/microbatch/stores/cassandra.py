@@ -1,7 +1,7 @@
-"""Rows in Cassandra: the number of a write is its timestamp, of which Cassandra keeps the newest.
+"""Rows in Cassandra: the number of a write is its timestamp, and Cassandra keeps the value with the newest one.
 
-So there is no condition to be checked and no round of votes (lightweight transactions cost four round trips): a
-zombie's write is accepted and never seen. All statements of a batch are sent before the first answer is awaited.
+This needs no condition and no consensus round (lightweight transactions cost four round trips): a zombie's write is
+accepted but never visible. All statements of a batch are sent before the first answer is awaited.
 """
 
 import re
@@ -39,15 +39,15 @@ _KEYS_A_READ = 50
 _ROWS_A_WRITE = 10
 _BYTES_A_WRITE = 4_000
 _CHANGE_S = 30.0
-_RECONNECT_S = (1.0, 5.0)  # the first pause before a node that is down is tried again, and the longest
+_RECONNECT_S = (1.0, 5.0)  # the first and the longest pause before reconnecting to a node that is down
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _REFUSED = (InvalidRequest, Unauthorized, AuthenticationFailed, RequestValidationException)
-# Of a guardrail, which calls the request an invalid one; but it passes when there is room again.
+# A guardrail's error: it has the code of an invalid request, but passes when there is space again.
 _FULL = "disk usage exceeds failure threshold"
 _TOO_LARGE = "exceeds allowed maximum"
 _LOST = (
     RequestExecutionException,
-    ErrorMessage,  # too busy, starting, an error within: the client has no exceptions of its own for these
+    ErrorMessage,  # overloaded, bootstrapping, internal error: the client has no specific exceptions for these
     OperationTimedOut,
     NoHostAvailable,
     DriverException,
@@ -57,18 +57,18 @@ _LOST = (
 
 
 class CassandraDriver:
-    """A tenant's rows in one table; it connects with the first call.
+    """A tenant's rows in one table. It connects at the first call.
 
     Args:
-        hosts: some of the cluster's addresses.
-        keyspace: and
-        table: The table, as `create` has made it.
+        hosts: Some addresses of the cluster.
+        keyspace: The keyspace of the table.
+        table: The table, as created by `create`.
         tenant: The tenant of the rows.
         port: The CQL port.
-        datacenter: the local one; None: the cluster has only one.
-        user: and
-        password: if it wants them.
-        ttl: whole seconds that a row lives after it was last written; None: for ever. The ledger's rows stay.
+        datacenter: The local datacenter; None if the cluster has only one.
+        user: The user name; None without authentication.
+        password: The password of the user.
+        ttl: The time to live of a row after its last write, in whole seconds; None: unlimited. Ledger rows have none.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class CassandraDriver:
         self._tenant = tenant_name(tenant)
         self._table = f"{identifier(keyspace)}.{identifier(table)}"
         self._ttl = ttl or 0
-        # Reads and writes at a quorum overlap, so an answered write is read. Repeating is decided above.
+        # Reads and writes at a quorum overlap, so an acknowledged write is read. Retries are up to the caller.
         profile = ExecutionProfile(
             consistency_level=ConsistencyLevel.LOCAL_QUORUM,
             retry_policy=FallthroughRetryPolicy(),
@@ -96,13 +96,13 @@ class CassandraDriver:
             ),
         )
         login = PlainTextAuthProvider(user, password) if user else None
-        # A new one for each attempt to connect: one that has failed cannot be used again.
+        # A new cluster object for each attempt to connect: a failed one cannot be reused.
         self._make_cluster: Callable[[float], Any] = lambda timeout: Cluster(
             list(hosts),
             port=port,
             auth_provider=login,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-            # The client's own pauses double up to ten minutes: a node that is back would be left alone for that long.
+            # The client's default pauses double up to ten minutes: a node that is back would be ignored for that long.
             reconnection_policy=ExponentialReconnectionPolicy(*_RECONNECT_S, max_attempts=None),
             connect_timeout=timeout,
             control_connection_timeout=timeout,
@@ -117,7 +117,7 @@ class CassandraDriver:
 
         Args:
             replicas: The number of replicas by datacenter.
-            forgets_after: seconds for which a deleted row keeps lower numbers out.
+            forgets_after: The seconds for which a deleted row rejects lower numbers (`gc_grace_seconds`).
         """
         keyspace, _, _ = self._table.partition(".")
         counts = "".join(f", '{name}': {int(count)}" for name, count in replicas.items())
@@ -137,7 +137,7 @@ class CassandraDriver:
         return keyspace, table
 
     def ask(self, statement: str, values: Sequence[str] = (), timeout: float = _CHANGE_S) -> list[Any]:
-        """Return the rows of one statement. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
+        """Return the rows of one statement. Raises `RetryLater` or `ConfigurationError` like the methods of `Driver`."""
         session = self._connected(timeout)
         found = self._result(session.execute_async(statement, tuple(values) or None, timeout=timeout).result)
         if isinstance(found, str):
@@ -167,7 +167,7 @@ class CassandraDriver:
                 if (data := rows[key]) is None:
                     batch.add(self._prepare(session, delete), (*stamps, self._tenant, key))
                 else:
-                    ttl = 0 if key.startswith(OWN) else self._ttl  # 0: for ever, whatever the table says
+                    ttl = 0 if key.startswith(OWN) else self._ttl  # 0: unlimited, even with a table default
                     batch.add(self._prepare(session, put), (self._tenant, key, data, ttl, *stamps))
             asked.append((part, batch))
         return WriteResult(self._ask(session, asked, timeout)[1])
@@ -182,7 +182,7 @@ class CassandraDriver:
     def _ask(
         self, session: Any, asked: Sequence[tuple[Sequence[bytes], Any]], timeout: float
     ) -> tuple[list[Any], dict[bytes, str]]:
-        """Return the rows that each statement has answered, and the keys of those that failed, with the reason."""
+        """Return the rows of each statement, and the keys of failed statements with the reason."""
         until = time.monotonic() + timeout
         answers: list[Any] = []
         failed: dict[bytes, str] = {}
@@ -228,9 +228,9 @@ class CassandraDriver:
             if _FULL in str(error):
                 return f"Cassandra: {error}"
             if _TOO_LARGE in str(error):
-                raise SerializationError(f"Cassandra refuses a row for its size: {error}") from error
+                raise SerializationError(f"Cassandra rejects a row because of its size: {error}") from error
             raise ConfigurationError(
-                f"Cassandra refuses: {error} (keyspace and table are made by `create`, never by the way)"
+                f"Cassandra rejects the request: {error} (only `create` creates keyspace and table)"
             ) from error
         except _LOST as error:
             return f"Cassandra: {str(error) or type(error).__name__}"
@@ -252,7 +252,7 @@ def _groups(rows: Mapping[bytes, bytes | None]) -> Iterator[list[bytes]]:
 
 
 def identifier(name: str) -> str:
-    """Return the name if CQL takes it without quotes."""
+    """Return the name if it is a CQL identifier that needs no quotes."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are required"

@@ -17,12 +17,12 @@ _SAFE_REPLICAS = 3
 
 
 class CassandraAdmin:
-    """Makes and examines one table.
+    """Creates and examines one table.
 
     Args:
         driver: The driver of the store; closed by its owner.
         replicas: The number of replicas by datacenter; required to create a keyspace.
-        forgets_after: seconds for which a deleted row keeps lower numbers out, when the table is made.
+        forgets_after: The seconds for which a deleted row rejects lower numbers, for a new table.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class CassandraAdmin:
             if self._replicas is None:
                 known = ", ".join(sorted(self._datacenters()))
                 raise ConfigurationError(
-                    f"the keyspace {keyspace} is to be made: name the parameter replicas, how many in which "
-                    f"datacenter; there is {known}"
+                    f"the keyspace {keyspace} must be created: give the parameter replicas, the number in each "
+                    f"datacenter; the cluster has {known}"
                 )
             unknown = self._replicas.keys() - self._datacenters()
             if unknown:
                 raise ConfigurationError(
-                    f"there is no datacenter {', '.join(sorted(unknown))}, but {', '.join(sorted(self._datacenters()))}"
+                    f"there is no datacenter {', '.join(sorted(unknown))}, only {', '.join(sorted(self._datacenters()))}"
                 )
             counts = ", ".join(f"{count} replicas in {name}" for name, count in self._replicas.items())
             steps.append(Step("keyspace", keyspace, counts))
@@ -66,12 +66,12 @@ class CassandraAdmin:
         found, options = self._keyspace(), self._table()
         if not found or not options:
             what = f"there is no {'table' if found else 'keyspace'} {keyspace}{'.' + table if found else ''}"
-            yield StoreFinding(Severity.PROBLEM, "table", what, "make it: streamtable store create")
+            yield StoreFinding(Severity.PROBLEM, "table", what, "create it: streamtable store create")
             return
         yield self._copies(found[0])
         if not found[0][1]:
             advice = f"ALTER KEYSPACE {keyspace} WITH durable_writes = true"
-            yield StoreFinding(Severity.PROBLEM, "disk", "writes go by the log: a crash loses them", advice)
+            yield StoreFinding(Severity.PROBLEM, "disk", "writes bypass the log: a crash loses them", advice)
         else:
             yield self._disk()
         yield self._columns()
@@ -109,7 +109,7 @@ class CassandraAdmin:
         if strategy != "NetworkTopologyStrategy":
             return StoreFinding(Severity.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
         if min(map(int, replication.values()), default=0) < _SAFE_REPLICAS:
-            advice = "have 3, so that a quorum survives the loss of one"
+            advice = "use 3, so that a quorum survives the loss of one"
             return StoreFinding(Severity.WARNING, "replicas", shown, advice)
         return StoreFinding(Severity.OK, "replicas", shown)
 
@@ -121,7 +121,7 @@ class CassandraAdmin:
         return StoreFinding(
             Severity.WARNING,
             "disk",
-            f"commitlog_sync is {policy}: all replicas losing power at once lose acknowledged writes of seconds",
+            f"commitlog_sync is {policy}: if all replicas lose power at once, seconds of acknowledged writes are lost",
             "set commitlog_sync to batch or group, or place replicas apart",
         )
 
@@ -141,7 +141,7 @@ class CassandraAdmin:
     def _options(row: Any) -> Iterator[StoreFinding]:
         grace, ttl = row
         if grace < _DAY:
-            advice = f"have {_DAY} s, longer than any process can stall"
+            advice = f"set {_DAY} s, longer than any process can stall"
             yield StoreFinding(Severity.WARNING, "deletions", f"are forgotten after {grace} s", advice)
         if ttl:
             fact = f"are gone after {ttl} s, whatever the URL says"

@@ -1,8 +1,8 @@
-"""Rows in Elasticsearch: one document for each, whose version is the number of its write.
+"""Rows in Elasticsearch: a document per row, whose version is the number of its write.
 
-A deleted row stays as a document without data: Elasticsearch forgets the version of a document that was really deleted
-after a minute, and would take a zombie's write. Rows are read by their id, which sees every write at once; searches
-see them after a refresh.
+A deleted row stays as a document without data: a minute after a real deletion, Elasticsearch forgets the version of the
+document and would accept a zombie's write. Reads are by id and see every write at once; searches see writes after a
+refresh.
 """
 
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
@@ -23,7 +23,7 @@ _BYTES_A_REQUEST = 20_000_000
 _PAGE = 1000
 _CHANGE_S = 30.0
 _REFUSED, _NO_INDEX = "version_conflict_engine_exception", "index_not_found_exception"
-# Errors of status 4xx that pass: too many requests; an index made read-only, above all because its disk is full.
+# Transient errors of status 4xx: too many requests; a read-only index, mostly because the disk is full.
 _PASSING = {"es_rejected_execution_exception", "circuit_breaking_exception", "cluster_block_exception"}
 _TOO_MANY, _SERVER = 429, 500
 
@@ -32,8 +32,8 @@ class FoundRow(NamedTuple):
     """A row that a search has found.
 
     Attributes:
-        score: the higher, the better it fits.
-        versions: The versions of the row that have the fields: `now`, `before`.
+        score: The relevance; higher is better.
+        versions: The versions of the row that have the fields: `now`, `before`, or both.
     """
 
     key: bytes
@@ -47,7 +47,7 @@ Query = Mapping[str, str | int | float | bool]
 
 def mapping(fields: Mapping[str, str]) -> dict[str, Any]:
     """Return the mapping of the index, which rejects all other fields of a document."""
-    # A keyword that is longer than Lucene takes is not found, instead of refused with its row.
+    # A keyword that is too long for Lucene is not indexed; otherwise its row would be rejected.
     limits = {"keyword": {"ignore_above": 8191}}
     types = {name: {"type": each, **limits.get(each, {})} for name, each in fields.items()}
     versions = (
@@ -67,7 +67,7 @@ class ElasticsearchDriver:
 
     Args:
         urls: The URLs of one or more nodes, `https://host:9200`.
-        alias: The alias of the index, as `create` has made it.
+        alias: The alias of the index, as created by `create`.
         tenant: The tenant of the rows.
         options: The client's options for authentication: `api_key`, `basic_auth`, `ca_certs`.
     """
@@ -81,7 +81,7 @@ class ElasticsearchDriver:
         places = (f"{urlsplit(url).hostname}:{urlsplit(url).port}" for url in nodes)  # without a password
         self._where = f"Elasticsearch at {', '.join(places)}"
         try:
-            # Repeating is decided above.
+            # Retries are up to the caller.
             self._client = Elasticsearch(nodes, max_retries=0, retry_on_timeout=False, **(options or {}))
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"not the address or options of an Elasticsearch: {error}") from error
@@ -103,8 +103,8 @@ class ElasticsearchDriver:
         Args:
             shards: The number of shards of the index.
             replicas: The number of replicas of each shard.
-            refresh_seconds: until searches see a write.
-            fields: name and type of what rows are found by.
+            refresh_seconds: The seconds until searches see a write.
+            fields: The search fields, as name -> type.
         """
         settings = {
             "number_of_shards": shards,
@@ -122,7 +122,7 @@ class ElasticsearchDriver:
             )
 
     def ask(self, request: Callable[[Elasticsearch], R], timeout: float = _CHANGE_S) -> R:
-        """Send a request. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
+        """Send a request. Raises `RetryLater` or `ConfigurationError` like the methods of `Driver`."""
         client = self._client.options(request_timeout=timeout)
         return self._whole(lambda: request(client))
 
@@ -156,7 +156,7 @@ class ElasticsearchDriver:
         refused: set[bytes] = set()
         client = self._client.options(request_timeout=timeout)
         for keys, operations in self._requests(rows, number, fields):
-            # Without an alias of that name it would make an index, and guess its fields.
+            # Without an alias of that name, Elasticsearch would create an index and guess its fields.
             answer = self._whole(
                 lambda operations=operations: client.bulk(  # type: ignore[misc] # a default binds the loop's value
                     index=self._alias, operations=operations, require_alias=True
@@ -175,12 +175,12 @@ class ElasticsearchDriver:
         return WriteResult(failed, frozenset(refused))
 
     def find(self, fields: Query, limit: int, timeout: float) -> list[FoundRow]:
-        """Return rows one of whose versions has these fields, the best first, committed or not.
+        """Return rows with a version, committed or not, that has these fields; the best first.
 
         Args:
-            fields: The fields by name; texts are searched for all of their words, all else must be equal.
+            fields: The values by field. A text field must contain all the words; other fields must be equal.
             limit: The maximal number of rows, 1 to 10,000.
-            timeout: The timeout in seconds; a partial answer counts as none.
+            timeout: The timeout in seconds; a partial answer counts as no answer.
         """
 
         def clause(version: str) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class ElasticsearchDriver:
             self.ask(lambda client: client.close_point_in_time(id=point["id"]), timeout)
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Read again, and delete only if it is unchanged: a concurrent write is always noticed."""
+        """Delete rows that are unchanged after a second read; a concurrent write is always detected."""
         if not deletions:
             return 0
         numbers = {self._id(each.key): each.number for each in deletions}
@@ -313,7 +313,7 @@ class ElasticsearchDriver:
             document["deleted"] = True
         versions = zip(VersionedFields._fields, found_by or (), strict=False)
         document.update((name, fields) for name, fields in versions if fields is not None)
-        if len(key) > _LONGEST_PLAIN_KEY:  # of which the id has only a digest
+        if len(key) > _LONGEST_PLAIN_KEY:  # the id has only its digest
             document["key"] = b64encode(key).decode()
         return document
 
@@ -328,10 +328,10 @@ class ElasticsearchDriver:
         return f"{self._tenant}:~{sha256(key).hexdigest()}"
 
     def _whole(self, ask: Callable[[], R]) -> R:
-        """Send a request and raise the errors that concern all of it."""
+        """Send a request, and raise errors that concern the request as a whole."""
         try:
             answer = ask()
-        except UnsupportedProductError as error:  # above all because its answer was cut within the headers
+        except UnsupportedProductError as error:  # mostly because the response was cut off within the headers
             raise RetryLater(f"{self._where}: {error}") from error
         except ApiError as error:
             said = error.body.get("error") if isinstance(error.body, dict) else None
@@ -340,19 +340,17 @@ class ElasticsearchDriver:
         except TransportError as error:
             causes = "".join(f" ({cause})" for cause in error.errors[-1:])
             raise RetryLater(f"{self._where}: {error}{causes}") from error
-        # Cut within its headers, an answer has no length and no type, and is taken for an empty one.
+        # If cut off within its headers, a response has neither length nor type and looks empty.
         if not isinstance(getattr(answer, "body", None), dict | bool):
-            raise RetryLater(f"{self._where}: the answer was cut")
+            raise RetryLater(f"{self._where}: the response was cut off")
         return answer
 
     def _passing(self, error: Mapping[str, Any], status: int) -> str:
-        """Return the reason if a retry makes sense; else raise it."""
-        (error, *_) = error.get("root_cause") or [error]  # of a search; else they are the same
+        """Return the reason if a retry makes sense; otherwise raise the error."""
+        (error, *_) = error.get("root_cause") or [error]  # different for searches only
         kind, reason = error.get("type", ""), error.get("reason", "")
         text = f"{self._where}: {kind}: {reason}"
         if kind in _PASSING or status == _TOO_MANY or (status >= _SERVER and kind != _NO_INDEX):
             return text
-        advice = (
-            f" (the alias {self._alias!r} is made by `create`, never by the way)" if kind == _NO_INDEX else ""
-        )
+        advice = f" (only `create` creates the alias {self._alias!r})" if kind == _NO_INDEX else ""
         raise ConfigurationError(text + advice)

@@ -10,14 +10,14 @@ _SECONDS = 10.0
 
 
 class ElasticsearchAdmin:
-    """Makes and examines one index behind its alias.
+    """Creates and examines one index behind its alias.
 
     Args:
         driver: The driver of the store; closed by its owner.
         shards: The number of shards of a new index.
         replicas: The number of replicas of each shard.
-        refresh: seconds until a search sees a write.
-        fields: name and type of what searches find rows by.
+        refresh: The seconds until a search sees a write.
+        fields: The search fields, as name -> type.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ElasticsearchAdmin:
             Step(
                 "fields",
                 found[0],
-                f"{details}; existing rows are found by them after they are written again",
+                f"{details}; existing rows are found by them once they are written again",
             )
         ]
 
@@ -83,8 +83,8 @@ class ElasticsearchAdmin:
             yield StoreFinding(
                 Severity.PROBLEM,
                 "index",
-                f"there is no alias {self.driver.alias}, or not of one index",
-                "make it: streamtable store create",
+                f"there is no alias {self.driver.alias} of exactly one index",
+                "create it: streamtable store create",
             )
             return
         name, index = found
@@ -93,12 +93,14 @@ class ElasticsearchAdmin:
         health = self.driver.ask(lambda client: client.cluster.health(index=name), _SECONDS)
         if health["status"] == "red":
             yield StoreFinding(
-                Severity.PROBLEM, "shards", f"some of {name} are nowhere", "see the cluster's health"
+                Severity.PROBLEM, "shards", f"some of {name} are unassigned", "see the cluster's health"
             )
         elif health["status"] == "yellow":
-            yield StoreFinding(Severity.WARNING, "shards", f"some copies of {name} are nowhere", "add nodes")
+            yield StoreFinding(
+                Severity.WARNING, "shards", f"some replicas of {name} are unassigned", "add nodes"
+            )
         else:
-            yield StoreFinding(Severity.OK, "shards", f"all copies of {name} are there")
+            yield StoreFinding(Severity.OK, "shards", f"all shards of {name} are assigned")
         self.driver.read([b"check"], _SECONDS)
         yield StoreFinding(Severity.OK, "rows", "may be read")
 
@@ -134,7 +136,7 @@ class ElasticsearchAdmin:
         if not differing:
             yield StoreFinding(Severity.OK, "mapping", "strict, as required")
             return
-        advice = "missing fields: streamtable store create; else: a new index under another alias"
+        advice = "missing fields: streamtable store create; otherwise a new index under another alias"
         yield StoreFinding(Severity.PROBLEM, "mapping", "; ".join(differing), advice)
 
     def _settings(self, found: Mapping[str, Any]) -> Iterator[StoreFinding]:
@@ -146,7 +148,7 @@ class ElasticsearchAdmin:
             yield StoreFinding(
                 Severity.PROBLEM,
                 "disk",
-                "a crash loses acknowledged writes of seconds",
+                "a crash loses seconds of acknowledged writes",
                 "set index.translog.durability to request",
             )
         replicas = int(found.get("number_of_replicas", 0))
@@ -162,11 +164,11 @@ class ElasticsearchAdmin:
         blocks = [name for name, on in found.get("blocks", {}).items() if str(on) == "true"]
         if blocks:
             yield StoreFinding(
-                Severity.PROBLEM, "writes", f"blocked: {', '.join(blocks)}", "make room, and take it away"
+                Severity.PROBLEM, "writes", f"blocked: {', '.join(blocks)}", "free space, remove the block"
             )
         if found.get("refresh_interval") == "-1" and self._fields:
             yield StoreFinding(
-                Severity.WARNING, "searches", "see nothing new", "set index.refresh_interval to 1s"
+                Severity.WARNING, "searches", "see no new writes", "set index.refresh_interval to 1s"
             )
 
 

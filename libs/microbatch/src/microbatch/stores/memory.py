@@ -8,7 +8,7 @@ from microbatch.stores.versions import Head
 
 
 class MemoryServer:
-    """The rows that several drivers in one process share, as they would share a server."""
+    """The rows that several drivers in one process share, in place of a server."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

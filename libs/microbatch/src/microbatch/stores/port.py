@@ -1,7 +1,7 @@
 """The interface of a central store: rows of bytes, each with the number of the write that made it.
 
-Below is a `Driver`, one for each kind of server: a single attempt, in one round trip. Above is `RemoteStore`, which
-repeats what failed until a deadline. The meaning of the numbers is given by `microbatch.stores.versions`.
+A `Driver`, one per kind of server, makes a single attempt in one round trip. `RemoteStore` retries on top of it until a
+deadline. `microbatch.stores.versions` gives the numbers their meaning.
 """
 
 import re
@@ -15,8 +15,9 @@ from streamtable.errors import ConfigurationError
 LARGEST_NUMBER = (1 << 63) - 1
 LONGEST_KEY = 4096
 OWN = b"\0"
-"""The prefix of the keys of the library's own rows: ledgers, the notes of sweeps. They never have a time to live: a group
-whose ledger is gone is stopped. No other row has such a key."""
+"""The prefix of the keys of the library's own rows: ledgers and the records of sweeps. They never have a time to live:
+without its ledger, a group stops. No other row has such a key.
+"""
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -27,8 +28,8 @@ class Row(NamedTuple):
     """The row that a store holds for a key.
 
     Attributes:
-        number: The number of the write that made it; 0 where rows are written without numbers.
-        data: opaque to the store.
+        number: The number of the write that made it; 0 for rows that are written without numbers.
+        data: The data, opaque to the store.
     """
 
     number: int
@@ -36,13 +37,13 @@ class Row(NamedTuple):
 
 
 class VersionedFields(NamedTuple):
-    """The fields that searches find a row by, beside its opaque data. None: a version without a value.
+    """The search fields of a row, stored beside its opaque data. None: a version without a value.
 
-    Both versions of a cell are given, as either may be the one that counts when a search finds it.
+    Both versions of a cell are given, because either may be the committed one when a search finds the row.
 
     Attributes:
-        now: fields of the version that is written.
-        before: fields of the version that it replaces.
+        now: The fields of the version that is written.
+        before: The fields of the version that it replaces.
     """
 
     now: Mapping[str, FieldValue] | None
@@ -54,8 +55,8 @@ class Found:
     """The result of one attempt to read.
 
     Attributes:
-        rows: the keys that have one. A key in neither has none.
-        failed: keys that were not answered, and why.
+        rows: The rows by key. A key that is in neither mapping has no row.
+        failed: The keys without an answer, with the reason.
     """
 
     rows: Mapping[bytes, Row]
@@ -64,11 +65,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of one attempt to write; a key in neither is written, on as many servers as required.
+    """The result of one attempt to write. A key that is in neither is written, on the required number of servers.
 
     Attributes:
-        failed: keys of which it is not known that they are written, and why.
-        refused: keys whose row has a higher number. Stores that silently keep the newer row never say so.
+        failed: The keys whose outcome is unknown, with the reason.
+        refused: The keys whose row has a higher number. Some stores silently keep the newer row and do not report it.
     """
 
     failed: Mapping[bytes, str] = field(default_factory=dict)
@@ -76,31 +77,31 @@ class WriteResult:
 
 
 class Driver(Protocol):
-    """A client of one server that makes one attempt. Never called by two threads at once, nor with more than a batch.
+    """A client of one server that makes single attempts. It is called by one thread at a time, with one batch at most.
 
-    All methods raise `RetryLater` when the server as a whole did not answer: then nothing is known of any key. They
-    raise `ConfigurationError` when asking again cannot help: no index, no right, a row of another kind.
+    All methods raise `RetryLater` if the server did not answer at all, so that the outcome of every key is unknown.
+    They raise `ConfigurationError` if a retry cannot help: a missing index, missing rights, a row of another kind.
     """
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
-        """Read rows of distinct keys, as of after every acknowledged write. One round trip."""
+        """Read the rows of distinct keys, including every acknowledged write. One round trip."""
         ...
 
     def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         """Set rows; None deletes. One round trip, but not atomic over the keys.
 
-        A row of a higher number stays. One of the same number is replaced: it is the same write once more. A deleted
-        key keeps refusing (or ignoring) lower numbers for as long as `forgets_after` says.
+        A row with a higher number stays. One with the same number is replaced, as this is a retry of the same write. A
+        deleted key rejects (or ignores) lower numbers for the time of `forgets_after`.
 
         Args:
-            rows: data by key.
-            number: 1 to 2**63 - 1; None: without condition, the last one to arrive wins.
+            rows: The data by key.
+            number: The number of the write, 1 to 2**63 - 1; None: without condition, the last write to arrive wins.
             timeout: The timeout of the attempt in seconds.
         """
         ...
 
     def flush(self, timeout: float) -> None:
-        """Make written rows visible to searches, where a store needs that."""
+        """Make written rows visible to searches, if the store needs that."""
         ...
 
     def close(self) -> None: ...
@@ -117,7 +118,7 @@ class SearchDriver(Driver, Protocol):
         timeout: float,
         fields: Mapping[bytes, VersionedFields],
     ) -> WriteResult:
-        """Write rows as `write` does; those that `fields` names are found by them after the next refresh."""
+        """Write rows like `write`, with the search fields of those in `fields`; searches see them after the next refresh."""
         ...
 
 
@@ -145,11 +146,11 @@ class StoreFinding(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Something that `create` creates.
+    """A part that `create` creates.
 
     Attributes:
-        what: an index, a keyspace, a table.
-        name: and
+        what: The kind of part: index, keyspace or table.
+        name: Its name.
         settings: The settings with which it is created.
     """
 
@@ -185,7 +186,7 @@ class Admin(Protocol):
         ...
 
     def examine(self) -> Iterator[StoreFinding]:
-        """Examine whether acknowledged rows are safe. It changes nothing."""
+        """Check whether acknowledged rows are safe. Changes nothing."""
         ...
 
 
@@ -194,18 +195,18 @@ class SweepDriver(Driver, Protocol):
     """A driver of a store in which deleted rows stay until a sweep removes them."""
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
-        """Yield all of the tenant's deletions in pages of about 1,000; some may come twice. `timeout` is for each page."""
+        """Yield the tenant's deletions in pages of about 1,000, some possibly twice. `timeout` is for each page."""
         ...
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Remove those rows whose number is still the same, each in one step. Returns their number."""
+        """Remove those rows whose number is unchanged, each atomically. Returns how many were removed."""
         ...
 
 
 def tenant_name(name: str) -> str:
     """Return the name if it is valid: 1 to 100 letters, digits, dots, hyphens and underscores.
 
-    Rows of different tenants never meet, so none of them may hold what separates it from the key.
+    The name may not contain the separator between tenant and key, so rows of different tenants never collide.
     """
     if not _TENANT.fullmatch(name):
         raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""Rows in Redis or Valkey: one string for each, whose first 19 characters are the number of its write.
+"""Rows in Redis or Valkey: a string per row, whose first 19 characters are the number of its write.
 
-The commands of a batch go out together, and then the answers are read: one round trip. Numbers are compared where the
-rows are, by a script, as texts of fixed width: Lua has only floating-point numbers, which lose the low bits.
+The commands of a batch are pipelined: one round trip. A script on the server compares the numbers, as texts of fixed
+width, because Lua's floating-point numbers would lose the low bits.
 """
 
 import re
@@ -27,8 +27,8 @@ from microbatch.stores.port import OWN, Deletion, Found, Row, WriteResult, tenan
 from microbatch.stores.versions import HEAD_BYTES, Head
 from streamtable.errors import ConfigurationError, RetryLater, StateLost
 
-# KEYS: rows. ARGV: the number (zero: no condition), milliseconds to live (0: for ever), then for each row what follows
-# its number. Returns the places of the rows that are refused. An error ends it: what it has written by then stays.
+# KEYS: rows. ARGV: the number (zero: no condition), the TTL in milliseconds (0: none), then for each row the part after
+# its number. Returns the indexes of the rejected rows. An error ends the script: rows written before it stay.
 _SCRIPT = b"""
 local refused = {}
 local plain = ARGV[1] == string.rep('0', 19)
@@ -48,7 +48,7 @@ for place, key in ipairs(KEYS) do
 end
 return refused
 """
-# KEYS: rows. ARGV: the number of each. Removes those that have it still, and returns how many.
+# KEYS: rows. ARGV: the number of each. Removes the rows that still have their number, and returns how many.
 _FORGET = b"""
 local gone = 0
 for place, key in ipairs(KEYS) do
@@ -58,27 +58,27 @@ for place, key in ipairs(KEYS) do
 end
 return gone
 """
-_SHA = sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that Redis gives it
+_SHA = sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()  # the script's name in Redis
 _DIGITS = 19
 _ROW, _DELETED = b"+", b"-"
 _PAGE = 1000
-_CHUNK = 200  # rows a script writes at once: it blocks all other clients for some 200 microseconds
-# Errors that pass: a full memory, a replica that was a master or is going to be one, a disk that refuses, start-up.
+_CHUNK = 200  # rows per script call, which blocks all other clients for about 200 microseconds
+# Transient errors: full memory, a replica after or before a failover, a failing disk, start-up.
 _PASSING = (OutOfMemoryError, ReadOnlyError, MasterDownError, TryAgainError, ClusterDownError)
-# Within a script Redis 6 puts the place in front of them: "@user_script: 12: -READONLY You can't write ...".
+# In a script, Redis 6 prefixes them with the place: "@user_script: 12: -READONLY You can't write ...".
 _PASSING_CODES = re.compile(
     "(?:^|: -)(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|UNKILLABLE) "
 )
 
 
 class RedisDriver:
-    """A tenant's rows in one Redis or Valkey, which is not a cluster.
+    """A tenant's rows in one Redis or Valkey. Redis Cluster is not supported.
 
     Args:
         url: `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix:///path`.
         tenant: The tenant of the rows; the keys in Redis are `<tenant>:<key>`.
-        ttl: seconds that a row lives after it was last written; None: for ever. The ledger's rows stay.
-        replicas: The number of replicas that must have a write before it is acknowledged. 0: a failover can lose it.
+        ttl: The time to live of a row after its last write, in seconds; None: unlimited. Ledger rows have none.
+        replicas: The number of replicas that must have a write before it is acknowledged; with 0, a failover can lose it.
     """
 
     def __init__(self, url: str, *, tenant: str, ttl: float | None = None, replicas: int = 0) -> None:
@@ -88,7 +88,7 @@ class RedisDriver:
         self._ttl_ms = b"%d" % int((ttl or 0) * 1000)
         self._replicas = replicas
         try:
-            # One attempt is one attempt: who repeats, and for how long, is decided above.
+            # One attempt only: retries are up to the caller.
             self._pool = ConnectionPool.from_url(
                 url,
                 socket_connect_timeout=3.0,
@@ -110,7 +110,7 @@ class RedisDriver:
                 continue
             if text[_DIGITS : _DIGITS + 1] != _ROW or not text[:_DIGITS].isdigit():
                 raise StateLost(
-                    f"{(self._prefix + key)!r} in Redis is not a row of this library: something else wrote it"
+                    f"{(self._prefix + key)!r} in Redis is not a row of this library: another program wrote it"
                 )
             rows[key] = Row(int(text[:_DIGITS]), text[_DIGITS + 1 :])
         return Found(rows)
@@ -120,7 +120,7 @@ class RedisDriver:
         commands = [self._command({key: rows[key] for key in chunk}, number) for chunk in chunks]
         answers, replicas = self._write(commands, timeout)
         if any(isinstance(answer, NoScriptError) for answer in answers):
-            # After a restart, a failover, or a flush of the scripts. Chunks that are written twice do no harm.
+            # The script is missing after a restart, a failover or a script flush. Writing chunks twice is harmless.
             answers, replicas = self._write([(b"SCRIPT", b"LOAD", _SCRIPT), *commands], timeout)
             del answers[0]
         failed: dict[bytes, str] = {}
@@ -148,10 +148,10 @@ class RedisDriver:
         return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, ttl_ms, *data)
 
     def _write(self, commands: Sequence[Sequence[bytes]], timeout: float) -> tuple[list[Any], int]:
-        """Return the answers, and the number of replicas that have all of it (counted only as far as required)."""
+        """Return the answers, and the number of replicas that have all writes (counted only up to the required number)."""
         if not self._replicas:
             return self.ask(commands, timeout), 0
-        # Half of the time, so that the answer "one of two" arrives before we stop waiting for it.
+        # Half of the timeout, so that an answer such as "one of two" arrives in time.
         wait = (b"WAIT", b"%d" % self._replicas, b"%d" % max(1, int(timeout * 500)))
         *answers, replicas = self.ask([*commands, wait], timeout)
         if isinstance(replicas, ResponseError):
@@ -162,12 +162,12 @@ class RedisDriver:
         """Send all commands, then read the answers; an error of Redis takes the place of its answer.
 
         Raises:
-            RetryLater: no answer.
-            ConfigurationError: it does not let us in.
+            RetryLater: There is no answer.
+            ConfigurationError: Redis rejects the login.
         """
         try:
-            connection: Any = self._pool.get_connection()  # half of its methods have no types
-        except ResponseError as error:  # of the greeting: password, database, or it is still loading
+            connection: Any = self._pool.get_connection()  # many of its methods have no types
+        except ResponseError as error:  # from the handshake: password, database, or Redis is still loading
             raise RetryLater(f"Redis: {self.passing(error)}") from error
         except AuthenticationError as error:
             raise ConfigurationError(f"Redis refuses: {error}") from error
@@ -182,7 +182,7 @@ class RedisDriver:
                 except ResponseError as error:
                     answers.append(error)
             if any(isinstance(answer, ResponseError) for answer in answers):
-                connection.disconnect()  # if it is a replica now, the name may lead to the new master
+                connection.disconnect()  # if it is a replica now, the host name may lead to the new master
         except AuthenticationError as error:
             connection.disconnect()
             raise ConfigurationError(f"Redis refuses: {error}") from error
@@ -197,7 +197,7 @@ class RedisDriver:
         return answers
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
-        """Yield rows whose cell is a deletion. It scans all keys of the database, those of other tenants included."""
+        """Yield rows whose cell is a deletion. Scans all keys of the database, including those of other tenants."""
         cursor = b"0"
         pattern = self._prefix + b"*"
         while True:
@@ -210,7 +210,7 @@ class RedisDriver:
             found = []
             for key, start in zip(keys, starts, strict=True):
                 if isinstance(start, ResponseError) or start[_DIGITS : _DIGITS + 1] != _ROW:
-                    continue  # not a string, or gone, or not a cell: not ours to judge
+                    continue  # not a string, deleted meanwhile, or not a cell
                 head = Head.of(start[_DIGITS + 1 :])
                 if head and head.deleted:
                     found.append(Deletion(key[len(self._prefix) :], int(start[:_DIGITS]), head.partition))
@@ -230,7 +230,7 @@ class RedisDriver:
 
     @staticmethod
     def passing(error: Exception) -> str:
-        """Return the reason if a retry makes sense; else raise it."""
+        """Return the reason if a retry makes sense; otherwise raise the error."""
         if isinstance(error, _PASSING) or _PASSING_CODES.search(str(error)):
             return str(error)
         raise ConfigurationError(f"Redis refuses: {error}") from error

@@ -1,4 +1,4 @@
-"""Examines whether a Redis or Valkey keeps acknowledged writes. There is nothing to create in it."""
+"""Checks whether a Redis or Valkey keeps acknowledged writes. Nothing has to be created in it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,14 +36,14 @@ class RedisAdmin:
         yield StoreFinding(Severity.OK, "server", f"{name} {version}")
         if found.get("cluster_enabled") == "1":
             yield StoreFinding(
-                Severity.PROBLEM, "cluster", "this is a node of a cluster", "use one that is not"
+                Severity.PROBLEM, "cluster", "this is a node of a cluster", "use a standalone one"
             )
         if found.get("role") != "master":
             yield StoreFinding(
                 Severity.PROBLEM,
                 "role",
                 f"this is a {found.get('role')}",
-                "name the primary, or what leads to it",
+                "name the primary, or an address that leads to it",
             )
         yield self._eviction(found)
         yield self._disk(found)
@@ -62,9 +62,9 @@ class RedisAdmin:
     def _eviction(found: dict[str, str]) -> StoreFinding:
         policy, limit = found.get("maxmemory_policy", "unknown"), found.get("maxmemory", "0")
         if limit == "0":
-            return StoreFinding(Severity.OK, "memory", "has no limit of its own")
+            return StoreFinding(Severity.OK, "memory", "has no limit (maxmemory)")
         if policy == "noeviction":
-            return StoreFinding(Severity.OK, "memory", f"is refused when {limit} bytes are full (noeviction)")
+            return StoreFinding(Severity.OK, "memory", f"rejects writes above {limit} bytes (noeviction)")
         return StoreFinding(
             Severity.PROBLEM,
             "memory",
@@ -77,12 +77,12 @@ class RedisAdmin:
             return StoreFinding(
                 Severity.WARNING,
                 "disk",
-                "a crash loses what was acknowledged since the last snapshot, if there is one",
+                "a crash loses all writes acknowledged since the last snapshot",
                 "set appendonly yes and appendfsync always, or keep only what can be rebuilt",
             )
         if found.get("aof_last_write_status", "ok") != "ok":
             return StoreFinding(
-                Severity.PROBLEM, "disk", "the last write of the log has failed", "look at the disk"
+                Severity.PROBLEM, "disk", "the last write of the log has failed", "check the disk"
             )
         answer: Any = self.driver.ask([(b"CONFIG", b"GET", b"appendfsync")], _SECONDS)[0]
         policy = "" if isinstance(answer, Exception) or not answer else answer[1].decode(errors="replace")
@@ -92,7 +92,7 @@ class RedisAdmin:
         return StoreFinding(
             Severity.WARNING,
             "disk",
-            f"{said}: a crash loses acknowledged writes of a second",
+            f"{said}: a crash loses a second of acknowledged writes",
             "set appendfsync always",
         )
 
@@ -106,14 +106,14 @@ class RedisAdmin:
             return StoreFinding(
                 Severity.PROBLEM,
                 "replicas",
-                f"{online} are there, writes wait for {self._replicas}",
+                f"{online} are online, writes wait for {self._replicas}",
                 "start them, or lower the parameter replicas",
             )
         if online and not self._replicas:
             return StoreFinding(
                 Severity.WARNING,
                 "replicas",
-                f"{online} are there, writes wait for none: a failover loses acknowledged writes",
+                f"{online} are online, writes wait for none: a failover loses acknowledged writes",
                 "add replicas=1 to the URL",
             )
-        return StoreFinding(Severity.OK, "replicas", f"{online} are there, writes wait for {self._replicas}")
+        return StoreFinding(Severity.OK, "replicas", f"{online} are online, writes wait for {self._replicas}")

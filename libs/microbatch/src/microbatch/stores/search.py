@@ -1,9 +1,9 @@
-"""Finds rows by their fields, and of each the committed version.
+"""Finds rows by the fields of their committed version.
 
-A store is written before Kafka's commit, so what it finds may never be committed. Both versions of a row are found by,
-and who counts is decided by ledgers that are read *after* the rows: one of the two versions counts by then, and a row
-is a hit only if that one has the fields. So an answer never shows what is not committed, nor hides what is; it lacks
-what was written since the store's last refresh.
+A store is written before Kafka's commit, so a version that it finds may never be committed. Both versions of a row are
+indexed, and ledgers that are read *after* the rows decide which of them is committed; a row is a hit only if that
+version has the fields. So a search neither shows uncommitted nor hides committed versions; it misses only writes since
+the store's last refresh.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from streamtable.errors import ConfigurationError, SerializationError
 
 LIMIT_MAX = 100
 _CHARACTERS_MAX = 1_000
-_SPARE = 2  # rows requested for each hit to return: some rows are no hits
+_SPARE = 2  # rows requested per hit to return, as some rows are not hits
 Ledgers = Callable[[], Mapping[int, Ledger]]
 
 
@@ -26,8 +26,8 @@ class Hit(NamedTuple):
 
     Attributes:
         key: The key of the row.
-        value: The value of the version that counts.
-        score: the higher, the better it fits.
+        value: The value of the committed version.
+        score: The relevance; higher is better.
     """
 
     key: bytes
@@ -40,27 +40,26 @@ def search(
 ) -> list[Hit]:
     """Return rows whose committed version has all of these fields, the best first.
 
-    Where many of the best rows are being rewritten at the moment, there may be fewer than `limit` although there are
-    more.
+    While many of the best rows are being rewritten, the result may have fewer than `limit` rows although more match.
 
     Args:
         driver: The Elasticsearch driver; not shared with another thread.
-        fields: The fields by name. Texts are searched for all of their words, all else must be equal. A field
-            that the index does not have finds nothing.
+        fields: The values by field. A text field must contain all the words; other fields must be equal. A field that
+            the index does not have matches nothing.
         ledgers: Returns the current ledgers by partition; it is called after the rows were found. `ledgers_from` makes one.
         limit: The maximal number of hits, 1 to 100.
-        timeout: seconds for the search; an answer that is not whole by then is an error.
+        timeout: The seconds for the search; an answer that is incomplete by then is an error.
 
     Raises:
-        RetryLater: the store did not answer in time.
-        ConfigurationError: the store cannot search.
-        SerializationError: a text is longer than 1,000 characters.
-        StateLost: neither version of a row counts.
+        RetryLater: The store did not answer in time.
+        ConfigurationError: The store cannot search.
+        SerializationError: A text is longer than 1,000 characters.
+        StateLost: Neither version of a row is committed.
     """
     if not 1 <= limit <= LIMIT_MAX:
         raise ConfigurationError(f"a search has a limit of 1 to {LIMIT_MAX}, not {limit}")
     if not fields:
-        raise ConfigurationError("a search names a field at least")
+        raise ConfigurationError("a search needs at least one field")
     for name, value in fields.items():
         if isinstance(value, str) and len(value) > _CHARACTERS_MAX:
             raise SerializationError(
@@ -93,7 +92,7 @@ def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int,
     """
 
     def ledgers() -> dict[int, Ledger]:
-        committed = committed_states()  # before the rows: a row that is missing from one is in the other
+        committed = committed_states()  # before the rows: a commit missing here is in a row
         rows = store.get_many([ledger_key(partition) for partition in committed])
         return {
             partition: Ledger.seen(committed_state, rows.get(ledger_key(partition)))

@@ -1,4 +1,4 @@
-"""A central store: batches of rows, retried until they are done or their time is up."""
+"""A central store: reads and writes of batches of rows, retried until a deadline."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -19,15 +19,15 @@ _LONGEST_PAUSE_S = 1.0
 class RemoteStore:
     """Rows of one tenant. Only the keys of a batch that failed are retried.
 
-    Every method raises, apart from what it says:
-        RetryLater: no answer within the deadline. `RetryKeys`, which is one, says which keys are not done.
-        ConfigurationError: asking again cannot help: no index or table, no right to write, a row of another kind.
+    Every method raises, in addition to its own errors:
+        RetryLater: No answer within the deadline. Its subclass `RetryKeys` names the keys that are not done.
+        ConfigurationError: A retry cannot help: a missing index or table, missing rights, a row of another kind.
 
     Args:
         driver: The driver of the server; closed with this.
-        deadline: seconds for a call, all its attempts together.
-        attempt: seconds for one of them.
-        clock: monotonic time, and pauses between attempts.
+        deadline: The seconds for a call with all its attempts.
+        attempt: The seconds for one attempt.
+        clock: Monotonic time, and pauses between attempts.
     """
 
     def __init__(
@@ -61,21 +61,19 @@ class RemoteStore:
         number: int | None,
         fields: Mapping[bytes, VersionedFields] | None = None,
     ) -> None:
-        """Write rows, in one round trip unless it has to retry; None deletes. When it returns, the store has all of them.
+        """Write rows, in one round trip unless it has to retry; None deletes. When it returns, the store has all rows.
 
-        A row that has a higher number stays. The same number is the same write once more: repeating a call after
-        any error is safe, with the same rows.
+        A row with a higher number stays. A call may be repeated after any error, with the same number and the same rows.
 
         Args:
-            rows: data by key.
+            rows: The data by key.
             number: The number of this write, 1 to 2**63 - 1. None for plain writes, without any condition.
-            fields: The fields that searches find these rows by, for those that are to be found. Stores that cannot search
-                (all but Elasticsearch) do without.
+            fields: The search fields by key, of rows that can be searched. Ignored by stores that cannot search (all
+                but Elasticsearch).
 
         Raises:
-            Migrated: a row has a higher number, and the store is one that says so. Others of the batch may be
-                written.
-            SerializationError: a key is longer than 4,096 bytes, or a row larger than the store accepts.
+            Migrated: A row has a higher number, in a store that reports this. Other rows of the batch may be written.
+            SerializationError: A key is longer than 4,096 bytes, or a row larger than the store accepts.
         """
         assert number is None or 0 < number <= LARGEST_NUMBER
         self._check_keys(rows)
@@ -96,11 +94,11 @@ class RemoteStore:
         self._repeat("writing", list(rows), attempt)
 
     def delete_many(self, keys: Iterable[bytes], number: int | None) -> None:
-        """Delete rows, as `put_many` with None for each does."""
+        """Delete rows, like `put_many` with None for each."""
         self.put_many(dict.fromkeys(keys), number)
 
     def flush(self) -> None:
-        """Make written rows visible to searches, where the store needs that. Reads by key never do."""
+        """Make written rows visible to searches, if the store needs that. Reads by key always see them."""
 
         def attempt(_: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
             self._driver.flush(timeout)
@@ -128,7 +126,7 @@ class RemoteStore:
             left = [key for key in left if key in failed]
             reason = failed[left[0]]
             now = self._clock.monotonic()
-            # An attempt that has hardly any time would only replace the reason by "timeout".
+            # An attempt with hardly any time left would only replace the reason with "timeout".
             if until - (now + pause) < min(self._attempt, self._deadline) / 4:
                 raise RetryKeys(
                     f"{what} {len(left)} of {len(keys)} rows failed for {self._deadline:g} s, {shown(left)} among "
@@ -149,6 +147,6 @@ class RemoteStore:
 
 
 def shown(keys: Iterable[bytes]) -> str:
-    """Return a few of them, for a message."""
+    """Return a few of the keys, for a message."""
     few = list(keys)[:3]
     return ", ".join(repr(key[:40]) for key in few)

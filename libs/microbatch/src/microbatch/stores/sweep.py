@@ -1,11 +1,11 @@
-"""Removes deleted rows, which otherwise stay for ever: each keeps out writes with lower numbers.
+"""Removes deleted rows, which otherwise stay for ever, because each rejects writes with lower numbers.
 
-A row may go when three things hold. Its deletion *counts*: the ledger's row says so, which is final for every epoch
-before its own. It is *old*: the deletion's epoch was over already when an earlier sweep looked, longer ago than any
-process can stall or any write be on its way. And its number is *still the same* at the moment it goes. What comes later
-finds no row, which reads as a deleted one does.
+A row can be removed under three conditions. Its deletion is *committed* according to the ledger's row, which is final
+for every epoch before its own. It is *old*: the epoch of the deletion was already over at an earlier sweep, longer ago
+than any process can stall or any write can be in flight. And its number is *unchanged* at the moment of removal. Later
+readers find no row, which means the same as a deleted one.
 
-So the first sweep removes nothing: it notes the time and at which epoch each ledger stands, in a row of the tenant.
+So the first sweep removes nothing: it records the time and the epoch of each ledger in a row of the tenant.
 """
 
 import json
@@ -27,7 +27,7 @@ class Note(NamedTuple):
     """The note of an earlier sweep.
 
     Attributes:
-        time: seconds since 1970, after it had looked.
+        time: The time after its look-up, in seconds since 1970.
         epochs: The epoch of each partition's ledger; every earlier epoch was over.
     """
 
@@ -39,9 +39,9 @@ class Swept(NamedTuple):
     """The result of a sweep.
 
     Attributes:
-        deletions: rows whose last written version is a deletion.
-        may_go: those that may be removed.
-        removed: those that were; another number had come meanwhile where it is less.
+        deletions: The number of rows whose last written version is a deletion.
+        may_go: The number of rows that may be removed.
+        removed: The number of removed rows; lower than `may_go` if rows were written meanwhile.
         waits_for: The seconds until the first recorded rows can be removed; 0 if some can be removed already.
     """
 
@@ -52,7 +52,7 @@ class Swept(NamedTuple):
 
 
 def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
-    """Return whether a row may be removed, if its number is still the same.
+    """Return whether a row may be removed if its number is unchanged.
 
     Args:
         deletion: The deletion in the store.
@@ -66,15 +66,16 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
 def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, keep: bool = False) -> Swept:
     """Remove a tenant's deleted rows that no reader or writer can need any more, and record those for the next sweep.
 
-    The group continues meanwhile. A deletion made under the present epoch of its partition goes in a sweep after the
+    The group continues meanwhile. A deletion under the current epoch of its partition is removed by a sweep after the
     next rebalance or restart.
 
     Args:
         driver: The driver of the store.
-        store: the same one.
-        after: seconds, longer than any process can stall and any write be on its way; an hour at least, better a day.
-        now: seconds since 1970.
-        keep: only look; nothing is removed and nothing noted.
+        store: The store of that driver.
+        after: The seconds to wait, longer than any process can stall and any write can be in flight; at least an hour,
+            better a day.
+        now: The time in seconds since 1970.
+        keep: Whether only to count: nothing is removed or recorded.
 
     Raises:
         RetryLater: The store does not answer. Removed rows stay removed.
@@ -82,7 +83,7 @@ def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, 
     """
     if after < SHORTEST_WAIT:
         raise ConfigurationError(
-            f"a sweep waits for {SHORTEST_WAIT} s at least, not {after:g}: a process may stall"
+            f"a sweep must wait for {SHORTEST_WAIT} s at least, not {after:g}: a process may stall"
         )
     notes = [note for note in _read(store) if note.time <= now]
     over = next((note.epochs for note in reversed(notes) if now - note.time >= after), {})

@@ -1,18 +1,19 @@
 """Exactly once over a store without transactions: which of the two versions in a row is committed.
 
-Pure. Input offsets, output and one number are committed in one Kafka transaction; the store is written before it. The
-number makes the commit decide about the store as well, after the fact:
+Pure functions and values. Input offsets, output and one number are committed in one Kafka transaction; the store is
+written before it. By that number, the commit also decides which writes to the store are valid:
 
 - A *write id* is (epoch, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
   is committed the write id goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
-  not known, the owner takes the next epoch; so what is committed under one epoch is everything up to some batch.
+  not known, the owner takes the next epoch. So the committed batches of an epoch are all batches up to some number.
 - The *ledger* lists the last committed batch of each epoch. A version counts if it is not beyond the last committed
   batch of its epoch.
 - A *cell* is what the store holds for a key: the version that was written last, and the one that the writer had read,
-  which counted. So one of the two counts, whatever has crashed since. The next writer replaces the other one. It names
-  its partition too, so that who finds it without its key's record (a sweep, a search) knows which ledger decides.
+  which was committed. So one of the two is committed, whatever has crashed since. The next writer replaces the other
+  one. It names its partition too, so that a reader that finds it without a record (a sweep, a search) knows which
+  ledger decides.
 
-docs/explanation/central-stores.md has the proof in words, and what a store must do for it.
+docs/explanation/central-stores.md has the proof in words, and the requirements on a store.
 """
 
 import struct
@@ -28,7 +29,7 @@ _LARGEST_EPOCH = (1 << 31) - 1
 _LARGEST_BATCH = (1 << _BATCH_BITS) - 1
 _FORMAT = 2
 _CURRENT, _PREVIOUS = 1, 2  # which of the two versions has a value
-# Format, which have values, the partition, the previous one's number, bytes of the current value.
+# Format, flags of the versions with a value, partition, number of the previous version, size of the current value.
 _HEAD = struct.Struct(">BBIQI")
 _NUMBER = struct.Struct(">Q")
 HEAD_BYTES = _HEAD.size
@@ -41,7 +42,7 @@ def ledger_key(partition: int) -> bytes:
 
 
 class WriteId(NamedTuple):
-    """Identifies a batch that writes: the owner's epoch, and the number of the batch in it, from 1. Ordered in time."""
+    """The id of a batch that writes: the owner's epoch, and the number of the batch in it, from 1. Ordered in time."""
 
     epoch: int
     batch: int
@@ -57,7 +58,7 @@ class WriteId(NamedTuple):
 
 
 NOTHING = WriteId(0, 0)
-"""Before all: what a key without a row was written by. It always counts."""
+"""Before all others: the write id of a key without a row. It always counts as committed."""
 
 
 class Version(NamedTuple):
@@ -98,7 +99,7 @@ class VersionedCell(NamedTuple):
     partition: int
 
     def encode(self) -> bytes:
-        """Return the row's data, without the current version's number, which the row has itself."""
+        """Return the row's data, without the current version's number, which is the number of the row."""
         (_, now), (write_id, before), partition = self
         has = (now is not None) * _CURRENT | (before is not None) * _PREVIOUS
         head = _HEAD.pack(_FORMAT, has, partition, write_id.number, len(now or b""))
@@ -106,7 +107,7 @@ class VersionedCell(NamedTuple):
 
     @staticmethod
     def decode(row: Row) -> "VersionedCell":
-        """Return the cell that `encode` has encoded.
+        """Decode a cell from a row.
 
         Raises:
             StateLost: The row was written by something else.
@@ -121,7 +122,7 @@ class VersionedCell(NamedTuple):
                 return VersionedCell(current, previous, partition)
         raise StateLost(
             f"a row of the central store is not a cell of this library (it begins with {row.data[:16].hex()}): "
-            "something else writes under this tenant; give the group one of its own"
+            "another program writes under this tenant; give the group its own tenant"
         )
 
 
@@ -129,7 +130,7 @@ class CommittedState(NamedTuple):
     """The state of a partition's central store in the metadata of the committed offsets.
 
     Attributes:
-        epoch: The epoch that was taken last.
+        epoch: The latest epoch.
         end: The last batch that was committed, under this epoch or an earlier one; `NOTHING` if there is none.
     """
 
@@ -138,7 +139,7 @@ class CommittedState(NamedTuple):
 
 
 UNOWNED = CommittedState(0, NOTHING)
-"""Before the first commit."""
+"""The state before the first commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Ledger:
 
     Attributes:
         epoch: The owner's epoch.
-        ends: The last committed batch of each epoch under which there is one, in the order of epochs.
+        ends: The last committed batch of each epoch that has one, in the order of epochs.
     """
 
     epoch: int
@@ -157,19 +158,18 @@ class Ledger:
     def open(cls, committed: CommittedState, row: Row | None) -> Self:
         """Return the ledger of a new owner, or of the same one after an abort, under an epoch not used before.
 
-        Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
-        moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
-        be committed under an earlier epoch any more; a later owner finds the epoch and takes the next.
-        Then the ledger's own row is written, with `opening` as its number: until then, the metadata keep the one end
-        that it lacks.
+        Before anything is written under it, two steps are needed. First the proof: a commit that moves no offset and
+        has `committed_state` in its metadata. It shows that the partition is ours and that earlier epochs are fenced; a
+        later owner finds the epoch and takes the next. Then the ledger's own row is written, with `opening` as its
+        number. Until then, the metadata keep the one end that the row lacks.
 
         Args:
             committed: The state in the metadata of the stable committed offsets; `UNOWNED` if there are none.
             row: The ledger's row, read *after* the offsets.
 
         Raises:
-            Migrated: the row is newer than the offsets: another owner has been there meanwhile. If the offsets, asked
-                again, are still the same, they were reset: `reset_error` says so.
+            Migrated: The row is newer than the offsets, because another owner has written meanwhile. If the offsets are
+                unchanged when read again, they were reset; see `reset_error`.
             StateLost: The row is missing or too old: the store has lost acknowledged writes.
         """
         written = NOTHING if row is None else WriteId.of(row.number)
@@ -196,7 +196,7 @@ class Ledger:
 
         Args:
             committed: The state in the metadata of the stable committed offsets; `UNOWNED` if they were not read:
-                then what is committed under the owner's own epoch does not count yet.
+                batches committed under the owner's own epoch then do not count yet.
             row: The ledger's row, read *after* the offsets.
         """
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
@@ -217,7 +217,7 @@ class Ledger:
 
     @property
     def committed_state(self) -> CommittedState:
-        """Return the state for the metadata of a commit: of the proof, or of the next batch after `committed`."""
+        """The state for the metadata of a commit: of the proof, or after `committed` of the next batch."""
         epoch = next(reversed(self.ends), 0)
         return CommittedState(self.epoch, WriteId(epoch, self.ends.get(epoch, 0)))
 
@@ -233,15 +233,15 @@ class Ledger:
         return Ledger(self.epoch, {**self.ends, write_id.epoch: write_id.batch})
 
     def counts(self, write_id: WriteId) -> bool:
-        """Return whether what this batch wrote is committed."""
+        """Return whether the writes of this batch are committed."""
         return write_id == NOTHING or 1 <= write_id.batch <= self.ends.get(write_id.epoch, 0)
 
     def read(self, row: Row | None) -> Version:
         """Return the newest committed version; `ABSENT` if the key has no row.
 
         Raises:
-            Migrated: a later owner of the partition has written: this process owns it no more.
-            StateLost: neither version counts.
+            Migrated: A later owner of the partition has written, so this process no longer owns it.
+            StateLost: Neither version is committed.
         """
         if row is None:
             return ABSENT
@@ -268,13 +268,13 @@ def reset_error(row: Row, committed: CommittedState) -> StateLost:
     """Return the error for a ledger that is ahead of the committed offsets: these were reset, the rows were not."""
     return StateLost(
         f"the central store's ledger is at epoch {WriteId.of(row.number).epoch}, the committed offsets are at "
-        f"{committed.epoch}: the offsets were reset or have expired, and the store still holds what came after them. "
+        f"{committed.epoch}: the offsets were reset or have expired, and the store still has later rows. "
         "Clear the tenant too, or give the group another one"
     )
 
 
 def replace(before: Version, write_id: WriteId, value: bytes | None, partition: int) -> VersionedCell | None:
-    """Return the cell to be written by a batch that has read `before`; None if nothing is to be written."""
+    """Return the cell that a batch writes after it has read `before`; None if there is nothing to write."""
     if value is None and before.value is None:
         return None
     assert write_id > before.write_id, (write_id, before.write_id)
