@@ -46,6 +46,36 @@ def test_a_reset_empties_the_states_and_a_drop_deletes_their_topics(cli: Cli, wo
     until(lambda: left(world, group.name) == ([], False), "its topics are gone")
 
 
+def test_a_state_that_the_program_has_left_is_emptied_by_a_reset_and_dropped_with_the_group(
+    cli: Cli, world: World
+) -> None:
+    for name in ("g-totals", "g-states"):
+        world.create(name, partitions=1, config={"cleanup.policy": "compact"})
+    bare = world.group(partitions=1)
+    stream = bare.inputs[0].stream
+
+    def handle(ctx: Any, number: int) -> None:
+        ctx.table(TOTALS).put(ctx.key, number)
+
+    group: Group[str, int] = Group(bare.name, Input(stream, handle), Persist(Long()), TOTALS)
+    state = group.state_table(TOTALS).name
+    world.send(stream.name, (b"k", NUMBER.encode(5)))
+    with world.running(group):
+        until(lambda: cli("table", "get", state, "k").code == 0, "the state has the row")
+    world.send(stream.name, (b"k", NUMBER.encode(6)))
+    with world.running(bare):
+        until(lambda: cli("table", "get", bare.table.name, "k").code == 0, "the group has gone on")
+    ran = cli("group", "reset", group.name, "--to", "earliest", "--empty-table", "--yes").good()
+    assert state in ran.out
+    with world.running(group):
+        until(lambda: cli("table", "get", state, "k").code == 0, "the state is built again")
+    world.send(stream.name, (b"k", NUMBER.encode(7)))
+    with world.running(bare):
+        until(lambda: cli("table", "get", bare.table.name, "k").code == 0, "the group has gone on again")
+    ran = cli("group", "drop", group.name, "--yes").good()
+    assert state in ran.out
+
+
 def test_a_description_names_the_states() -> None:
     stream = Stream("in", String(), Long())
     timer = Timer[str, str, int]("wake", ignore, String(), clock="wall")

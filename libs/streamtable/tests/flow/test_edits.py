@@ -5,9 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from streamtable import Avro, Long, Stream, String
-from streamtable.errors import StateMeaningChanged
+from streamtable import Avro, Context, Group, Input, Long, Persist, Stream, String
+from streamtable.errors import StateLost, StateMeaningChanged
 from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Sliding, Tumbling
 from streamtable_testing.tester import Tester
 
@@ -184,3 +185,95 @@ def rerun(tester: Tester, first: Flow, second: Flow) -> None:
     for group in first.groups:
         del tester._instances[group.name]
     tester.run(second)
+
+
+def with_two_counts(flow: Flow) -> KeyedTable[Any, Any]:
+    grouped = flow.stream(NUMBERS).group_by_key()
+    grouped.count("all")
+    return grouped.count("again")
+
+
+def with_one_of_the_counts(flow: Flow) -> KeyedTable[Any, Any]:
+    return flow.stream(NUMBERS).group_by_key().count("all")
+
+
+def test_a_table_that_a_version_in_between_did_not_keep_is_refused(tester: Tester) -> None:
+    first, between, again = Flow("f"), Flow("f"), Flow("f")
+    kept = with_two_counts(first)
+    run(tester, first)
+    tester.leave(first.group())
+    with_one_of_the_counts(between)
+    rerun(tester, first, between)
+    tester.emit_many(NUMBERS, EVENTS)
+    tester.leave(between.group())
+    with_two_counts(again)
+    with pytest.raises(StateLost, match=r"gone on without it.*new name.*group reset f .*\(f-again\[0\]\)"):
+        rerun(tester, between, again)
+    assert tester.table(kept.table) == {"a": 2, "b": 1}
+
+
+def test_a_table_comes_back_with_all_of_its_rows_after_a_version_without_it_that_has_handled_nothing(
+    tester: Tester,
+) -> None:
+    first, between, again = Flow("f"), Flow("f"), Flow("f")
+    with_two_counts(first)
+    run(tester, first)
+    tester.leave(first.group())
+    with_one_of_the_counts(between)
+    rerun(tester, first, between)
+    tester.leave(between.group())
+    kept = with_two_counts(again)
+    rerun(tester, between, again)
+    tester.emit_many(NUMBERS, EVENTS)
+    assert tester.table(kept.table) == {"a": 4, "b": 2}
+
+
+def counting(*, kept: bool) -> Group[str, int]:
+    def count(ctx: Context[str, int], number: int) -> None:
+        if kept:
+            ctx.set((ctx.value or 0) + number)
+
+    return Group("g", Input(NUMBERS, count), *((Persist(Long()),) if kept else ()))
+
+
+@pytest.mark.parametrize("disk", [True, False])
+def test_a_groups_own_table_that_a_version_in_between_did_not_keep_is_refused(
+    tester: Tester,
+    disk: bool,  # noqa: FBT001 - pytest gives by name
+) -> None:
+    tester.run(counting(kept=True))
+    tester.emit_many(NUMBERS, EVENTS)
+    tester.stop(counting(kept=True))
+    tester.start(counting(kept=False), disk=disk)
+    tester.stop(counting(kept=True))
+    tester.start(counting(kept=True), disk=disk)  # nothing was handled without it
+    assert tester.table(counting(kept=True)) == {"a": 4, "b": 2}
+    tester.emit_many(NUMBERS, EVENTS)
+    assert tester.table(counting(kept=True)) == {"a": 8, "b": 4}
+    tester.stop(counting(kept=True))
+    tester.start(counting(kept=False), disk=disk)
+    tester.emit_many(NUMBERS, EVENTS)
+    tester.stop(counting(kept=True))
+    with pytest.raises(StateLost, match=r"Either delete the topic.*group reset g .*\(g-table\[0\]\)"):
+        tester.start(counting(kept=True), disk=disk)
+
+
+def test_tables_that_are_left_are_warned_of_once_and_one_that_was_made_again_begins_empty(
+    tester: Tester,
+) -> None:
+    first, between, again = Flow("f"), Flow("f"), Flow("f")
+    with_two_counts(first)
+    run(tester, first)
+    tester.leave(first.group())
+    with_one_of_the_counts(between)
+    with capture_logs() as logs:
+        rerun(tester, first, between)
+    (warned,) = (each["topics"] for each in logs if each["event"].startswith("tables are left"))
+    assert warned == ["f-again"]
+    tester.emit_many(NUMBERS, EVENTS)
+    tester.leave(between.group())
+    tester.kafka.delete_topic("f-again")
+    kept = with_two_counts(again)
+    rerun(tester, between, again)
+    tester.emit_many(NUMBERS, EVENTS)
+    assert tester.table(kept.table) == {"a": 2, "b": 1}

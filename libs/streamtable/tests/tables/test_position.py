@@ -50,6 +50,13 @@ def test_the_metadata_of_as_many_named_tables_as_there_may_be_stays_below_a_quar
     assert len(metadata) < 4096 / 4
 
 
+def test_the_tables_that_were_left_survive_it_too_and_unreadable_ones_count_as_none() -> None:
+    position = TablePosition(4, exact=True, tables={"ids": 0}, left={"table": 0, "totals": 2**62})
+    assert TablePosition.decode(position.encode()) == position
+    metadata = '{"changelog":4,"exact":true,"left":{"totals":-1}}'
+    assert TablePosition.decode(metadata) == TablePosition(4, exact=True)
+
+
 @pytest.mark.parametrize(
     "metadata",
     ["", '{"changelog":1,"exact":true,"tables":5}', '{"changelog":1,"exact":true,"tables":{"ids":-1}}',

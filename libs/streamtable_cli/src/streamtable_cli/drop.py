@@ -26,7 +26,7 @@ from streamtable_cli.doctor import DECLARED
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
-from streamtable_cli.reset import CHANGE_S, agreed, named_tables, refuse_members
+from streamtable_cli.reset import CHANGE_S, agreed, left_tables, named_tables, refuse_members
 from streamtable_cli.session import session_of
 
 OWN = ("table", IDS, HANDLED, STATES, *TIMERS.values(), "loop", "visits", "retry", "dead-letters")
@@ -122,7 +122,8 @@ def _remains(cluster: Cluster, group: str) -> Remains:
     known = cluster.admin.topic_partitions()
     topics = {}
     committed = cluster.committed(group)
-    for end in dict.fromkeys([*(name for name in named_tables(committed) if name not in OWN), *OWN]):
+    states = (name for name in [*named_tables(committed), *left_tables(committed)] if name not in OWN)
+    for end in dict.fromkeys([*states, *OWN]):
         if (name := f"{group}-{end}") in known:
             marks = cluster.admin.watermarks(cluster.partitions(name))
             topics[name] = sum(mark.high - mark.low for mark in marks.values())

@@ -24,6 +24,7 @@ import typer
 from streamtable.errors import RetryLater
 from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
+from streamtable.tables.position import OWN
 from streamtable.timer import TIMERS
 from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -148,7 +149,8 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
     found = []
     if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
         found.append(f"{group}-table")
-    for name in dict.fromkeys([IDS, HANDLED, STATES, *TIMERS.values(), *named_tables(committed)]):
+    left = left_tables(committed)
+    for name in dict.fromkeys([IDS, HANDLED, STATES, *TIMERS.values(), *named_tables(committed), *left]):
         topic = f"{group}-{name}"
         if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
             found.append(topic)
@@ -159,6 +161,12 @@ def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]
     """Return the suffixes of the named tables that a group had at its last commits, state tables included."""
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
     return sorted({name for each in positions if each is not None for name in each.tables})
+
+
+def left_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
+    """Return the suffixes of the tables that a group has kept before its last commits, and not at these."""
+    positions = [TablePosition.decode(each.metadata) for each in committed.values()]
+    return sorted({name for each in positions if each is not None for name in each.left if name != OWN})
 
 
 def _refuse_half(

@@ -154,6 +154,7 @@ class Assignment:
         self._make = (tasks or TableTasks(group, settings, clock, lookups)).make
         self._rebalanced = rebalanced
         self._owned: defaultdict[int, set[str]] = defaultdict(set)
+        self._left: set[str] = set()
 
     # ---- called by the consumer ------------------------------------------------------------------------------------
 
@@ -192,11 +193,24 @@ class Assignment:
             if restore.stage is Stage.READY and restore.plan is not None:
                 del self.restores[partition]
                 task = self._make(restore)
+                task.left = restore.plan.left
+                self._warn_of_left(task)
                 self.tasks[partition] = task
                 started.append(task)
         for task in self.tasks.values():
             task.cache(self._settings.cache_bytes // len(self.tasks))
         return started
+
+    def _warn_of_left(self, task: BaseTask) -> None:
+        if new := {name for each in task.left.values() for name in each} - self._left:
+            self._left |= new
+            log.warning(
+                "tables are left that the program does not keep any more",
+                group=self._group.name,
+                topics=[self._group.named_topic(name) for name in sorted(new)],
+                reason="their rows stay as they are, and windows, timers and records in them wait for ever. A program that keeps "
+                "them again is refused; 'streamtable group drop' and 'group reset --empty-table' remove them",
+            )
 
     def recover_again(self, tasks: Iterable[BaseTask]) -> None:
         """Recover these tables from Kafka again, and drop what they have in memory."""

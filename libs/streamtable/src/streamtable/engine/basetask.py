@@ -6,6 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from streamtable.custom_task import AT_ONCE
@@ -77,6 +78,7 @@ class BaseTask(ABC):
         named_positions: The position of each named table of the group, by its name.
         must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
             offsets.
+        left: For each input, the tables that the group does not keep any more: see `TablePosition.left`.
         traced: The trace contexts of the work since the last commit.
         ends: The ends of its inputs that the client last received, by topic.
         committed_at: Monotonic time of its last commit, or of its start.
@@ -84,6 +86,7 @@ class BaseTask(ABC):
 
     failure: StoreCorrupted | None = None
     must_recover = False
+    left: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
     def __init__(
         self,

@@ -300,7 +300,14 @@ class Restorer:
             for name, topic in ((name, group.named_topic(name)) for name in group.named_tables)
         }
         todo = plan(
-            restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now, named=named
+            restore.partition,
+            inputs,
+            own,
+            local,
+            exactly_once=self._exactly_once,
+            now=now,
+            named=named,
+            states=[state.name for state in group.states],
         )
         uncommitted = todo.uncommitted
         if own:

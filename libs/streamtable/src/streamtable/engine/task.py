@@ -397,7 +397,13 @@ class Task(BaseTask):
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, replace(position, seen=seen.get(topic), time=work.times.get(topic)).encode()
+                offset,
+                replace(
+                    position,
+                    seen=seen.get(topic),
+                    time=work.times.get(topic),
+                    left=self.left.get(topic, {}),
+                ).encode(),
             )
             for topic, offset in work.next_offsets.items()
         }

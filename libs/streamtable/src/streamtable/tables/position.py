@@ -17,6 +17,8 @@ from streamtable.event_time import NO_TIME, InputTime
 from streamtable.tables.seen import SeenInputs
 from streamtable.watermarks import PRODUCERS_MAX
 
+OWN = "table"
+"""The name of a group's own table among the tables that it has left: no named table can have it."""
 _PRODUCERS_BYTES_MAX = 2_000  # of the 4 KB that Kafka gives to the metadata of an offset
 
 
@@ -32,6 +34,8 @@ class TablePosition:
             committed before the group had a table does not name it.
         seen: The identity of the input topics; None if it was committed by a tool or an older version.
         time: The event time that the input and the task have reached; None if the group does not use event time.
+        left: The tables that an earlier version of the group's program has kept and this one does not, by name, each with the
+            input's offset at which it was left: its rows lack the records since.
     """
 
     changelog: int
@@ -39,6 +43,7 @@ class TablePosition:
     tables: Mapping[str, int] = field(default_factory=dict)
     seen: SeenInputs | None = None
     time: InputTime | None = None
+    left: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
         document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
@@ -48,6 +53,8 @@ class TablePosition:
             document["seen"] = self.seen.encode()
         if self.time is not None:
             document["time"] = _time_document(self.time)
+        if self.left:
+            document["left"] = dict(self.left)
         return orjson.dumps(document).decode()
 
     def end_of(self, group: str, table: str) -> int | None:
@@ -62,9 +69,10 @@ class TablePosition:
         try:
             match orjson.loads(metadata):
                 case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
-                    tables, seen = _positions(more.get("tables", {})), SeenInputs.read(more.get("seen"))
-                    time = _input_time(more.get("time"))
-                    return TablePosition(changelog, exact, tables, seen, time) if tables is not None else None
+                    tables, left = _positions(more.get("tables", {})), _positions(more.get("left")) or {}
+                    seen, time = SeenInputs.read(more.get("seen")), _input_time(more.get("time"))
+                    found = None if tables is None else (changelog, exact, tables, seen, time, left)
+                    return found and TablePosition(*found)
         except orjson.JSONDecodeError:
             return None
         return None
