@@ -68,6 +68,23 @@ def test_the_end_of_a_transaction_is_no_lag(cli: Cli, world: World) -> None:
     assert lag(3) == (153, 150)
 
 
+def test_the_lag_of_a_partition_that_a_group_has_not_come_to_is_shown_as_unknown(
+    cli: Cli, world: World
+) -> None:
+    """As after partitions were added to an input, while the group that has read it is stopped."""
+    stream = world.topics.create("in", partitions=2)
+    group = world.topics.name("g")
+    world.commit(group, {TopicPartition(stream, 0): 0})
+    found = cli("group", "lag", group, "--json").good().json
+    assert [(each["partition"], each["lag"]) for each in found["partitions"]] == [(0, 0), (1, None)]
+    assert found["lag"] == 0, "there is nothing in it"
+    world.send(stream, *((b"k%d" % n, b"v") for n in range(20)))
+    found = cli("group", "lag", group, "--json").good().json
+    assert (found["lag"], found["topics"]) == (None, {stream: None})
+    assert cli("group", "describe", group, "--json").good().json["lag"] is None
+    assert "lag unknown" in cli("group", "describe", group).good().out
+
+
 def test_a_group_that_is_not_there_is_exit_code_1(cli: Cli) -> None:
     for command in ("describe", "lag"):
         ran = cli("group", command, "none-of-ours")

@@ -50,9 +50,17 @@ def group_named(cluster: Cluster, name: str) -> GroupDescription:
 
 
 def group_offsets(cluster: Cluster, group: GroupDescription) -> list[PartitionOffsets]:
-    """Return the offsets of all partitions that have a committed offset or an assigned member."""
+    """Return the offsets of all partitions of the topics of which some have a committed offset or an assigned member."""
     committed = cluster.committed(group.name)
-    places = sorted({*committed, *(place for member in group.members for place in member.partitions)})
+    found = {*committed, *(place for member in group.members for place in member.partitions)}
+    # Partitions that were added to an input hold records too, though the group has not come to them yet.
+    known = cluster.admin.topic_partitions()
+    added = (
+        TopicPartition(topic, number)
+        for topic in {place.topic for place in found}
+        for number in range(known.get(topic, 0))
+    )
+    places = sorted({*found, *added})
     marks = cluster.admin.watermarks_known(places)
     positions = {place: TablePosition.decode(each.metadata) for place, each in committed.items()}
     keeps_table = any(each and each.changelog for each in positions.values())

@@ -15,7 +15,7 @@ from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
-from streamtable_admin.offsets import group_offsets, total_lag
+from streamtable_admin.offsets import group_offsets, known_lag
 from streamtable_admin.topic_plan import plan_topics
 from streamtable_admin.watermark import event_times, watermark_findings
 from streamtable_cli.output import at, count, duration
@@ -95,10 +95,10 @@ def group(cluster: Cluster, name: str) -> Iterator[Finding]:
         yield warning(subject, "has never run: it has no members and no offsets", "start it, if it is to run")
     else:
         offsets = group_offsets(cluster, found)
-        behind = total_lag(offsets)
-        fact = f"{found.state}, {count(len(found.members), 'member')}, lag {behind}"
+        behind = known_lag(offsets)
+        fact = f"{found.state}, {count(len(found.members), 'member')}, lag {'unknown' if behind is None else behind}"
         if not found.members:
-            found_so = problem if behind else warning
+            found_so = warning if behind == 0 else problem
             yield found_so(subject, fact, "no process of it is running: start it, if it is to run")
         else:
             yield ok(subject, fact)

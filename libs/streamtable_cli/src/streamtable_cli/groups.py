@@ -11,7 +11,6 @@ from streamtable_admin.offsets import (
     group_offsets,
     known_lag,
     partition_ranges,
-    total_lag,
 )
 from streamtable_cli.output import AsJson, show_json, show_line, show_table
 from streamtable_cli.session import session_of
@@ -57,13 +56,14 @@ def describe(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -
         offsets = group_offsets(cluster, found)
         table = f"{group}-table" if f"{group}-table" in cluster.admin.topic_partitions() else None
     if as_json:
-        show_json({**_document(found), "table": table, "lag": total_lag(offsets)})
+        show_json({**_document(found), "table": table, "lag": known_lag(offsets)})
         return
     show_line(
         f"group {found.name}: {found.state}, protocol {found.protocol}, assignor {found.assignor or '-'}, "
         f"coordinator {found.coordinator}"
     )
-    show_line(f"table {table or '-'}; lag {total_lag(offsets)}")
+    lag = known_lag(offsets)
+    show_line(f"table {table or '-'}; lag {'unknown' if lag is None else lag}")
     show_table(
         ("member", "instance", "client", "host", "partitions"),
         (
