@@ -291,7 +291,8 @@ class DueIndex:
 
     def _put_off(self, fresh: set[bytes]) -> set[bytes]:
         """Note the times of rows to be indexed later. Returns the keys of those that must be indexed now."""
-        new = fresh - self._later_ms.keys()
+        # Asked one by one: to subtract the keys of a dict costs as much as the dict has.
+        new = {key for key in fresh if key not in self._later_ms}
         now = new & self._entries.keys()
         deleted = self._table.deleted(new - now if now else new)
         self._entries.update(dict.fromkeys(deleted))  # what the store has of them does not count

@@ -2,7 +2,8 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from streamtable.ports import Codec
@@ -11,6 +12,7 @@ from streamtable.tables.working_table import CommittedRows, WorkingTable
 V = TypeVar("V")
 
 _ROWS_AT_ONCE = 256
+_FIRST = itemgetter(0)
 _INSERTED_MAX = 32  # keys; more are sorted together
 _APPENDED_BYTES = 300  # of memory beside an appended row: when it is due, and what a step remembers of it
 
@@ -240,7 +242,7 @@ class OrderedTable(WorkingTable[V]):
         """
         found = self.store.ranges(bounds)
         changed = self._changed
-        if not any(key in changed for each in found for key, _ in each):
+        if changed.isdisjoint(map(_FIRST, chain.from_iterable(found))):
             return found
         return [
             [
