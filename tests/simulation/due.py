@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from streamtable.codec.plain import Bytes, Json, String
 from streamtable.context import Context
 from streamtable.due import Due, DueRows
-from streamtable.engine.due import entry_of
+from streamtable.engine.due_chunks import entry_of
 from streamtable.graph import OnError, Output
 from streamtable.state import State
 from streamtable.timer import Timer

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamtable.engine.due_chunks import Chunks
 from streamtable.engine.state import KeptState
 from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.foreign_key import Left, Parts, Right
@@ -102,6 +103,42 @@ def keys_are_forgotten_while_their_records_wait(patch: pytest.MonkeyPatch) -> No
         add(self, keys, due_ms)
 
     patch.setattr(KeyFilter, "add", add_to_an_empty_one)
+
+
+def entries_of_a_chunk_are_forgotten_with_the_first_that_fires(patch: pytest.MonkeyPatch) -> None:
+    """It is deleted with the first of its entries that are handed over, not with the last."""
+    changes = Chunks.changes
+
+    def changes_without_what_was_not_taken(self: Chunks, appended: Any, fired_from: bytes) -> Any:
+        for each in self._reached.values():
+            del each.entries[max(1, each.taken) :]
+        return changes(self, appended, fired_from)
+
+    patch.setattr(Chunks, "changes", changes_without_what_was_not_taken)
+
+
+def chunks_that_begin_before_the_clock_are_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """What is late for the clock, and so due at once, is in a chunk that is never read."""
+    committed = Chunks.committed
+
+    def committed_and_not_looked_at(self: Chunks, fired_from: bytes) -> None:
+        self._written = [name for name in self._written if name >= self._from]
+        committed(self, fired_from)
+
+    patch.setattr(Chunks, "committed", committed_and_not_looked_at)
+
+
+def entries_of_an_undone_batch_stay_taken(patch: pytest.MonkeyPatch) -> None:
+    """What falls due in a commit that is undone never comes out."""
+    go_back = Chunks.go_back
+
+    def go_back_nowhere(self: Chunks, fired_from: bytes) -> None:
+        taken = [each.taken for each in self._reached.values()]
+        go_back(self, fired_from)
+        for each, before in zip(self._reached.values(), taken, strict=True):
+            each.taken = before
+
+    patch.setattr(Chunks, "go_back", go_back_nowhere)
 
 
 # ---- as of a time ---------------------------------------------------------------------------------------------------------

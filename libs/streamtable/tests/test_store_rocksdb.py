@@ -185,9 +185,27 @@ def older_format(rows: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
 
 
+def former_format(rows: Path) -> None:
+    path = rows.parent / "store.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+
+
 def other_partition(rows: Path) -> None:
     path = rows.parent / "store.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"partition": 7}))
+
+
+def test_a_store_of_the_former_format_is_used_and_has_the_present_one_afterwards(
+    stores: RocksStores, root: Path
+) -> None:
+    store = stores.open(TABLE, 0)
+    store.write([(b"k", b"v")], b"at 1")
+    store.close()
+    present = (root / TABLE / "0" / "store.json").read_text()
+    former_format(root / TABLE / "0" / "rows")
+    store = stores.open(TABLE, 0)
+    assert (rows_of(store), store.checkpoint()) == ([(b"k", b"v")], b"at 1")
+    assert (root / TABLE / "0" / "store.json").read_text() == present
 
 
 @pytest.mark.parametrize(

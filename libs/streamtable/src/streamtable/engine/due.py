@@ -1,25 +1,25 @@
 """An index of the rows of a state table by the time they are due, kept beside them in the local store.
 
 The store of such a table holds `r` and the key for each row, and `d`, the time (8 bytes, big-endian) and the key for each
-row that is due at some time. Both are made when records of the changelog are applied, so that finding what is due costs
-what is due. What is not committed yet is indexed in memory.
+row that is due at some time; the entries of rows that are appended share rows (`due_chunks`). All are made when records of
+the changelog are applied, so that finding what is due costs what is due. What is not committed yet is indexed in memory.
 
 An *entry* is the time and the key. Two entries are remembered, under the name of the state, in the named table `states`:
 `fired_from`, the first that has not been handed to the handler, and `kept_from`, the first whose row has not been deleted
 because its time was over.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
-from struct import Struct
 from types import MappingProxyType
 from typing import Any
 
 from streamtable.due import Due
+from streamtable.engine.due_chunks import CHUNK, NEVER_MS, TIME, Chunks, entry_of, time_of, unfired_in
+from streamtable.engine.due_later import Later
 from streamtable.errors import Fatal
 from streamtable.ports import Store
 from streamtable.tables.ordered_table import OrderedTable
@@ -27,25 +27,12 @@ from streamtable.tables.replica import Expand, Rows
 
 _ROW, _ENTRY = b"r", b"d"  # what local keys begin with
 _AFTER_ROWS, _AFTER_ENTRIES = b"s", b"e"
-_TIME = Struct(">Q")
-_NEVER_MS = 1 << 63
 _NONE_NOTED: Mapping[bytes, int] = MappingProxyType({})
-
-
-def entry_of(time_ms: int, key: bytes) -> bytes:
-    """Return the index entry of a row that is due at this time. Times before 1970 count as 1970."""
-    return _TIME.pack(time_ms if 0 <= time_ms <= _NEVER_MS else min(max(time_ms, 0), _NEVER_MS)) + key
 
 
 def key_of(entry: bytes) -> bytes:
     """Return the key of an entry's row."""
-    return entry[_TIME.size :]
-
-
-def time_of(entry: bytes) -> int:
-    """Return the time of an entry."""
-    time_ms: int = _TIME.unpack_from(entry)[0]
-    return time_ms
+    return entry[TIME.size :]
 
 
 def after_time(time_ms: int) -> bytes:
@@ -98,7 +85,7 @@ def expanded_in_order(
     Args:
         due: When rows fall due.
         changes: The rows in the order of their keys, each once.
-        indexed_keys: Keys whose entries are in the store already.
+        indexed_keys: Keys whose entries are in the store already, or are written otherwise.
         noted: When rows of some keys are due, the changed ones among them.
     """
     entered = (
@@ -186,46 +173,6 @@ class RowsOf:
         return [[(key[1:], data) for key, data in rows] for rows in found]
 
 
-class _Later:
-    """Rows to be indexed when the first of them is due.
-
-    Args:
-        keys: Their keys, at least one.
-        times: When each is due.
-
-    Attributes:
-        first_ms: When the first is due.
-        empty: All were taken.
-    """
-
-    __slots__ = ("_keys", "_ordered", "_taken", "_times", "empty", "first_ms")
-
-    def __init__(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
-        self._keys = keys
-        self._times = times
-        self._ordered = False
-        self._taken = 0
-        self.first_ms = min(times)
-        self.empty = False
-
-    def __lt__(self, other: "_Later") -> bool:
-        return self.first_ms < other.first_ms
-
-    def take(self, until_ms: int) -> tuple[Sequence[bytes], Sequence[int]]:
-        """Remove the rows that are due at this time or before. Returns their keys and times."""
-        if not self._ordered:  # most wait for a commit that comes first, and are never ordered
-            order = sorted(range(len(self._times)), key=self._times.__getitem__)
-            self._keys = [self._keys[at] for at in order]
-            self._times = [self._times[at] for at in order]
-            self._ordered = True
-        begin = self._taken
-        self._taken = end = bisect_right(self._times, until_ms, begin)
-        self.empty = end == len(self._times)
-        if not self.empty:
-            self.first_ms = self._times[end]
-        return self._keys[begin:end], self._times[begin:end]
-
-
 class DueIndex:
     """The entries of one partition of a state table, committed or not. One thread.
 
@@ -253,7 +200,9 @@ class DueIndex:
         self._waiting: list[bytes] = []  # a heap; those that are not in `_unfired` do not count any more
         self._unfired: set[bytes] = set()
         # Where the key alone decides, changed rows have no entry before their time has come: it would cost each of them.
-        self._later: list[_Later] = []  # a heap
+        self._later: list[Later] = []  # a heap
+        self._appended: list[tuple[Sequence[bytes], Sequence[int]]] = []  # since the last commit
+        self._chunks = Chunks(store)
         self._later_ms: dict[bytes, int] = {}  # when each of them is due
         self._seen_to = b""  # no entry before this one in the store counts
         self._stored: bytes | None = None  # the first from there on, if `_known`
@@ -275,7 +224,7 @@ class DueIndex:
             times = [time_of(local[1:]) for local, _ in islice(rows, 1)]
         changed = [key for key in self._table.changed_keys() if self._table.changed_row(key) is not None]
         times += [time_ms for time_ms in map(self._time_of, changed) if time_ms is not None]
-        return max(times, default=None)
+        return max([*times, *filter(None, [self._chunks.last_ms()])], default=None)
 
     # ---- what has changed ------------------------------------------------------------------------------------------
 
@@ -301,12 +250,23 @@ class DueIndex:
         if None in times:
             keys = [key for key, time_ms in zip(keys, times, strict=True) if time_ms is not None]
         if keys:
-            self.put_off(keys, [time_ms for time_ms in times if time_ms is not None])
+            self._note(keys, [time_ms for time_ms in times if time_ms is not None])
         return now
 
-    def put_off(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
+    def appended(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
+        """Note when rows that were appended are due."""
+        self._note(keys, times)
+        if not self._due.keep:
+            self._appended.append((keys, times))
+
+    def chunk_changes(self) -> tuple[Rows, AbstractSet[bytes]]:
+        """Return the chunks of the commit, as rows of the store, and the keys of the rows that they stand for."""
+        rows = self._chunks.changes(self._appended, self.fired_from)
+        return rows, set(chain.from_iterable(keys for keys, _ in self._appended))
+
+    def _note(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
         """Note when changed rows are due, where the key alone decides. They have not been noted since the last commit."""
-        later = _Later(keys, times)
+        later = Later(keys, times)
         heappush(self._later, later)
         self._later_ms.update(zip(keys, times, strict=True))
         if not self._due.keep:
@@ -331,6 +291,20 @@ class DueIndex:
             )
             if not later.empty:
                 heappush(self._later, later)
+
+    def _enter_chunks(self, end: bytes, limit: int) -> bytes:
+        """Index the entries of chunks that are due before `end`, or the first `limit`. Returns up to where all are indexed."""
+        while True:
+            entries, until = self._chunks.take(end)
+            found = ((key_of(entry), time_of(entry)) for entry in entries)
+            # Of rows that have changed since the last commit, it is noted already.
+            self._enter(
+                [each for each in found if each[0] not in self._entries and each[0] not in self._later_ms]
+            )
+            first = self._first_waiting()
+            if until == end or (first is not None and first < until and len(self._unfired) >= limit):
+                return until
+            self._chunks.reach()
 
     def _enter(self, times: Iterable[tuple[bytes, int | None]]) -> None:
         """Index changed rows by the times at which they are due; None: never."""
@@ -367,11 +341,13 @@ class DueIndex:
 
     def committed(self) -> None:
         """Forget the changes: they are in the store now."""
+        self._chunks.committed(self.fired_from)
         self._unchanged()
 
     def forget(self, fired_from: bytes, kept_from: bytes) -> None:
         """Drop the changes since the last commit and go back to these entries."""
         self.fired_from, self.kept_from = fired_from, kept_from
+        self._chunks.go_back(fired_from)
         self._unchanged()
 
     # ---- what is due -----------------------------------------------------------------------------------------------
@@ -379,7 +355,8 @@ class DueIndex:
     @property
     def first_ms(self) -> int | None:
         """The time before which no row is due; None if no row ever is. Changed rows count as of the last `look`."""
-        first = min(filter(None, (self._first_waiting(), self._first_stored())), default=None)
+        firsts = self._first_waiting(), self._first_stored(), self._chunks.first
+        first = min(filter(None, firsts), default=None)
         times = [*(each.first_ms for each in self._later[:1]), *([] if first is None else [time_of(first)])]
         return min(times, default=None)
 
@@ -403,6 +380,7 @@ class DueIndex:
         if self._due.keep:
             end = max(end, self.fired_from)  # a clock that was set back does not hold late rows back
         self._enter_up_to(time_of(end))
+        end = self._enter_chunks(end, limit)
         stored = self._between(end, limit)
         if len(stored) == limit:
             end = stored[-1]
@@ -459,20 +437,27 @@ class DueIndex:
                 if self._entries.get(key, entry) == entry and entry not in self._unfired:
                     keys.append(key)
             else:
-                self._over_from_ms = _NEVER_MS
+                self._over_from_ms = NEVER_MS
         return keys
 
     @contextmanager
-    def unfired_from(self, start: bytes) -> Iterator[Iterator[bytes]]:
-        """Yield the committed entries that were not handed over, from this one on. By any thread, as of now."""
-        with self._store.scan(_ENTRY + max(start, self.fired_from), _AFTER_ENTRIES) as rows:
-            yield (local[1:] for local, _ in rows)
+    def unfired_from(self, start: bytes) -> Iterator[Iterator[tuple[bytes, int]]]:
+        """Yield the rows of the store that are entries or chunks, from this one on, with the number of entries that were
+        not handed over. By any thread, as of now.
+        """
+        fired_from, scan = self.fired_from, self._store.scan
+        with (
+            scan(max(start, CHUNK), _ENTRY) as chunks,
+            scan(max(start, _ENTRY + fired_from), _AFTER_ENTRIES) as entries,
+        ):
+            in_chunks = ((local, unfired_in(local, chunk, fired_from)) for local, chunk in chunks)
+            yield chain(in_chunks, ((local, 1) for local, _ in entries))
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _unchanged(self) -> None:
         self._entries, self._waiting, self._unfired = {}, [], set()
-        self._later, self._later_ms = [], {}
+        self._later, self._later_ms, self._appended = [], {}, []
         self._seen_to, self._known, self._over_from_ms = b"", False, 0
 
     def _first_waiting(self) -> bytes | None:

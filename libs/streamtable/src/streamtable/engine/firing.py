@@ -12,7 +12,8 @@ from streamtable.due import Due, DueRows
 from streamtable.engine.calls import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import Deferrals
-from streamtable.engine.due import DueIndex, key_of, time_of
+from streamtable.engine.due import DueIndex, key_of
+from streamtable.engine.due_chunks import time_of
 from streamtable.engine.due_message import DueMessage
 from streamtable.engine.event_time import EventClock
 from streamtable.engine.limitedlog import LimitedLog
@@ -116,7 +117,7 @@ class DueState:
         if self._timers is not None and there:
             return self._timers.call(self.rows)
         if not self.due.keep:
-            self.delete(keys)
+            self.delete(key for (key, _, _), _ in there)  # a chunk names rows that are gone, too
         if there:
             self.due.handler(self.rows)
         return len(entries)

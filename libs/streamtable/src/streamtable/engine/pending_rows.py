@@ -1,7 +1,5 @@
 """Counts the rows of a state table that have not fallen due: open windows, pending timers. A little of it at a time."""
 
-from itertools import islice
-
 from streamtable.engine.due import DueIndex
 
 
@@ -28,14 +26,16 @@ class PendingRows:
         Raises:
             StoreCorrupted: The store is damaged.
         """
-        with self._index.unfired_from(self._next) as entries:
-            seen = list(islice(entries, limit))
-        self._counted += len(seen)
-        if len(seen) == limit:
-            self._next = seen[-1] + b"\0"
-            if not self._passes:
-                self.rows = self._counted
-        else:
-            self.rows, self._counted, self._next = self._counted, 0, b""
-            self._passes += 1
+        with self._index.unfired_from(self._next) as found:
+            for local, rows in found:
+                self._counted += rows
+                limit -= rows
+                self._next = local + b"\0"
+                if limit <= 0:
+                    break
+            else:
+                self.rows, self._counted, self._next = self._counted, 0, b""
+                self._passes += 1
+        if not self._passes:
+            self.rows = self._counted
         return self.rows

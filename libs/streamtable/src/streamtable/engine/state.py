@@ -1,7 +1,7 @@
 """One partition of a state table: a named table of the group whose rows handlers read and write."""
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from streamtable.engine.due import DueIndex, RowsOf, expanded_in_order, indexed
@@ -66,7 +66,9 @@ class KeptState:
             return indexed(due)(self.store, changes)
         self._writing = changes
         assert self.index is not None, "made for states whose rows fall due"
-        return expanded_in_order(due, changes, self._indexed, self.index.noted)
+        chunks, in_chunks = self.index.chunk_changes()
+        rows = expanded_in_order(due, changes, self._indexed | in_chunks, self.index.noted)
+        return chain(chunks, rows)
 
     def committed(self) -> None:
         self.handle.late = 0

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamtable.context import Context
 from streamtable.due import DueRows
-from streamtable.engine.due import entry_of
+from streamtable.engine.due_chunks import entry_of
 from streamtable.engine.due_message import DueMessage
 from streamtable.errors import Fatal, GraphError
 from streamtable.graph import Group, OnError

@@ -11,8 +11,10 @@ from pathlib import Path
 from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.folders import make_private
 
-FORMAT = 1
+FORMAT = 2
 """The version of the rows' layout. A folder of another format is deleted and loaded again."""
+_READ_TOO = 1
+"""A former version whose folders can be used as they are: they have an entry for each row that falls due, and no chunks."""
 
 
 class Folder:
@@ -80,15 +82,14 @@ class Folder:
         Raises:
             StoreCorrupted: The rows are of another table, of another format, or of unknown origin.
         """
-        mine = {"format": FORMAT, "table": table, "partition": partition}
+        mine: dict[str, object] = {"format": FORMAT, "table": table, "partition": partition}
         try:
-            present = self.rows.exists()
-            if not present:
-                draft = self._identity.with_suffix(".new")
-                draft.write_text(json.dumps(mine))
-                draft.replace(self._identity)
+            if not self.rows.exists():
+                self._note(mine)
                 return False
             found = json.loads(self._identity.read_text())
+            if found == {**mine, "format": _READ_TOO}:
+                self._note(found := mine)
         except (FileNotFoundError, ValueError) as error:
             raise StoreCorrupted(
                 f"{self.path} has rows, but {self._identity.name} does not say whose"
@@ -98,6 +99,11 @@ class Folder:
         if found != mine:
             raise StoreCorrupted(f"{self.path} should hold {mine}, but {self._identity.name} says {found}")
         return True
+
+    def _note(self, identity: dict[str, object]) -> None:
+        draft = self._identity.with_suffix(".new")
+        draft.write_text(json.dumps(identity))
+        draft.replace(self._identity)
 
     def clear(self) -> None:
         """Delete everything in the folder but the lock file.

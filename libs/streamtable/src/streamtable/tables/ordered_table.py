@@ -22,7 +22,7 @@ class DueTimes(Protocol):
 
     def gone_before_ms(self) -> int: ...
     def last_ms(self) -> int | None: ...
-    def put_off(self, keys: Sequence[bytes], times: Sequence[int]) -> None: ...
+    def appended(self, keys: Sequence[bytes], times: Sequence[int]) -> None: ...
 
 
 class OrderedTable(WorkingTable[V]):
@@ -119,7 +119,7 @@ class OrderedTable(WorkingTable[V]):
         if self._touched is not None:
             self._touched.update(keys)
         if self.due is not None:
-            self.due.put_off(keys, due_ms)
+            self.due.appended(keys, due_ms)
 
     def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
         super().restore(key, data, changed=changed)
