@@ -176,7 +176,7 @@ def test_plain_rows_may_be_written_at_least_once(place: Place) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"guarantee": Guarantee.AT_LEAST_ONCE}, "count by Kafka's transactions"),
+        ({"guarantee": Guarantee.AT_LEAST_ONCE}, "need Kafka's transactions"),
         ({"store_attempt": 0.0}, "store_attempt"),
         ({"store_attempt": 11.0}, "store_attempt"),
         ({"instance_id": "a b"}, "instance_id"),

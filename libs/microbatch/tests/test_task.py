@@ -280,7 +280,7 @@ def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: T
     assert [(r.key, r.value) for r in tester.records(OUT)] == [("a", 1), ("b", 2)]
     assert times == [("a", 1_000), ("b", 2_000), ("b", 2_000)]
     tester.emit_raw(graph.retry, b"a", Long().encode(1), partition=0)
-    assert "name no input" in tester.dead_letters(graph)[1].reason
+    assert "do not name an input" in tester.dead_letters(graph)[1].reason
 
 
 def test_an_error_of_process_stops_the_group_and_names_the_batch(tester: Tester) -> None:

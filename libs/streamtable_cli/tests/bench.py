@@ -1,4 +1,4 @@
-"""The command line as a user runs it, mostly in this process; and groups of real processors for it to look at."""
+"""Runs the command line like a user, mostly in this process, with groups of real processors as its subjects."""
 
 import json
 import logging
@@ -63,7 +63,7 @@ class Cli:
         self.environment = {"STREAMTABLE_BOOTSTRAP_SERVERS": bootstrap_servers, "COLUMNS": "200"}
 
     def __call__(self, *arguments: str, env: Mapping[str, str | None] | None = None, stdin: str = "") -> Ran:
-        """In this process, which is quick. An exception that gets out is the test's failure."""
+        """Run the command in this process, which is quick. An uncaught exception fails the test."""
         with _logging_restored():
             result = CliRunner().invoke(
                 app,
@@ -89,7 +89,7 @@ class Cli:
         )
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
-        """In a process of its own, forked from one that has imported the command."""
+        """Run the command in its own process, forked from one that has imported it."""
         with TemporaryFile() as output, TemporaryFile() as errors:
             process = prefork_of("streamtable_cli").start(
                 [*self.flags, *arguments],
@@ -127,7 +127,7 @@ class World:
         )
 
     def group(self, *edges: Edge[str, int], name: str = "g", partitions: int = 2) -> Group[str, int]:
-        """Counts numbers by key; its topics are made, also the input if it is not there."""
+        """Return a group that counts numbers by key, with its topics created, and the input if it is missing."""
         stream = Stream(self.topics.name("in"), String(), NUMBER)
         made: Group[str, int] = Group(self.topics.name(name), Input(stream, add), Persist(Long()), *edges)
         self.create(f"{name}-table", partitions=partitions, config={"cleanup.policy": "compact"})
@@ -136,7 +136,7 @@ class World:
         return made
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> str:
-        """A topic of this test, unless it is there."""
+        """Create a topic of this test unless it exists."""
         full = self.topics.name(name)
         if full not in self._made:
             self._made.add(full)
@@ -144,7 +144,7 @@ class World:
         return full
 
     def short(self, topic: str) -> str:
-        """Without the test's prefix."""
+        """Return a name without the test's prefix."""
         return topic.removeprefix(self.topics.name(""))
 
     def send(
@@ -167,7 +167,7 @@ class World:
         assert self._producer.flush(30) == 0
 
     def transaction(self, *records: tuple[str, bytes, bytes]) -> None:
-        """Write records, of topic, key and value, in one transaction of a tool's, and wait for its end in the topics."""
+        """Write records (topic, key, value) in one transaction of a foreign tool, and wait for its markers in the topics."""
         outbox = self.kafka.transactional_producer(f"{self.topics.prefix}-tool")
         outbox.open(SECONDS_MAX)
         outbox.begin()
@@ -187,7 +187,7 @@ class World:
         admin.close()
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Set a group's offsets as a tool does. A new broker's coordinator takes a moment."""
+        """Set a group's offsets like a foreign tool. The coordinator of a new broker takes a moment."""
         requested = {place: Committed(NextOffset(offset), metadata) for place, offset in offsets.items()}
         admin = self.kafka.admin()
 
@@ -223,7 +223,7 @@ class World:
 
     @contextmanager
     def running(self, group: Group[Any, Any], *, stop: bool = True) -> Iterator[Processor]:
-        """A processor of the group in a thread, until the end; without `stop`, until it has ended by itself."""
+        """Run a processor of the group in a thread during the block; without `stop`, wait until it ends by itself."""
         processor = App(self.kafka, self.folder / "state").processor(group, commit_interval=0.05)
         failures: list[BaseException] = []
 
@@ -248,7 +248,7 @@ class World:
 
 @contextmanager
 def _logging_restored() -> Iterator[None]:
-    """The command sets up logging for its process, onto a stream that is closed when it has ended."""
+    """Restore logging: the command configures it onto a stream that is closed when it ends."""
     handlers, level = logging.root.handlers[:], logging.root.level
     try:
         yield
@@ -259,7 +259,7 @@ def _logging_restored() -> Iterator[None]:
 
 
 def silence() -> None:
-    """Processors in threads of the tests log nothing: it would get into the output of a command that runs meanwhile."""
+    """Silence processors in threads of the tests, whose log lines would appear in the output of a command."""
     structlog.configure(processors=[lambda *_: ""], logger_factory=structlog.ReturnLoggerFactory())
 
 
@@ -289,7 +289,7 @@ class _Message:
 
 
 def add(ctx: Any, number: int) -> None:
-    """13 is a number that the handler does not like."""
+    """A handler that rejects 13."""
     ctx.set((ctx.value or 0) + number)
 
 

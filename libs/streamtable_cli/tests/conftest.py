@@ -28,7 +28,7 @@ def nowhere() -> Cli:
 def cli(broker: Broker) -> Cli:
     return Cli(
         broker.bootstrap_servers, "--timeout", "20"
-    )  # a broker makes its internal topics when first asked
+    )  # a broker creates its internal topics on first use
 
 
 @pytest.fixture
@@ -38,5 +38,5 @@ def world(broker: Broker, topics: Topics, tmp_path: Path) -> World:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder where no topics are declared and no schemas lie."""
+    """A folder without declared topics and schemas."""
     monkeypatch.chdir(tmp_path)

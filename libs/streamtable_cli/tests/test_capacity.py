@@ -1,4 +1,4 @@
-"""`streamtable capacity`, as a user runs it; the model has tests of its own."""
+"""`streamtable capacity` as a user runs it; test_estimate.py tests the model."""
 
 import json
 import re
@@ -13,21 +13,21 @@ LOAD = ("--records", "100000", "--keys", "10000000")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operate" / "capacity.md"
 
 
-def test_it_says_what_a_load_takes_without_asking_kafka(nowhere: Cli) -> None:
+def test_the_resources_for_a_load_are_estimated_without_kafka(nowhere: Cli) -> None:
     ran = nowhere("capacity", *LOAD, "--standby").good()
-    for what in ("processes", "Kafka's disk", "recovery, warm copy", "what breaks first", "partitions"):
+    for what in ("processes", "Kafka's disk", "recovery, standby", "what breaks first", "partitions"):
         assert what in ran.out
-    assert "From what was measured on" in ran.err
+    assert "Based on measurements on" in ran.err
 
 
-def test_a_limit_that_is_broken_is_exit_code_1(nowhere: Cli) -> None:
+def test_an_exceeded_limit_is_exit_code_1(nowhere: Cli) -> None:
     ran = nowhere("capacity", "--records", "10000000", "--keys", "1000000000")
     assert ran.code == 1
     broken = ran.out.partition("what breaks first")[2].splitlines()[1]
     assert int(re.search(r"(\d+)%", broken)[1]) > 100  # type: ignore[index]  # else it fails here
 
 
-def test_as_json_it_has_the_load_what_was_measured_and_all_numbers(nowhere: Cli) -> None:
+def test_the_json_output_has_the_load_the_measurements_and_all_numbers(nowhere: Cli) -> None:
     found = nowhere("capacity", *LOAD, "--standby", "--json").good().json
     assert found["load"]["records_s"] == 100_000
     assert found["measured"]["restore_rows_s"] == read_measured().restore_rows_s
@@ -35,7 +35,7 @@ def test_as_json_it_has_the_load_what_was_measured_and_all_numbers(nowhere: Cli)
     assert found["estimate"]["limits"][0]["used"] < 1
 
 
-def test_with_a_file_of_another_machine_other_processes_come_out(nowhere: Cli, tmp_path: Path) -> None:
+def test_measurements_of_another_machine_change_the_estimate(nowhere: Cli, tmp_path: Path) -> None:
     known = nowhere("capacity", *LOAD, "--json").json
     slow = known["measured"] | {"record_us": known["measured"]["record_us"] * 100, "where": "an old one"}
     file = tmp_path / "measured.json"
@@ -49,12 +49,12 @@ def test_with_a_file_of_another_machine_other_processes_come_out(nowhere: Cli, t
     ("content", "code", "said"),
     [
         (None, 1, "cannot be read"),
-        ("{", 2, "does not hold"),
-        ("{}", 2, "does not hold"),
-        ("[1]", 2, "does not hold"),
+        ("{", 2, "does not have"),
+        ("{}", 2, "does not have"),
+        ("[1]", 2, "does not have"),
     ],
 )
-def test_a_file_that_is_none_is_named(
+def test_an_invalid_file_of_measurements_is_named(
     content: str | None, code: int, said: str, nowhere: Cli, tmp_path: Path
 ) -> None:
     file = tmp_path / "measured.json"
@@ -81,13 +81,13 @@ def test_a_file_that_is_none_is_named(
         (("--records", "1"), "--keys"),
     ],
 )
-def test_a_wrong_number_is_named(options: tuple[str, ...], said: str, nowhere: Cli) -> None:
+def test_an_invalid_number_is_named(options: tuple[str, ...], said: str, nowhere: Cli) -> None:
     ran = nowhere("capacity", *options)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
 
-def test_the_commands_of_the_page_say_what_the_page_says(nowhere: Cli) -> None:
+def test_the_commands_on_the_docs_page_print_the_tables_of_the_page(nowhere: Cli) -> None:
     text = PAGE.read_text().replace(" \\\n", " ")
     commands = re.findall(r"^\$ streamtable (capacity .*)$", text, re.MULTILINE)
     assert len(commands) == 6

@@ -16,7 +16,7 @@ ROWS = {b"a": 1, b"b": 2, b"c": 3}
 
 
 class Versions:
-    """Two groups as their topics show them, in two partitions; no process of them runs."""
+    """The topics of two groups with two partitions, without running processes."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -30,7 +30,7 @@ class Versions:
     def stand(
         self, group: str, rows: Mapping[bytes, bytes | None], offset: int = 200, *, exact: bool = True
     ) -> None:
-        """Partition 0 of a group holds these rows, having read its input so far; partition 1 is at the end, empty."""
+        """Give partition 0 of a group these rows and offsets; partition 1 is empty and at its end."""
         table = TopicPartition(f"{group}-table", 0)
         self.world.send(table.topic, *rows.items(), partition=0)
         admin = self.world.kafka.admin()
@@ -54,7 +54,7 @@ def test_the_same_rows_at_the_same_input_are_the_same(cli: Cli, versions: Versio
     versions.stand(versions.old, {b"gone": b"x", **encoded({**ROWS, b"a": 7}), b"d": b"y"})
     versions.stand(versions.old, {b"gone": None, b"d": None, **encoded({b"a": 1})})
     versions.stand(versions.new, encoded(ROWS))
-    # What follows behind the positions that were committed is not looked at.
+    # Records after the committed positions are ignored.
     versions.world.send(f"{versions.new}-table", (b"a", b"later"), partition=0)
     ran = cli("group", "compare", versions.old, versions.new, "--json").good()
     found = ran.json
@@ -103,11 +103,13 @@ def test_a_version_that_is_behind_is_not_comparable(
     assert ran.json["lag"] == {versions.old: 0, versions.new: lag}
     assert [part["comparable"] for part in ran.json["partitions"]] == [False, True]
     ran = cli("group", "compare", versions.old, versions.new)
-    assert "2 rows differ, 2 of them where the input differs, which may be why" in ran.err
+    assert "2 rows differ, 2 of them where the input differs, a possible reason" in ran.err
     assert "in 1 partition (0) the groups have not applied the same input" in ran.err
 
 
-def test_both_behind_at_the_same_place_are_comparable_but_not_caught_up(cli: Cli, versions: Versions) -> None:
+def test_groups_behind_at_the_same_offsets_are_comparable_but_not_caught_up(
+    cli: Cli, versions: Versions
+) -> None:
     versions.stand(versions.old, encoded(ROWS), 150)
     versions.stand(versions.new, encoded(ROWS), 150)
     ran = cli("group", "compare", versions.old, versions.new, "--json")
@@ -115,7 +117,7 @@ def test_both_behind_at_the_same_place_are_comparable_but_not_caught_up(cli: Cli
     cli("group", "compare", versions.old, versions.new, "--wait", "1").good()
 
 
-def test_offsets_that_only_the_end_of_a_transaction_parts_are_the_same(cli: Cli, versions: Versions) -> None:
+def test_offsets_that_differ_only_by_a_transaction_marker_are_the_same(cli: Cli, versions: Versions) -> None:
     versions.world.transaction(*((versions.input, b"k%d" % n, b"v") for n in range(20)))
     admin = versions.world.kafka.admin()
     places = [TopicPartition(versions.input, number) for number in range(2)]
@@ -132,7 +134,7 @@ def test_offsets_that_only_the_end_of_a_transaction_parts_are_the_same(cli: Cli,
     assert found["lag"] == {versions.old: 0, versions.new: 0}
 
 
-def test_work_left_in_a_topic_of_its_own_makes_a_version_not_comparable(cli: Cli, versions: Versions) -> None:
+def test_lag_in_its_own_topics_makes_a_version_not_comparable(cli: Cli, versions: Versions) -> None:
     for group in (versions.old, versions.new):
         versions.stand(group, encoded(ROWS))
     loop = versions.world.create("g2-loop", partitions=2)
@@ -158,7 +160,7 @@ def graphs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     del sys.modules["compared_shop"]
 
 
-def test_rows_that_a_codec_reads_as_the_same_do_not_differ(cli: Cli, versions: Versions, graphs: str) -> None:
+def test_rows_that_decode_to_the_same_value_do_not_differ(cli: Cli, versions: Versions, graphs: str) -> None:
     versions.stand(versions.old, encoded(ROWS))
     versions.stand(versions.new, {key: Avro("long").encode(value) for key, value in ROWS.items()})
     both = ("group", "compare", versions.old, versions.new)
@@ -173,7 +175,7 @@ def test_a_table_that_was_not_committed_exactly_once_is_read_to_its_end(cli: Cli
     assert cli("group", "compare", versions.old, versions.new, "--json").json["tables"]["differing"] == 1
 
 
-def test_a_table_that_was_cut_off_is_said(cli: Cli, versions: Versions) -> None:
+def test_a_truncated_table_is_reported(cli: Cli, versions: Versions) -> None:
     for group in (versions.old, versions.new):
         versions.stand(group, encoded(ROWS))
     place = TopicPartition(versions.input, 0)
@@ -183,7 +185,7 @@ def test_a_table_that_was_cut_off_is_said(cli: Cli, versions: Versions) -> None:
     assert "position 99, but the topic ends at 3" in ran.err
 
 
-def test_what_is_no_pair_is_refused(cli: Cli, versions: Versions) -> None:
+def test_groups_that_are_not_two_versions_are_refused(cli: Cli, versions: Versions) -> None:
     world = versions.world
     versions.stand(versions.old, encoded(ROWS))
     ran = cli("group", "compare", versions.old, versions.new)
@@ -197,7 +199,7 @@ def test_what_is_no_pair_is_refused(cli: Cli, versions: Versions) -> None:
     assert "two groups" in cli("group", "compare", versions.old, versions.old).err
 
 
-def test_groups_without_tables_are_compared_by_where_they_stand(cli: Cli, world: World) -> None:
+def test_groups_without_tables_are_compared_by_their_offsets(cli: Cli, world: World) -> None:
     topic = world.create("in", partitions=1)
     world.send(topic, (b"k", b"v"))
     groups = [world.topics.name(name) for name in ("one", "two")]
@@ -232,7 +234,7 @@ def test_states_are_compared_by_name_and_those_that_are_not_are_named(cli: Cli, 
     assert "there is neither" in missing.err
 
 
-def test_running_versions_are_compared_where_they_meet(cli: Cli, world: World) -> None:
+def test_running_versions_are_compared_at_a_common_offset(cli: Cli, world: World) -> None:
     old, new = world.group(), world.group(name="g2")
     with world.running(old):
         world.send(world.topics.name("in"), *((b"k%d" % (n % 9), NUMBER.encode(n)) for n in range(60)))
@@ -245,7 +247,7 @@ def test_running_versions_are_compared_where_they_meet(cli: Cli, world: World) -
     assert cli("group", "compare", old.name, new.name, "--json").good().json["tables"]["differing"] == 0
 
 
-def test_a_broker_that_is_away_is_said_soon(nowhere: Cli) -> None:
+def test_an_unreachable_broker_is_reported_quickly(nowhere: Cli) -> None:
     ran = nowhere("group", "compare", "a", "b")
     assert ran.code == 1
     assert "no answer from Kafka at 127.0.0.1:9" in ran.err

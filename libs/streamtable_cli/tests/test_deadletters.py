@@ -1,4 +1,4 @@
-"""`streamtable dead-letters` on letters of a real processor: seen, filtered, and sent again exactly once."""
+"""`streamtable dead-letters` on letters of a real processor: listed, filtered, and replayed exactly once."""
 
 import signal
 import time
@@ -86,7 +86,7 @@ def test_letters_are_filtered(flags: tuple[str, ...], count: int, group: Group[s
     assert len(letters(cli, group, *flags)) == count
 
 
-def test_only_the_partitions_that_are_asked_for_are_read(group: Group[str, int], cli: Cli) -> None:
+def test_only_the_requested_partitions_are_read(group: Group[str, int], cli: Cli) -> None:
     parts = [len(letters(cli, group, "--partition", str(number))) for number in range(2)]
     assert sum(parts) == 4
     assert cli("dead-letters", "list", group.name, "--partition", "2").code == 1
@@ -97,9 +97,7 @@ def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_timer_is_not_sent_again_and_stays_unreplayed(
-    group: Group[str, int], cli: Cli, world: World
-) -> None:
+def test_a_timer_is_not_replayed_and_stays_unreplayed(group: Group[str, int], cli: Cli, world: World) -> None:
     world.letter(group, b"timer", b"bad timer", offset=-1, partition=0)
     (timer,) = (each["letter"] for each in letters(cli, group) if each["key"]["value"] == "timer")
     ran = cli("dead-letters", "replay", group.name, timer)
@@ -107,13 +105,10 @@ def test_a_timer_is_not_sent_again_and_stays_unreplayed(
     assert "holds a timer" in ran.err
     ran = cli("dead-letters", "replay", group.name, "--all").good()
     assert "4 dead letters sent" in ran.out
-    assert (
-        f'1 holds a timer or another row that fell due, and cannot be sent again: ["{timer}"]'
-        in in_one_line(ran.err)
-    )
+    assert f'1 holds a timer or another due row, and cannot be replayed: ["{timer}"]' in in_one_line(ran.err)
     again = cli(
         "dead-letters", "replay", group.name, "--all"
-    ).good()  # with nothing left to send, as a timed job finds it
+    ).good()  # with nothing to replay, as for a scheduled job
     assert "0 dead letters sent" in again.out
     assert "4 were replayed before" in in_one_line(again.err)
     assert "1 holds a timer" in in_one_line(again.err)
@@ -124,7 +119,7 @@ def test_a_timer_is_not_sent_again_and_stays_unreplayed(
 @pytest.mark.parametrize(
     ("flags", "said"), [(("--grep", "("), "not a regular expression"), (("--since", "now"), "with its zone")]
 )
-def test_a_filter_that_is_none_is_refused(
+def test_an_invalid_filter_is_rejected(
     flags: tuple[str, ...], said: str, group: Group[str, int], cli: Cli
 ) -> None:
     for command in ("list", "replay"):
@@ -146,9 +141,7 @@ def test_one_letter_is_shown_in_full(group: Group[str, int], cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["show", "replay"])
 @pytest.mark.parametrize("name", ["0:999999", "1:999999"])
-def test_a_letter_that_is_not_there_is_exit_code_1(
-    name: str, command: str, group: Group[str, int], cli: Cli
-) -> None:
+def test_a_missing_letter_is_exit_code_1(name: str, command: str, group: Group[str, int], cli: Cli) -> None:
     ran = cli("dead-letters", command, group.name, name)
     assert (ran.code, ran.out) == (1, "")
     assert f"no dead letter {name}" in ran.err
@@ -159,7 +152,7 @@ def test_a_letter_that_is_not_there_is_exit_code_1(
     "name",
     ["", "0", ":", "0:", ":1", "0:-1", "a:b", "0:1:2", "0x1:0", "0:" + "9" * 30, "\uff10:1", "0:1.0", "0:1 "],
 )
-def test_a_name_of_a_letter_that_is_none_is_refused(name: str, nowhere: Cli) -> None:
+def test_an_invalid_name_of_a_letter_is_rejected(name: str, nowhere: Cli) -> None:
     for command in ("show", "replay"):
         ran = nowhere("dead-letters", command, "some", name)
         assert (ran.code, ran.out) == (2, "")
@@ -175,7 +168,7 @@ def test_a_group_without_dead_letters_is_exit_code_1(cli: Cli) -> None:
 # ---- replay ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_letter_is_sent_once_however_often_it_is_asked_for(group: Group[str, int], cli: Cli) -> None:
+def test_a_letter_is_replayed_once_even_if_the_command_is_repeated(group: Group[str, int], cli: Cli) -> None:
     name = letters(cli, group)[0]["letter"]
     assert cli("dead-letters", "replay", group.name, name, "--json").good().json["sent"] == [name]
     again = cli("dead-letters", "replay", group.name, name, "--json").good().json
@@ -191,15 +184,13 @@ def test_a_letter_is_sent_once_however_often_it_is_asked_for(group: Group[str, i
     assert sorted(sent(cli, group).values()) == [1, 1, 1, 2]
 
 
-def test_letters_are_chosen_by_filters(group: Group[str, int], cli: Cli) -> None:
+def test_letters_are_selected_by_filters(group: Group[str, int], cli: Cli) -> None:
     cli("dead-letters", "replay", group.name, "--grep", "bad [ac]").good()
     assert sent(cli, group) == {"bad a": 1, "bad c": 1}
 
 
 @pytest.mark.parametrize("step", ["begun", "outputs-produced", "flushed", "committed"])
-def test_a_replay_that_is_killed_and_run_again_sends_exactly_once(
-    step: str, group: Group[str, int], cli: Cli
-) -> None:
+def test_a_killed_and_repeated_replay_sends_exactly_once(step: str, group: Group[str, int], cli: Cli) -> None:
     command = ("dead-letters", "replay", group.name, "--all")
     killed = cli.run(*command, env={"STREAMTABLE_FAILPOINT": step})
     assert killed.code == -signal.SIGKILL
@@ -209,10 +200,8 @@ def test_a_replay_that_is_killed_and_run_again_sends_exactly_once(
     assert all(letter["replayed"] for letter in letters(cli, group))
 
 
-def test_a_letter_goes_out_as_it_is_and_the_processor_handles_it_as_at_its_origin(
-    cli: Cli, world: World
-) -> None:
-    """The value was bad for the code of then; now a codec that reads it has been deployed."""
+def test_a_letter_is_replayed_unchanged_and_handled_as_at_its_origin(cli: Cli, world: World) -> None:
+    """A codec that can read the value was deployed after the failure."""
     now = int(time.time() * 1000) - 60_000
     made = world.group(partitions=1)
     world.send(world.topics.name("in"), (b"k", b"oops"), headers=[("trace", b"7")], timestamp=now)
@@ -251,7 +240,7 @@ def test_several_replays_at_the_same_time_send_each_letter_once(cli: Cli, world:
     assert sent(cli, made) == {f"bad {number}": 1 for number in range(30)}
 
 
-def test_a_marker_behind_an_open_transaction_is_waited_for(cli: Cli, world: World) -> None:
+def test_a_marker_beyond_an_open_transaction_is_awaited(cli: Cli, world: World) -> None:
     made = world.group(partitions=1)
     world.letter(made, b"k", b"bad", offset=0)
     outbox = world.kafka.transactional_producer(world.topics.name("tx"))
@@ -262,14 +251,14 @@ def test_a_marker_behind_an_open_transaction_is_waited_for(cli: Cli, world: Worl
     marker = replayed_marker(made.dead_letters, 0, 0, group=made.name, now=time.time())
     world.send(made.dead_letters, (None, None), headers=marker.headers)
     assert "is shown up to 1" in cli("dead-letters", "list", made.name).err
-    # The broker ends the transaction when it has lasted for ten seconds.
+    # The broker aborts the transaction after ten seconds.
     ran = cli("dead-letters", "replay", made.name, "--all", "--json").good()
     outbox.close()
     assert ran.json == {"group": made.name, "sent": [], "replayed_before": ["0:0"], "rows": []}
     assert not sent(cli, made)
 
 
-def test_markers_are_no_letters_and_are_written_behind_theirs(group: Group[str, int], cli: Cli) -> None:
+def test_markers_are_not_letters_and_follow_their_letter(group: Group[str, int], cli: Cli) -> None:
     cli("dead-letters", "replay", group.name, "--all").good()
     lines = whole(cli, "topics", "tail", group.dead_letters, "--offset", "0", "--json").lines
     markers = [line for line in lines if any(each["name"] == REPLAYED_OFFSET for each in line["headers"])]
@@ -280,7 +269,7 @@ def test_markers_are_no_letters_and_are_written_behind_theirs(group: Group[str, 
         assert offset < marker["offset"]
 
 
-def test_a_record_that_is_no_letter_is_listed_and_not_sent(cli: Cli, world: World) -> None:
+def test_a_record_that_is_not_a_letter_is_listed_and_not_replayed(cli: Cli, world: World) -> None:
     made = world.group(partitions=1)
     world.send(made.dead_letters, (b"k", b"from elsewhere"))
     for number in (b"\xff", b"9" * 5_000):
@@ -322,7 +311,7 @@ def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_ori
     admin.close()
 
 
-def test_a_letter_is_sent_again_with_the_time_of_now_and_keeps_the_time_of_its_record_in_a_header(
+def test_a_replayed_letter_has_the_current_time_and_its_original_time_in_a_header(
     cli: Cli, world: World
 ) -> None:
     made = world.group(partitions=1)
@@ -343,7 +332,7 @@ def test_a_letter_is_sent_again_with_the_time_of_now_and_keeps_the_time_of_its_r
     }
 
 
-def test_a_letter_that_the_retry_topic_does_not_take_is_refused_and_nothing_is_sent(
+def test_a_letter_too_large_for_the_retry_topic_is_refused_and_nothing_is_sent(
     group: Group[str, int], cli: Cli, world: World
 ) -> None:
     admin = world.kafka.admin()

@@ -23,7 +23,7 @@ def test_a_schema_that_cannot_be_used_is_skipped_with_a_note(
     assert "worse.avsc was skipped" in err
 
 
-def test_schemas_have_to_be_a_folder(tmp_path: Path) -> None:
+def test_the_schemas_option_must_be_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not a folder"):
         decoder_of(tmp_path / "none")
 
@@ -60,6 +60,6 @@ def test_a_key_given_as_text_becomes_the_bytes_of_its_type(
         ("\ud800", KeyType.TEXT),
     ],
 )
-def test_a_text_that_is_no_such_key_is_refused(text: str, kind: KeyType) -> None:
+def test_a_text_that_is_not_a_key_of_that_type_is_rejected(text: str, kind: KeyType) -> None:
     with pytest.raises(Refused, match=f"is no {kind}"):
         key_bytes(text, kind, None)

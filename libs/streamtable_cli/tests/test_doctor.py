@@ -1,4 +1,4 @@
-"""`streamtable doctor`: a deployment that is well, and what it says of each thing that is not."""
+"""`streamtable doctor`: a healthy deployment, and the finding for each problem."""
 
 import socket
 import sys
@@ -22,7 +22,7 @@ from streamtable_cli.reachability import advertised, bootstrap
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No topics are declared here, and state has a folder."""
+    """A folder without declared topics, with a state folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -33,7 +33,7 @@ def facts(ran_json: Any, subject: str) -> list[tuple[str, str]]:
     return [(each["level"], each["fact"]) for each in ran_json if each["subject"] == subject]
 
 
-def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder: Path) -> None:
+def test_a_healthy_deployment_has_no_problems(cli: Cli, world: World, folder: Path) -> None:
     group = world.group(partitions=2)
     stream = world.topics.name("in")
     (folder / "topics.yaml").write_text(f"topics: {{{stream}: {{partitions: 2}}}}\n")
@@ -48,9 +48,7 @@ def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder
     found = ran.json
     assert not [each for each in found if each["level"] == "problem"]
     assert facts(found, "topics") == [("ok", "1 is as declared in topics.yaml")]
-    assert facts(found, f"graph {group.name}") == [
-        ("ok", "its 4 topics are there; the inputs have 2 partitions")
-    ]
+    assert facts(found, f"graph {group.name}") == [("ok", "its 4 topics exist; the inputs have 2 partitions")]
     assert facts(found, f"rows of {group.table.name}") == [
         ("ok", "the whole topic (1 record) can be decoded")
     ]
@@ -104,7 +102,7 @@ def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_t
     del sys.modules["rows_of_tests"]
 
 
-def test_a_row_of_an_aborted_transaction_is_no_row(cli: Cli, world: World) -> None:
+def test_a_row_of_an_aborted_transaction_is_ignored(cli: Cli, world: World) -> None:
     group = world.group(partitions=1)
     table = group.table.name
     outbox = world.kafka.transactional_producer(f"{group.name}-other", transaction_seconds=300)
@@ -137,7 +135,7 @@ def test_rows_of_a_group_known_by_name_are_decoded_by_the_schemas_that_they_name
     assert found() == [
         (
             "ok",
-            "not decoded: no row names a schema known here, in the whole topic (2 records); see --graph and --schemas",
+            "not decoded: no row in the whole topic (2 records) names a known schema; see --graph and --schemas",
         )
     ]
     world.send(table, (b"good", NUMBER.encode(1)))
@@ -178,7 +176,7 @@ def test_the_input_that_holds_a_watermark_back_is_named_while_the_group_runs(cli
     assert f"{silent.name} holds it back, it has been silent since " in fact
 
 
-def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World, folder: Path) -> None:
+def test_missing_topics_and_lag_are_reported_with_a_remedy(cli: Cli, world: World, folder: Path) -> None:
     group = world.group(partitions=2)
     stream = world.topics.name("in")
     (folder / "topics.yaml").write_text(
@@ -187,7 +185,7 @@ def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World
     world.letter(group, b"k", b"bad", offset=0)
     ran = cli("doctor", "--file", "topics.yaml", "--group", group.name)
     assert ran.code == 1
-    assert "declared, but not there" in ran.out
+    assert "declared, but does not exist" in ran.out
     assert "partitions is 2, declared is 3" in ran.out
     assert "streamtable topics apply --file topics.yaml" in ran.out
     assert "has never run" in ran.out
@@ -197,24 +195,24 @@ def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World
     assert letters == ("ok", "1 dead letter, all replayed")
 
 
-def test_without_a_broker_each_address_is_looked_at(nowhere: Cli) -> None:
+def test_without_a_broker_each_address_is_checked(nowhere: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         servers = f"127.0.0.1:9,no-such-host.invalid:9092,127.0.0.1:{deaf.getsockname()[1]}"
         ran = nowhere("--timeout", "1", "--bootstrap-servers", servers, "doctor")
     assert ran.code == 1
     assert "nothing listens there" in ran.out
-    assert "the name is not known here" in ran.out
-    assert "does not answer as Kafka" in ran.out
+    assert "the name cannot be resolved" in ran.out
+    assert "does not respond like Kafka" in ran.out
 
 
-def test_a_broker_that_advertises_what_is_not_reached_from_here_is_explained(
+def test_an_unreachable_advertised_address_is_explained(
     own_broker: OwnBroker,
 ) -> None:
-    """As a broker in a container does."""
+    """A broker in a container often does this."""
     with reserve_port(0) as held:
         unused = held.getsockname()[1]
     broker = own_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{unused}"})
-    # Its broker has just started, and may take a while for its first answer.
+    # The broker has just started, and its first response may take a while.
     ran = Cli(broker.bootstrap_servers)("--timeout", "60", "doctor", "--json")
     assert ran.code == 1
     (problem,) = [each for each in ran.json if each["level"] == "problem"]
@@ -229,11 +227,11 @@ def test_an_advertised_name_that_is_unknown_and_a_loopback_seen_from_outside() -
         unknown, loopback = advertised(brokers, "kafka.example.org:9092", 2)
         (inside,) = advertised(brokers[1:], f"localhost:{port}", 2)
     assert (unknown.level, loopback.level, inside.level) == (Level.PROBLEM, Level.WARNING, Level.OK)
-    assert "not known here" in unknown.fact
+    assert "cannot be resolved" in unknown.fact
     assert "this very machine" in loopback.fact
 
 
-def test_ipv6_addresses_are_looked_at_without_their_brackets() -> None:
+def test_ipv6_addresses_are_checked_without_brackets() -> None:
     (found,) = bootstrap("[::1]:9", 1)
     assert found.fact.startswith("::1:9: ")
 
@@ -241,7 +239,7 @@ def test_ipv6_addresses_are_looked_at_without_their_brackets() -> None:
 @pytest.mark.parametrize(
     ("free", "level"), [(10 << 20, Level.PROBLEM), (500 << 20, Level.WARNING), (10 << 30, Level.OK)]
 )
-def test_room_for_state_is_judged(
+def test_the_free_space_for_state_is_checked(
     free: int, level: Level, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Usage:
@@ -255,7 +253,7 @@ def test_room_for_state_is_judged(
     assert "MiB" in found.fact
 
 
-def test_a_state_dir_that_cannot_even_be_asked_for_is_a_problem(folder: Path) -> None:
+def test_an_inaccessible_state_dir_is_a_problem(folder: Path) -> None:
     (found,) = checks.state_dir(folder / ("x" * 300))
     assert found.level is Level.PROBLEM
     assert "too long" in found.fact
@@ -264,7 +262,7 @@ def test_a_state_dir_that_cannot_even_be_asked_for_is_a_problem(folder: Path) ->
 @pytest.mark.parametrize(
     ("newest_in", "level"), [(None, Level.OK), (-60.0, Level.OK), (0.5, Level.OK), (90.0, Level.WARNING)]
 )
-def test_a_clock_behind_the_brokers_is_noticed(newest_in: float | None, level: Level) -> None:
+def test_a_clock_behind_the_brokers_is_reported(newest_in: float | None, level: Level) -> None:
     class Admin:
         def newest_timestamp(self, topic: str) -> int | None:
             return None if newest_in is None else int((time.time() + newest_in) * 1000)
@@ -305,7 +303,7 @@ def settings(**changes: str) -> Iterator[Any]:
         ("unclean_leader_election_enable", "true"),
     ],
 )
-def test_settings_that_lose_things_are_warnings(name: str, value: str) -> None:
+def test_settings_that_can_lose_data_are_warnings(name: str, value: str) -> None:
     found = [each for each in settings(**{name: value}) if each.level is Level.WARNING]
     assert [each.fact for each in found] == [f"{name.replace('_', '.')} is {value}"]
     assert found[0].advice

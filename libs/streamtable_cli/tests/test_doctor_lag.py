@@ -1,4 +1,4 @@
-"""Groups that fall behind: which partition, by how much, whose it is, and what to do."""
+"""Findings about groups that fall behind: partition, lag, owner and remedy."""
 
 import threading
 from typing import Any
@@ -19,7 +19,7 @@ def problems(ran: Any, subject: str) -> list[tuple[str, str, str]]:
     return [(each["level"], each["fact"], each["advice"]) for each in found]
 
 
-def test_a_partition_that_stands_is_named_with_its_process(cli: Cli, world: World) -> None:
+def test_a_stalled_partition_is_named_with_its_process(cli: Cli, world: World) -> None:
     made = world.group(partitions=2)
     entered, go = threading.Event(), threading.Event()
 
@@ -44,7 +44,7 @@ def test_a_partition_that_stands_is_named_with_its_process(cli: Cli, world: Worl
     assert "log of that process" in advice
 
 
-def test_records_that_no_member_works_on_are_a_problem(cli: Cli, world: World) -> None:
+def test_lag_without_a_member_is_a_problem(cli: Cli, world: World) -> None:
     group = world.group(partitions=1)
     stream = group.inputs[0].stream.name
     world.commit(group.name, {TopicPartition(stream, 0): 0})

@@ -1,4 +1,4 @@
-"""`streamtable group drop`: what goes, what is shown first, and who may not be dropped."""
+"""`streamtable group drop`: the deleted parts, the preview, and the refusals."""
 
 import sys
 from pathlib import Path
@@ -15,14 +15,14 @@ from streamtable.types import TopicPartition
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in a folder in which infra/topics.yaml is."""
+    """Run in a folder without infra/topics.yaml."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture
 def group(world: World) -> str:
-    """A group as it is when its processes are stopped: offsets, a table, a retry topic and dead letters."""
+    """A group without running processes: with offsets, a table, a retry topic and dead letters."""
     made = world.group()
     stream = world.topics.name("in")
     world.send(stream, (b"k", b"v"), (b"l", b"v"))
@@ -32,7 +32,7 @@ def group(world: World) -> str:
 
 
 def left(world: World, group: str) -> tuple[list[str], bool]:
-    """Topics of the group, and whether it has offsets."""
+    """Return the topics of the group, and whether it has offsets."""
     admin = world.kafka.admin()
     places = [TopicPartition(world.topics.name("in"), number) for number in range(2)]
     offsets: dict[str, Any] = {}
@@ -50,7 +50,9 @@ def left(world: World, group: str) -> tuple[list[str], bool]:
     return topics, bool(offsets)
 
 
-def test_all_of_a_group_goes_and_nothing_else(cli: Cli, world: World, group: str, tmp_path: Path) -> None:
+def test_a_drop_deletes_all_of_a_group_and_nothing_else(
+    cli: Cli, world: World, group: str, tmp_path: Path
+) -> None:
     for name in ("g-loop", "g-visits"):
         world.create(name, partitions=2)
     assert len(left(world, group)[0]) == 5
@@ -63,10 +65,10 @@ def test_all_of_a_group_goes_and_nothing_else(cli: Cli, world: World, group: str
     assert world.topics.name("in") in cli("topics", "list").good().out
     ran = cli("group", "drop", group, "--yes")
     assert ran.code == 1
-    assert "there is nothing of a group" in ran.err
+    assert "there is no group" in ran.err
 
 
-def test_without_yes_it_is_shown_and_nothing_is_done(cli: Cli, world: World, group: str) -> None:
+def test_without_yes_the_plan_is_shown_and_nothing_is_changed(cli: Cli, world: World, group: str) -> None:
     before = left(world, group)
     ran = cli("group", "drop", group)
     assert ran.code == 2
@@ -76,7 +78,7 @@ def test_without_yes_it_is_shown_and_nothing_is_done(cli: Cli, world: World, gro
     assert left(world, group) == before
 
 
-def test_members_that_are_alive_keep_it(cli: Cli, world: World) -> None:
+def test_a_group_with_live_members_is_not_dropped(cli: Cli, world: World) -> None:
     made = world.group()
     with world.running(made):
         until(lambda: world.topics.name("in") in cli("group", "describe", made.name).out, "it has joined")
@@ -90,7 +92,9 @@ def test_members_that_are_alive_keep_it(cli: Cli, world: World) -> None:
     assert len(left(world, made.name)[0]) == 3
 
 
-def test_a_group_that_another_joins_is_kept(cli: Cli, world: World, group: str, tmp_path: Path) -> None:
+def test_a_group_whose_table_is_declared_as_joined_is_not_dropped(
+    cli: Cli, world: World, group: str, tmp_path: Path
+) -> None:
     file = tmp_path / "topics.yaml"
     stream, other = world.topics.name("in"), world.topics.name("other")
     file.write_text(
@@ -110,13 +114,13 @@ def test_a_group_that_another_joins_is_kept(cli: Cli, world: World, group: str, 
     del sys.modules["looking_shop"]
     assert f"{other} reads {group}-table" in ran.err
     assert len(left(world, group)[0]) == 3
-    # What is declared itself would be made again.
+    # A group that is itself declared would be recreated.
     file.write_text(f"topics: {{{stream}: }}\ngroups: {{{group}: {{inputs: [{stream}]}}}}\n")
     assert "still declared" in cli("group", "drop", group, "--file", str(file), "--yes").good().err
     until(lambda: left(world, group) == ([], False), "it has gone")
 
 
-def test_a_group_whose_table_is_being_joined_is_kept(cli: Cli, world: World) -> None:
+def test_a_group_whose_table_a_live_member_joins_is_not_dropped(cli: Cli, world: World) -> None:
     made = world.group()
     with world.running(made):
         world.send(world.topics.name("in"), *((b"k%d" % n, NUMBER.encode(n)) for n in range(9)))
@@ -129,7 +133,7 @@ def test_a_group_whose_table_is_being_joined_is_kept(cli: Cli, world: World) -> 
     assert f"{joining.name} reads {made.table.name}" in ran.err
 
 
-def test_dead_letters_that_were_not_replayed_are_named_and_kept(cli: Cli, world: World, group: str) -> None:
+def test_a_group_with_unreplayed_dead_letters_is_not_dropped(cli: Cli, world: World, group: str) -> None:
     graph = world.group()
     for offset in range(2):
         world.letter(graph, b"k", b"bad", offset=offset)
@@ -137,10 +141,10 @@ def test_dead_letters_that_were_not_replayed_are_named_and_kept(cli: Cli, world:
     assert ran.code == 2
     assert "2 dead letters never replayed (0:0, 0:1)" in ran.err
     cli("dead-letters", "replay", group, "--all").good()
-    # Sent again, but not handled.
+    # Replayed, but not processed.
     ran = cli("group", "drop", group, "--yes")
     assert ran.code == 2
-    assert f"2 records in {group}-retry that it has not done" in ran.err
+    assert f"2 records in {group}-retry that it has not processed" in ran.err
     assert len(left(world, group)[0]) == 3
     ran = cli("group", "drop", group, "--yes", "--with-dead-letters", "--json").good()
     assert ran.json["retries_not_done"] == 2
@@ -148,7 +152,7 @@ def test_dead_letters_that_were_not_replayed_are_named_and_kept(cli: Cli, world:
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_drop_that_stops_half_way_can_be_run_again(
+def test_an_interrupted_drop_can_be_repeated(
     after: int, cli: Cli, world: World, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.letter(world.group(), b"k", b"bad", offset=0)
@@ -173,7 +177,7 @@ def test_a_drop_that_stops_half_way_can_be_run_again(
     until(lambda: left(world, group) == ([], False), "it has gone")
 
 
-def test_a_broker_that_is_away_is_said_soon(nowhere: Cli) -> None:
+def test_an_unreachable_broker_is_reported_quickly(nowhere: Cli) -> None:
     ran = nowhere("group", "drop", "g")
     assert ran.code == 1
     assert "no answer from Kafka at 127.0.0.1:9" in ran.err

@@ -1,4 +1,4 @@
-"""The model of `streamtable capacity`: its arithmetic, what must never go the other way, and a simulation of its heart."""
+"""The model of `streamtable capacity`: its arithmetic, its monotonicity, and a simulation of changed rows."""
 
 import math
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_a_longer_commit_interval_never_takes_more_processes(load: Workload, fac
 
 
 @given(LOADS)
-def test_processes_that_carry_the_load_do_so_with_half_of_what_they_can_and_one_fewer_does_not(
+def test_the_processes_use_at_most_half_of_their_capacity_and_one_fewer_would_exceed_it(
     load: Workload,
 ) -> None:
     def used(processes: int) -> float:
@@ -77,7 +77,7 @@ def test_processes_that_carry_the_load_do_so_with_half_of_what_they_can_and_one_
 
 
 @given(LOADS)
-def test_every_number_is_finite_and_the_limit_that_breaks_first_stands_first(load: Workload) -> None:
+def test_every_number_is_finite_and_limits_are_sorted_by_use(load: Workload) -> None:
     found = estimate(load, MEASURED)
     numbers = [value for value in vars(found).values() if isinstance(value, int | float)]
     assert all(math.isfinite(number) and number >= 0 for number in numbers)
@@ -101,11 +101,11 @@ def test_a_load_worked_out_by_hand() -> None:
         100_000, 10_000_000, partitions=12, replicas=2, record_bytes=90, key_bytes=10, value_bytes=20
     )
     found = estimate(replace(load, active_keys=1_000, retention_h=10, lag_s=0), MEASURED)
-    # 20,000 records a commit are about all 1,000 keys: a twentieth changes a row, and all rows are in memory.
+    # 20,000 records per commit cover all 1,000 keys: a twentieth of them changes a row, and all rows are in memory.
     assert found.changed == pytest.approx(0.05)
     assert found.loaded == 0
     assert found.record_us == pytest.approx(1 + 0.05 * 3)
-    # 869,565 records/s at most, half of it planned: one process, and one that may be away.
+    # 869,565 records/s at most, half of it planned: one process, and one that may be down.
     assert found.processes == 2
     assert found.cores == pytest.approx(2 * 0.2 + 0.115)
     assert found.table_gb == pytest.approx(0.4)
@@ -119,7 +119,7 @@ def test_a_load_worked_out_by_hand() -> None:
     assert found.warm_s < found.cold_s
 
 
-def test_warm_copies_are_quick_to_go_on_and_cost_a_whole_table_for_each_process() -> None:
+def test_standby_replicas_recover_quickly_and_cost_a_whole_table_per_process() -> None:
     load = Workload(1_000_000, 100_000_000, partitions=64)
     without, with_ = (estimate(replace(load, standby=standby), MEASURED) for standby in (False, True))
     assert with_.process_gb == pytest.approx(with_.table_gb)
@@ -128,7 +128,7 @@ def test_warm_copies_are_quick_to_go_on_and_cost_a_whole_table_for_each_process(
     assert {limit.name: limit.used for limit in with_.limits}["recovery"] < 1
 
 
-def test_a_table_without_copies_breaks_no_limit_of_copies() -> None:
+def test_without_views_there_are_no_limits_of_views() -> None:
     names = {limit.name for limit in estimate(Workload(1e7, 10**9, views=0), MEASURED).limits}
     assert "a copy of the table" not in names
     assert estimate(Workload(1e7, 10**9, partitions=480), MEASURED).limits[0].name == "a copy of the table"
@@ -150,7 +150,7 @@ def test_a_table_without_copies_breaks_no_limit_of_copies() -> None:
         ("active_keys", 101),
     ],
 )
-def test_a_load_that_cannot_be_is_refused_by_name(name: str, value: float) -> None:
+def test_an_impossible_load_is_rejected_by_name(name: str, value: float) -> None:
     option = {"records_s": "records", "commit_s": "commit-ms"}.get(name, name.replace("_", "-"))
     with pytest.raises(Refused, match=f"--{option} "):
         replace(Workload(1.0, 100), **{name: value})  # type: ignore[arg-type]  # each is of its name's type

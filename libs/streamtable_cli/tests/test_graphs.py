@@ -77,7 +77,7 @@ def test_text_lists_all_edges() -> None:
     assert text.count("status-loop") == 1
 
 
-def test_a_picture_stands_alone_and_says_everything() -> None:
+def test_an_svg_is_self_contained_and_complete() -> None:
     model = model_of(ALL, aside=True)
     text = svg_of(model, laid_out(model))
     root = ET.fromstring(text)
@@ -146,9 +146,7 @@ def test_a_graph_is_shown_in_all_forms(shop: str, nowhere: Cli, tmp_path: Path) 
         (("drawn_shop:COUNTS", "--json", "-o", "x.json"), "standard output"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
-    arguments: tuple[str, ...], said: str, shop: str, nowhere: Cli
-) -> None:
+def test_an_invalid_graph_is_rejected(arguments: tuple[str, ...], said: str, shop: str, nowhere: Cli) -> None:
     nowhere("graph", "show", f"{shop}:COUNTS").good()
     ran = nowhere("graph", "show", *arguments)
     assert (ran.code, ran.out) == (2, "")

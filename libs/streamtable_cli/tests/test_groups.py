@@ -11,7 +11,7 @@ from streamtable_admin.offsets import partition_ranges
 from streamtable_cli.output import show_json, show_table
 
 
-def test_a_group_is_seen_at_work_and_after(cli: Cli, world: World) -> None:
+def test_a_group_is_described_while_it_runs_and_afterwards(cli: Cli, world: World) -> None:
     group = world.group(partitions=2)
     stream = world.topics.name("in")
 
@@ -48,7 +48,7 @@ def test_a_group_is_seen_at_work_and_after(cli: Cli, world: World) -> None:
     assert f"{group.name}-retry: lag 0" in cli("group", "lag", group.name, "--all").good().out
 
 
-def test_the_end_of_a_transaction_is_no_lag(cli: Cli, world: World) -> None:
+def test_a_transaction_marker_is_not_lag(cli: Cli, world: World) -> None:
     """The topic that a transaction wrote ends with a marker, at which a group that has read all has not arrived."""
     stream = world.topics.create("in", partitions=1)
     world.transaction((stream, b"k", b"v"), (stream, b"k", b"w"))
@@ -85,7 +85,7 @@ def test_the_lag_of_a_partition_that_a_group_has_not_come_to_is_shown_as_unknown
     assert "lag unknown" in cli("group", "describe", group).good().out
 
 
-def test_a_group_that_is_not_there_is_exit_code_1(cli: Cli) -> None:
+def test_a_missing_group_is_exit_code_1(cli: Cli) -> None:
     for command in ("describe", "lag"):
         ran = cli("group", command, "none-of-ours")
         assert (ran.code, ran.out) == (1, "")
@@ -109,7 +109,7 @@ def assert_harmless(shown: str) -> None:
 
 
 @pytest.mark.broker
-def test_a_groups_name_cannot_command_the_terminal(cli: Cli, world: World) -> None:
+def test_control_characters_in_a_groups_name_are_escaped(cli: Cli, world: World) -> None:
     stream = world.topics.create("in", partitions=1)
     group = f"{world.topics.name('group')}-{OBEYED}"
     offsets = {TopicPartition(stream, 0): Committed(NextOffset(0))}
@@ -136,7 +136,7 @@ def test_a_groups_name_cannot_command_the_terminal(cli: Cli, world: World) -> No
     assert group in {each["name"] for each in cli("group", "list", "--json").good().json}
 
 
-def test_cells_of_tables_and_json_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_tables_and_json_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     show_table(("what", "found"), [(OBEYED, "two\nlines"), (7, OBEYED)])
     shown = capsys.readouterr().out
     assert_harmless(shown)

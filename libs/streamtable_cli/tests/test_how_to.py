@@ -1,4 +1,4 @@
-"""The pages on versions and visits: their commands are commands, their graphs graphs, their topics topics."""
+"""The commands, graphs and topics on the pages about versions and visits are valid."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_what_a_page_says_to_type_is_a_command_with_such_options(line: str) -> None:
+def test_the_commands_on_the_pages_exist_with_their_options(line: str) -> None:
     command: Any = get_command(app)
     arguments = shlex.split(line)[1:]
     context = command.make_context("streamtable", arguments)
@@ -45,7 +45,7 @@ def test_what_a_page_says_to_type_is_a_command_with_such_options(line: str) -> N
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_its_graph_is_one(page: str) -> None:
+def test_the_graph_on_a_page_is_valid(page: str) -> None:
     (snippet,) = blocks(page, "python")
     names: dict[str, Any] = {}
     exec(snippet, names)
@@ -55,7 +55,7 @@ def test_its_graph_is_one(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_its_topics_can_be_declared(page: str) -> None:
+def test_the_topics_on_a_page_can_be_declared(page: str) -> None:
     (declared,) = blocks(page, "yaml")
     topics = Declared.model_validate({"topics": {"user-clicks": None}, **yaml.safe_load(declared)})
     assert {"click-count-v2-table", "click-count-table"} <= topics.descriptions().keys() or (

@@ -28,9 +28,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_broker_that_is_not_there_is_named_within_five_seconds(
-    command: tuple[str, ...], nowhere: Cli
-) -> None:
+def test_an_unreachable_broker_is_named_within_five_seconds(command: tuple[str, ...], nowhere: Cli) -> None:
     end = Deadline(5)
     ran = nowhere("--timeout", "1", *command)
     assert not end.passed()
@@ -39,18 +37,18 @@ def test_a_broker_that_is_not_there_is_named_within_five_seconds(
     assert "127.0.0.1:9" in ran.err
 
 
-def test_by_default_too_it_takes_less_than_five_seconds(nowhere: Cli) -> None:
+def test_the_default_timeout_is_below_five_seconds(nowhere: Cli) -> None:
     end = Deadline(4)
     assert nowhere("topics", "list").code == 1
-    assert not end.passed()  # which leaves a second for Python to begin
+    assert not end.passed()  # leaves a second for the start of Python
 
 
-def test_in_a_process_of_its_own_there_is_one_line_and_no_traceback(nowhere: Cli) -> None:
+def test_an_error_of_the_program_is_one_line_without_a_traceback(nowhere: Cli) -> None:
     ran = nowhere.run("topics", "list")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
 
 
-def test_the_version_is_shown_without_asking_kafka(nowhere: Cli) -> None:
+def test_the_version_is_shown_without_kafka(nowhere: Cli) -> None:
     assert nowhere("--version").out.startswith("streamtable ")
 
 
@@ -71,9 +69,7 @@ def test_the_version_is_shown_without_asking_kafka(nowhere: Cli) -> None:
         (",", "host:port"),
     ],
 )
-def test_malformed_addresses_are_refused_before_anything_is_asked(
-    servers: str, said: str, nowhere: Cli
-) -> None:
+def test_malformed_addresses_are_rejected_before_connecting(servers: str, said: str, nowhere: Cli) -> None:
     ran = nowhere("--bootstrap-servers", servers, "topics", "list")
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
@@ -97,13 +93,13 @@ def test_lists_with_spaces_and_ipv6_in_brackets_are_addresses(servers: str, nowh
         ("STREAMTABLE_KAFKA_GROUP_ID", "mine"),
     ],
 )
-def test_a_wrong_setting_in_the_environment_is_named(variable: str, value: str, nowhere: Cli) -> None:
+def test_an_invalid_setting_in_the_environment_is_named(variable: str, value: str, nowhere: Cli) -> None:
     ran = nowhere("topics", "list", env={variable: value})
     assert (ran.code, ran.out) == (2, "")
     assert variable in ran.err
 
 
-def test_a_flag_goes_before_the_environment(nowhere: Cli) -> None:
+def test_a_flag_overrides_the_environment(nowhere: Cli) -> None:
     flag = ("--bootstrap-servers", "127.0.0.1:19")
     ran = nowhere(
         "--timeout", "0.5", *flag, "topics", "list", env={"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"}
@@ -112,7 +108,7 @@ def test_a_flag_goes_before_the_environment(nowhere: Cli) -> None:
 
 
 @pytest.mark.parametrize("option", ["sasl.username", "=x", ""])
-def test_an_option_of_the_client_needs_a_name_and_a_value(option: str, nowhere: Cli) -> None:
+def test_a_librdkafka_option_needs_a_name_and_a_value(option: str, nowhere: Cli) -> None:
     ran = nowhere("--option", option, "topics", "list")
     assert ran.code == 2
     assert "NAME=VALUE" in ran.err
@@ -134,7 +130,7 @@ def test_an_option_that_breaks_a_guarantee_or_does_not_exist_is_refused(
     assert said in ran.err
 
 
-def test_a_secret_does_not_show_in_an_error(nowhere: Cli) -> None:
+def test_a_secret_is_not_shown_in_an_error(nowhere: Cli) -> None:
     ran = nowhere("-X", "sasl.password=hunter2", "-X", "no.such.option=1", "topics", "list")
     assert ran.code == 2
     assert "hunter2" not in ran.err
@@ -189,31 +185,29 @@ def test_wrong_usage_is_exit_code_2(command: tuple[str, ...], nowhere: Cli) -> N
     ],
     ids=lambda command: command[1],
 )
-def test_a_group_name_that_cannot_be_one_is_refused(
-    command: tuple[str, ...], group: str, nowhere: Cli
-) -> None:
+def test_an_invalid_group_name_is_rejected(command: tuple[str, ...], group: str, nowhere: Cli) -> None:
     if group == "g" * 245 and command[1] == "reset":
-        return  # long, but a group's name may be; its topics' could not
+        return  # allowed for a group, although its topics' names would be too long
     ran = nowhere(*(group if part == "{}" else part for part in command))
     assert (ran.code, ran.out) == (2, "")
     assert "cannot be a topic name" in ran.err
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 300, "*", "a b", "grün", "-n"])
-def test_odd_names_of_topics_and_groups_are_just_not_there(name: str, cli: Cli) -> None:
+def test_odd_names_of_topics_and_groups_are_not_found(name: str, cli: Cli) -> None:
     for command in (("topics", "tail"), ("group", "lag"), ("table", "scan")):
         ran = cli(*command, "--", name)
         assert (ran.code, ran.out) == (1, ""), command
         assert ran.err.startswith("error: there is no ")
 
 
-def test_help_is_there_whatever_the_settings_are(nowhere: Cli) -> None:
+def test_help_works_with_any_settings(nowhere: Cli) -> None:
     for command in ((), ("topics",), ("topics", "tail"), ("group", "reset")):
         ran = nowhere(*command, "--help", env={"STREAMTABLE_NONSENSE": "1"}).good()
         assert ran.out.startswith("Usage: streamtable")
 
 
-def test_completion_can_be_had_for_a_shell(nowhere: Cli) -> None:
+def test_shell_completion_is_available(nowhere: Cli) -> None:
     env = {"_STREAMTABLE_COMPLETE": "complete_bash", "COMP_WORDS": "streamtable top", "COMP_CWORD": "1"}
     assert nowhere.run(env=env).out.split() == ["topics"]
 
@@ -232,11 +226,11 @@ def test_ctrl_c_is_quiet_and_130(cli: Cli, world: World) -> None:
 
 
 def _reading(pid: int) -> bool:
-    """The client's threads are there."""
+    """Return whether the client's threads exist."""
     return len(list(Path(f"/proc/{pid}/task").iterdir())) > 3
 
 
-def test_ctrl_c_while_it_waits_for_a_broker_is_quiet_too(nowhere: Cli) -> None:
+def test_ctrl_c_during_a_wait_for_a_broker_is_quiet_too(nowhere: Cli) -> None:
     process = nowhere.process("--timeout", "60", "topics", "list")
     until(lambda: _reading(process.pid), "it waits")
     process.send_signal(signal.SIGINT)

@@ -48,11 +48,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("spec", ["shop_of_tests:COUNTS", "shop_of_tests:Inner.COUNTS"])
-def test_a_group_is_taken_from_a_module_in_the_current_folder(spec: str) -> None:
+def test_a_group_is_imported_from_a_module_in_the_current_folder(spec: str) -> None:
     assert load_group(spec).name == "counts"
 
 
-def test_a_function_makes_a_group_of_a_text() -> None:
+def test_a_function_can_return_a_group_for_a_text() -> None:
     assert load_group("shop_of_tests:made(click-count)").name == "click-count"
 
 
@@ -70,14 +70,14 @@ def test_a_flow_stands_for_all_of_its_groups(spec: str, names: list[str]) -> Non
     assert [group.name for group in load_groups(spec)] == names
 
 
-def test_where_one_group_is_needed_a_flow_of_several_is_refused_with_their_names() -> None:
+def test_a_flow_is_rejected_with_its_group_names_where_one_group_is_needed() -> None:
     with pytest.raises(
         ConfigurationError, match=r"several groups: .*:VIEWS\.group\(\), .*:VIEWS\.group\(by-page\)"
     ):
         load_group("shop_of_tests:VIEWS")
 
 
-def test_the_names_that_are_advised_for_a_flow_are_those_of_its_groups() -> None:
+def test_the_suggested_names_for_a_flow_are_those_of_its_groups() -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_group("shop_of_tests:EAST")
     advised = str(refused.value).partition("name one of ")[2].split(", ")
@@ -109,6 +109,6 @@ def test_the_names_that_are_advised_for_a_flow_are_those_of_its_groups() -> None
         ("shop_of_tests:NUMBERED", "no Group and no Flow, but a Numbered"),
     ],
 )
-def test_what_is_no_group_is_refused_with_the_reason(spec: str, message: str) -> None:
+def test_an_invalid_spec_is_rejected_with_the_reason(spec: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_group(spec)

@@ -46,7 +46,7 @@ def test_a_changelog_is_compacted_and_never_deleted_by_age(policy: str, expected
         (2, "3", Level.PROBLEM),
     ],
 )
-def test_replicas_in_sync_are_weighed_against_replicas(
+def test_min_insync_replicas_is_compared_with_the_replicas(
     replicas: int, least: str, level: Level | None
 ) -> None:
     topic = TopicDescription("in", 4, replicas, {"min.insync.replicas": least})

@@ -1,4 +1,4 @@
-"""`streamtable group reset`: what is refused, what is shown first, and a table that is exact again afterwards."""
+"""`streamtable group reset`: the refusals, the preview, and a table that is exact afterwards."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def ignore(ctx: Any, event: Any) -> None: ...
 
 @pytest.fixture
 def plain(world: World) -> str:
-    """A group without a table, made by another tool: 10 records in each of 2 partitions, 4 and 6 of them done."""
+    """A group without a table, from another tool: 10 records in each of 2 partitions, 4 and 6 of them processed."""
     topic = world.topics.create("in", partitions=2)
     for partition in range(2):
         world.send(topic, *((b"k", b"%d" % n) for n in range(10)), partition=partition)
@@ -44,7 +44,7 @@ def plain(world: World) -> str:
 
 
 def _ask(do: Any) -> None:
-    """A new broker's coordinator takes a moment."""
+    """Retry, as the coordinator of a new broker takes a moment."""
 
     def done() -> bool:
         try:
@@ -57,7 +57,7 @@ def _ask(do: Any) -> None:
 
 
 def offsets(cli: Cli, group: str) -> dict[tuple[str, int], int]:
-    # A transaction with offsets may not have ended yet: the command says so, and is run again.
+    # A transaction with offsets may not have ended yet: the command then reports that and is repeated.
     deadline = Deadline(60)
     while (ran := cli("group", "lag", group, "--json")).code:
         assert not deadline.passed(), ran.err
@@ -75,7 +75,7 @@ def test_offsets_are_set_after_yes(to: str, expected: list[int], plain: str, cli
     assert list(offsets(cli, plain).values()) == expected
 
 
-def test_without_yes_it_is_shown_and_nothing_is_done(plain: str, cli: Cli) -> None:
+def test_without_yes_the_plan_is_shown_and_nothing_is_changed(plain: str, cli: Cli) -> None:
     before = offsets(cli, plain)
     ran = cli("group", "reset", plain, "--to", "earliest")
     assert ran.code == 2
@@ -87,7 +87,7 @@ def test_without_yes_it_is_shown_and_nothing_is_done(plain: str, cli: Cli) -> No
 
 
 @pytest.mark.parametrize(("to", "times"), [("earliest", 1), ("latest", 0)])
-def test_going_back_says_that_other_groups_get_the_outputs_again(
+def test_a_reset_to_earlier_offsets_warns_that_outputs_are_repeated(
     to: str, times: int, plain: str, cli: Cli
 ) -> None:
     ran = cli("group", "reset", plain, "--to", to, "--yes").good()
@@ -95,7 +95,9 @@ def test_going_back_says_that_other_groups_get_the_outputs_again(
 
 
 @pytest.mark.parametrize(("answer", "code", "expected"), [("y\n", 0, [0, 0]), ("n\n", 2, [4, 6])])
-def test_in_a_terminal_it_asks(answer: str, code: int, expected: list[int], plain: str, cli: Cli) -> None:
+def test_a_terminal_prompts_for_confirmation(
+    answer: str, code: int, expected: list[int], plain: str, cli: Cli
+) -> None:
     terminal, stdin = os.openpty()
     process = cli.process("group", "reset", plain, "--to", "earliest", stdin=stdin)
     os.write(terminal, answer.encode())
@@ -163,9 +165,7 @@ def test_offsets_are_set_by_time(cli: Cli, world: World) -> None:
     ],
     ids=range(26),
 )
-def test_a_place_to_go_to_that_is_none_is_refused(
-    to: str, said: str, plain: str, cli: Cli, world: World
-) -> None:
+def test_an_invalid_target_is_rejected(to: str, said: str, plain: str, cli: Cli, world: World) -> None:
     before = offsets(cli, plain)
     ran = cli("group", "reset", plain, "--yes", "--to", to.replace("IN", world.topics.name("in")))
     assert (ran.code, ran.out) == (2, "")
@@ -189,7 +189,7 @@ def test_topics_and_json_exclude_each_other(plain: str, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--topic", "none-of-ours"), ()])
-def test_what_is_not_there_is_exit_code_1(flags: tuple[str, ...], cli: Cli, world: World) -> None:
+def test_a_missing_group_or_topic_is_exit_code_1(flags: tuple[str, ...], cli: Cli, world: World) -> None:
     ran = cli("group", "reset", world.topics.name("missing"), "--to", "earliest", "--yes", *flags)
     assert ran.code == 1
 
@@ -200,11 +200,11 @@ def test_a_group_without_a_table_has_none_to_empty(plain: str, cli: Cli) -> None
     assert "keeps no table" in ran.err
 
 
-def test_live_members_are_not_pulled_away_from_under(cli: Cli, world: World) -> None:
+def test_a_group_with_live_members_is_not_reset(cli: Cli, world: World) -> None:
     group = world.group()
     with world.running(group):
         until(lambda: cli("group", "describe", group.name).code == 0, "it has joined")
-        # A new group commits where it begins, one partition after the other.
+        # A new group commits its start offsets, one partition after the other.
         until(lambda: {*offsets(cli, group.name).values()} == {0}, "it has begun everywhere")
         before = offsets(cli, group.name)
         ran = cli("group", "reset", group.name, "--to", "earliest", "--empty-table", "--yes")
@@ -218,8 +218,10 @@ def test_live_members_are_not_pulled_away_from_under(cli: Cli, world: World) -> 
         admin.close()
 
 
-def test_the_metadata_of_a_group_without_a_table_is_not_taken_for_one(cli: Cli, world: World) -> None:
-    """A processor writes a position with its offsets, also where there is no table."""
+def test_a_table_position_in_the_metadata_of_a_group_without_a_table_is_ignored(
+    cli: Cli, world: World
+) -> None:
+    """A processor commits a position with its offsets even without a table."""
     for name in ("in", "g-dead-letters", "g-retry"):
         world.topics.create(name, partitions=1)
     stream = Stream(world.topics.name("in"), String(), Long())
@@ -264,7 +266,9 @@ def test_a_group_with_a_table_is_refused_without_emptying_it(cli: Cli, world: Wo
     assert rows(cli, group.table.name) == sums(range(30))
 
 
-def test_after_a_reset_the_table_is_exactly_what_the_input_from_there_on_says(cli: Cli, world: World) -> None:
+def test_after_a_reset_the_table_is_exactly_the_result_of_the_input_from_there(
+    cli: Cli, world: World
+) -> None:
     group = world.group()
     stream = world.topics.name("in")
     with world.running(group):
@@ -281,7 +285,7 @@ def test_after_a_reset_the_table_is_exactly_what_the_input_from_there_on_says(cl
         )
         for line in lines.good().lines:
             left[line["key"]["value"]] = left.get(line["key"]["value"], 0) + line["value"]["value"]
-    # On the disk of this machine there is still a copy of the table as it was: it must not come back.
+    # This machine still has a local copy of the old table, which must not be used.
     with world.running(group):
         until(lambda: rows(cli, group.table.name) == left, "the second half is counted again")
         send(world, range(100, 120))
@@ -293,7 +297,7 @@ def test_after_a_reset_the_table_is_exactly_what_the_input_from_there_on_says(cl
 
 
 def twice(ctx: Any, number: int) -> None:
-    """Counts a number for its key, and once more for the key behind it, by the loop."""
+    """Counts a number for its key and, through the loop, for the next key."""
     ctx.set((ctx.value or 0) + number)
     ctx.loopback(
         Stream(f"{ctx.topic.removesuffix('-in')}-g-loop", String(), NUMBER),
@@ -306,8 +310,8 @@ def grow(ctx: Any, argument: str) -> None:
     ctx.set(ctx.value + int(argument))
 
 
-def test_what_a_loop_and_visits_did_is_not_done_twice_by_a_reset(cli: Cli, world: World) -> None:
-    """Reading the inputs again emits the events of the loop again; old visits are not run over the new table."""
+def test_a_reset_does_not_repeat_loop_events_and_visits(cli: Cli, world: World) -> None:
+    """The inputs, read again, emit the loop events again; old visits do not run on the new table."""
     for name in ("in", "g-loop", "g-visits", "g-dead-letters", "g-retry"):
         world.create(name, partitions=2)
     world.create("g-table", partitions=2, config={"cleanup.policy": "compact"})
@@ -326,7 +330,7 @@ def test_what_a_loop_and_visits_did_is_not_done_twice_by_a_reset(cli: Cli, world
         until(lambda: rows(cli, group.table.name) == both, "all is counted")
         cli("visit", group.name, "grow", "--argument", "1000").good()
         assert rows(cli, group.table.name) == {key: value + 1000 for key, value in both.items()}
-    # No member has handled these.
+    # No member has processed these.
     world.send(loop.name, (b"k1", NUMBER.encode(5)))
     world.send(group.visits_topic, (b"grow", VisitProgress("old", "7").encode()), partition=0)
     ran = cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
@@ -335,17 +339,17 @@ def test_what_a_loop_and_visits_did_is_not_done_twice_by_a_reset(cli: Cli, world
         until(lambda: rows(cli, group.table.name) == both, "all is counted again")
         until(lambda: cli("group", "lag", group.name, "--json").json["lag"] == 0, "all is read")
         assert rows(cli, group.table.name) == both
-    # Named inputs are enough: loop and visits go with them.
+    # Naming the inputs is enough: loop and visits are set too.
     to = json.dumps({world.topics.name("in"): "latest", group.retry: "latest"})
     cli("group", "reset", group.name, "--to", to, "--yes", "--empty-table").good()
-    # A loop that is named is set as it says.
+    # A loop that is named is set as requested.
     to = json.dumps({world.topics.name("in"): "latest", group.retry: "latest", loop.name: "earliest"})
     cli("group", "reset", group.name, "--to", to, "--yes", "--empty-table").good()
     assert {offsets(cli, group.name)[loop.name, number] for number in range(2)} == {0}
 
 
-def test_a_reset_builds_a_table_from_joined_ones_again(cli: Cli, world: World) -> None:
-    """With "earliest", each row whose changes are handled is a change from nothing; a plain join is just loaded."""
+def test_a_reset_rebuilds_a_table_from_joined_tables(cli: Cli, world: World) -> None:
+    """With "earliest", each row of a table with handled changes is a newly inserted row; plain joins are only loaded."""
     first = world.group()
     with world.running(first):
         send(world, range(50))
@@ -360,7 +364,7 @@ def test_a_reset_builds_a_table_from_joined_ones_again(cli: Cli, world: World) -
     def holds(group: Group[str, int], expected: dict[str, int]) -> bool:
         return rows(cli, group.table.name) == expected
 
-    follows = world.group(name="f")  # makes the topics
+    follows = world.group(name="f")  # creates the topics
     world.create("f-handled", partitions=2, config={"cleanup.policy": "compact"})
     stream = Stream(world.create("more", partitions=2), String(), NUMBER)
     follows = Group(follows.name, Changes(first.table, changed, start="earliest"), Persist(Long()))
@@ -382,10 +386,10 @@ def test_a_reset_builds_a_table_from_joined_ones_again(cli: Cli, world: World) -
 
 
 @pytest.mark.parametrize("rows", ["kept", "emptied"])
-def test_a_group_whose_input_was_created_again_goes_on_where_its_offset_is_set(
+def test_a_group_with_a_recreated_input_continues_at_the_reset_offset(
     rows: str, cli: Cli, world: World
 ) -> None:
-    """With Kafka's own tool the rows stay, and the records of the new topic come on top; a reset empties the table."""
+    """With Kafka's own tool, rows stay and records of the new topic are added; a reset empties the table."""
     group = world.group(partitions=1)
     stream, table = group.inputs[0].stream.name, group.table.name
 
@@ -438,7 +442,7 @@ def test_the_table_keeps_its_settings(cli: Cli, world: World) -> None:
 
 
 @pytest.mark.parametrize("step", ["deleted", "created"])
-def test_a_reset_that_stops_half_way_harms_nothing_and_can_be_run_again(
+def test_an_interrupted_reset_does_no_harm_and_can_be_repeated(
     step: str, cli: Cli, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = world.group()
@@ -468,7 +472,7 @@ def test_a_reset_that_stops_half_way_harms_nothing_and_can_be_run_again(
         until(lambda: rows(cli, group.table.name) == sums(range(40)), "all is counted again")
 
 
-def test_a_topic_that_is_still_being_deleted_is_waited_for(world: World, cli: Cli) -> None:
+def test_the_deletion_of_a_topic_is_awaited(world: World, cli: Cli) -> None:
     group = world.group()
     admin = Kafka(world.kafka.bootstrap_servers, admin_timeout=20).admin()
     for _ in range(3):
@@ -478,10 +482,10 @@ def test_a_topic_that_is_still_being_deleted_is_waited_for(world: World, cli: Cl
     admin.close()
 
 
-def test_a_table_that_only_seemed_to_be_missing_is_not_left_full(
+def test_a_table_topic_that_a_stale_broker_does_not_know_is_still_emptied(
     world: World, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that has not heard of a topic yet says that there is none."""
+    """A broker with stale metadata reports that the topic does not exist."""
     group = world.group()
     with world.running(group):
         send(world, range(20))

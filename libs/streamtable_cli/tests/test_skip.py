@@ -17,7 +17,7 @@ BAD = 13
 
 @pytest.fixture
 def group(world: World) -> Group[str, int]:
-    """Counts two inputs, and stops at 13."""
+    """A group that counts two inputs and stops on 13."""
 
     def add(ctx: Any, number: int) -> None:
         if number == BAD:
@@ -54,7 +54,7 @@ def offsets(cli: Cli, group: str) -> dict[tuple[str, int], tuple[int, int]]:
     }
 
 
-def test_the_command_that_the_error_names_lets_the_group_go_on_and_nothing_else_is_lost(
+def test_the_command_in_the_error_skips_the_record_and_nothing_else(
     group: Group[str, int], world: World, cli: Cli
 ) -> None:
     send(world, "more", 100)
@@ -112,9 +112,7 @@ def test_only_the_next_record_of_a_stopped_group_can_be_skipped(
     assert [mark.high for mark in marks.values()] == [0]
 
 
-def test_a_record_of_an_input_that_was_created_again_is_not_skipped(
-    group: Group[str, int], world: World, cli: Cli
-) -> None:
+def test_a_record_of_a_recreated_input_is_not_skipped(group: Group[str, int], world: World, cli: Cli) -> None:
     send(world, "in", BAD)
     place = TopicPartition(world.topics.name("in"), 0)
     seen = SeenInputs(9, SeenInputs.ids_of({place.topic: "an earlier id"}, {place.topic: NextOffset(9)}))

@@ -17,7 +17,7 @@ def ignore(ctx: Any, payload: str) -> None: ...
 def test_a_reset_empties_the_states_and_a_drop_deletes_their_topics(cli: Cli, world: World) -> None:
     for name in ("g-totals", "g-states"):
         world.create(name, partitions=2, config={"cleanup.policy": "compact"})
-    bare = world.group()  # makes the other topics
+    bare = world.group()  # creates the other topics
     stream = bare.inputs[0].stream
 
     def handle(ctx: Any, number: int) -> None:

@@ -25,7 +25,7 @@ def fill(world: World, cli: Cli) -> str:
     return topic
 
 
-def test_a_row_is_shown_with_its_place_and_how_far_was_read(cli: Cli, world: World) -> None:
+def test_a_row_is_shown_with_its_position_and_the_end_offset(cli: Cli, world: World) -> None:
     table = fill(world, cli)
     ran = cli("table", "get", table, "a2").good()
     assert ran.out == '"a2": long 5\n'
@@ -37,13 +37,13 @@ def test_a_row_is_shown_with_its_place_and_how_far_was_read(cli: Cli, world: Wor
 
 
 @pytest.mark.parametrize(("key", "said"), [("c1", "was deleted"), ("zz", "has no row"), ("", "has no row")])
-def test_a_row_that_is_not_there_is_exit_code_1(key: str, said: str, cli: Cli, world: World) -> None:
+def test_a_missing_row_is_exit_code_1(key: str, said: str, cli: Cli, world: World) -> None:
     ran = cli("table", "get", fill(world, cli), key)
     assert (ran.code, ran.out) == (1, "")
     assert said in ran.err
 
 
-def test_a_row_is_looked_for_where_the_graph_says_that_its_key_is(
+def test_a_row_is_searched_in_the_partition_given_by_the_graph(
     cli: Cli, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,7 +65,7 @@ def test_a_row_is_looked_for_where_the_graph_says_that_its_key_is(
     assert "found with --graph" in "".join(cli("table", "get", table, key).err for key in keys)
 
 
-def test_the_table_that_was_probably_meant_is_named(cli: Cli, world: World) -> None:
+def test_a_misspelt_table_is_an_error_with_a_suggestion(cli: Cli, world: World) -> None:
     table = fill(world, cli)
     assert f"there is {table}" in cli("table", "get", table.removesuffix("-table"), "a1").err
 
@@ -87,13 +87,13 @@ def test_rows_are_scanned_in_order(flags: tuple[str, ...], keys: list[str], cli:
     assert [line["key"]["value"] for line in lines] == keys
 
 
-def test_a_range_that_cannot_hold_anything_is_refused(cli: Cli, world: World) -> None:
+def test_an_empty_range_is_rejected(cli: Cli, world: World) -> None:
     ran = cli("table", "scan", fill(world, cli), "--from", "b", "--to", "a")
     assert ran.code == 2
     assert "not behind" in ran.err
 
 
-def test_what_a_processor_counts_can_be_read(cli: Cli, world: World) -> None:
+def test_rows_of_a_running_processor_can_be_read(cli: Cli, world: World) -> None:
     group = world.group()
     with world.running(group):
         world.send(world.topics.name("in"), *((b"k%d" % (n % 5), NUMBER.encode(n)) for n in range(50)))
@@ -121,7 +121,7 @@ def test_changes_are_shown_as_they_come(cli: Cli, world: World) -> None:
     assert "Traceback" not in err
 
 
-def test_a_broker_that_freezes_while_it_is_read_is_an_error_not_a_part_of_the_table(
+def test_a_broker_that_freezes_during_a_read_is_an_error_not_a_partial_table(
     frozen_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = frozen_broker

@@ -12,7 +12,7 @@ from streamtable import Avro
 CLICK = {"type": "record", "name": "shop.Click", "fields": [{"name": "user", "type": "string"}]}
 
 
-def test_topics_are_listed_with_what_they_hold(cli: Cli, world: World) -> None:
+def test_topics_are_listed_with_their_partitions_and_records(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=3, config={"cleanup.policy": "compact"})
     world.send(topic, (b"a", b"1"), (b"b", b"2"))
     found = {each["name"]: each for each in cli("topics", "list", "--json").good().json}
@@ -27,7 +27,7 @@ def test_topics_are_listed_with_what_they_hold(cli: Cli, world: World) -> None:
     assert topic in cli("topics", "list").good().out
 
 
-def test_internal_topics_are_listed_when_asked_for(cli: Cli, world: World) -> None:
+def test_internal_topics_are_listed_on_request(cli: Cli, world: World) -> None:
     outbox = world.kafka.transactional_producer(world.topics.name("tx"), transaction_seconds=300)
     outbox.open(30)
     outbox.close()
@@ -79,14 +79,14 @@ def test_records_of_an_open_transaction_are_left_out_with_a_note(cli: Cli, world
 
 
 @pytest.mark.parametrize(("offset", "values"), [("0", "012"), ("2", "2"), ("3", ""), (str(2**63 - 1), "")])
-def test_it_begins_at_an_offset(offset: str, values: str, cli: Cli, world: World) -> None:
+def test_tail_starts_at_an_offset(offset: str, values: str, cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=1)
     world.send(topic, (b"k", b"0"), (b"k", b"1"), (b"k", b"2"))
     lines = cli("topics", "tail", topic, "--offset", offset, "--json").good().lines
     assert "".join(line["value"]["value"] for line in lines) == values
 
 
-def test_it_begins_at_a_time(cli: Cli, world: World) -> None:
+def test_tail_starts_at_a_time(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=1)
     now = int(time.time() * 1000)
     world.send(topic, (b"k", b"old"), timestamp=now - 7_200_000)
@@ -97,7 +97,7 @@ def test_it_begins_at_a_time(cli: Cli, world: World) -> None:
     assert cli("topics", "tail", topic, "--since", "2026-03-01T00:00").code == 2
 
 
-def test_only_the_partitions_that_are_asked_for_are_read(cli: Cli, world: World) -> None:
+def test_only_the_requested_partitions_are_read(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=3)
     for number in range(3):
         world.send(topic, (b"k", b"%d" % number), partition=number)
@@ -128,7 +128,7 @@ def test_records_of_every_kind_are_shown_and_poison_with_the_reason(
     assert shown[5] == r'"k": "v" h=null h=hex ff ="text" n\n=""'
 
 
-def test_what_an_open_transaction_holds_back_is_shown_when_it_commits(cli: Cli, world: World) -> None:
+def test_records_of_an_open_transaction_are_shown_when_it_commits(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=1)
     outbox = world.kafka.transactional_producer(world.topics.name("tx"), transaction_seconds=300)
     outbox.open(30)
@@ -147,7 +147,7 @@ def test_what_an_open_transaction_holds_back_is_shown_when_it_commits(cli: Cli, 
     assert values == ["late", "behind it"]
 
 
-def test_it_goes_on_with_what_comes(cli: Cli, world: World) -> None:
+def test_follow_shows_new_records(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=2)
     world.send(topic, (b"k", b"first"))
     process = cli.process("topics", "tail", topic, "--follow", "--json")

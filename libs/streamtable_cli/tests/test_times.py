@@ -21,7 +21,7 @@ NOW = 1_700_000_000.0
         ("1d", 1_699_913_600_000),
     ],
 )
-def test_a_time_has_a_zone_or_is_so_long_ago(text: str, expected: int) -> None:
+def test_a_time_has_a_zone_or_is_relative(text: str, expected: int) -> None:
     assert milliseconds(text, NOW) == expected
 
 
@@ -45,6 +45,6 @@ def test_a_time_has_a_zone_or_is_so_long_ago(text: str, expected: int) -> None:
         "\uff11\uff15m",
     ],
 )
-def test_anything_else_is_refused_with_what_is_expected(text: str) -> None:
+def test_an_invalid_time_is_rejected_with_the_expected_form(text: str) -> None:
     with pytest.raises(Refused, match="with its zone"):
         milliseconds(text, NOW)

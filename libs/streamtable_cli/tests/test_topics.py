@@ -28,7 +28,7 @@ def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def file(tmp_path: Path, topics: Topics) -> Path:
-    """One topic, and a group that reads it."""
+    """A declaration of one topic and a group that reads it."""
     path = tmp_path / "topics.yaml"
     write(path, topics, partitions=3)
     return path
@@ -42,9 +42,7 @@ def write(path: Path, topics: Topics, *, partitions: int, retention_ms: int = 10
     )
 
 
-def test_apply_creates_what_is_missing_and_then_there_is_nothing_to_do(
-    file: Path, broker: Broker, topics: Topics
-) -> None:
+def test_apply_creates_missing_topics_and_is_idempotent(file: Path, broker: Broker, topics: Topics) -> None:
     before = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
     assert before.returncode == 0, before.stderr
     created = [topic["name"] for topic in json.loads(before.stdout)["create"]]
@@ -90,7 +88,7 @@ def test_without_a_broker_the_address_is_named_soon(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def test_a_file_that_is_not_there_is_an_error_of_one_line() -> None:
+def test_a_missing_file_is_an_error_of_one_line() -> None:
     answer = run("127.0.0.1:9", "plan", "--file", "none.yaml")
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: there is no none.yaml")

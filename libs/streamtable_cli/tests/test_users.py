@@ -1,4 +1,4 @@
-"""`streamtable users`: plans and passwords; what it does to a broker is shown by tests/system/test_secure.py."""
+"""`streamtable users`: plans and passwords; tests/system/test_secure.py tests the effects on a broker."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from streamtable_cli.users import read_passwords
 DECLARED = Declared.model_validate({"topics": {"in": None}, "users": {"alice": {"reads": ["in"]}}})
 
 
-def test_what_is_missing_is_granted_and_what_is_too_much_is_revoked() -> None:
+def test_missing_acls_are_granted_and_excess_ones_revoked() -> None:
     kept, missing, had = (Acl("alice", "topic", name, "READ") for name in ("kept", "missing", "had"))
     found = plan_acls({kept, missing}, {kept, had})
     assert (found.grant, found.revoke, found.same) == ((missing,), (had,), (kept,))
@@ -36,5 +36,5 @@ def test_a_file_without_one_password_is_refused_without_showing_it(tmp_path: Pat
 
 
 def test_a_user_without_a_password_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="has to hold the password of user 'alice'"):
+    with pytest.raises(ConfigurationError, match="must contain the password of user 'alice'"):
         read_passwords(tmp_path, DECLARED)

@@ -13,7 +13,7 @@ from streamtable.errors import RetryLater
 from streamtable_cli.versions import ask, parse
 
 # Correlation 1, no error; one request (68, versions 0 to 1); no throttling; tag 2: feature group.version, levels 1 to 1,
-# and before it a tag 0 of two bytes that says nothing here.
+# preceded by an unknown tag 0 of two bytes.
 ANSWER = (
     struct.pack(">ih", 1, 0)
     + b"\x02"
@@ -29,7 +29,7 @@ ANSWER = (
 
 @contextmanager
 def server(answer: bytes) -> Iterator[int]:
-    """Gives this answer to any request, and closes the connection."""
+    """A server that gives this response to any request and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -43,14 +43,14 @@ def server(answer: bytes) -> Iterator[int]:
         thread.join(30)
 
 
-def test_a_real_broker_tells_its_features(broker: Broker) -> None:
+def test_a_real_broker_reports_its_features(broker: Broker) -> None:
     host, port = broker.bootstrap_servers.split(":")
     found = ask(host, int(port), 10)
     assert found.consumer_groups
     assert found.features["metadata.version"] > 20
 
 
-def test_an_answer_is_taken_apart() -> None:
+def test_a_response_is_parsed() -> None:
     found = parse(ANSWER)
     assert (found.apis, found.features) == ({68: 1}, {"group.version": 1})
     assert found.consumer_groups
@@ -77,11 +77,11 @@ def test_without_the_request_or_the_feature_there_is_no_consumer_protocol() -> N
     ],
     ids=range(9 + len(range(1, len(ANSWER), 5))),
 )
-def test_what_is_no_answer_is_an_error_that_names_the_address(answer: bytes) -> None:
+def test_an_invalid_response_is_an_error_that_names_the_address(answer: bytes) -> None:
     with server(answer) as port, pytest.raises(RetryLater, match=f"127.0.0.1:{port}"):
         ask("127.0.0.1", port, 5)
 
 
-def test_where_no_server_listens_there_is_no_answer() -> None:
+def test_a_missing_server_is_an_error() -> None:
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:9"):
         ask("127.0.0.1", 9, 1)

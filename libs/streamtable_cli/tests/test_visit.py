@@ -1,4 +1,4 @@
-"""`streamtable visit`: started once, followed to its end, and what is said where that does not come."""
+"""`streamtable visit`: a run is started once, watched to its end, and reported if it cannot finish."""
 
 import shlex
 import signal
@@ -21,7 +21,7 @@ from streamtable_cli.output import note
 
 @pytest.fixture
 def visits(world: World) -> str:
-    """The topic of visits of a group with two partitions, which has no members."""
+    """The visits topic of a group with two partitions and no members."""
     topic = world.topics.create("g-visits", partitions=2)
     admin = world.kafka.admin()
 
@@ -33,14 +33,14 @@ def visits(world: World) -> str:
         return True
 
     try:
-        until(led, "the partitions have a leader that knows it")  # others are told of it a moment earlier
+        until(led, "the partitions have a leader that knows it")  # other brokers learn of it a moment earlier
     finally:
         admin.close()
     return topic
 
 
 def records(world: World, topic: str) -> dict[int, list[VisitProgress]]:
-    """All that were committed, by partition."""
+    """Return all committed records, by partition."""
     admin = world.kafka.admin()
     marks = admin.watermarks([TopicPartition(topic, number) for number in range(2)])
     admin.close()
@@ -59,7 +59,7 @@ def write(world: World, topic: str, partition: int, state: VisitProgress, visit:
 
 
 class Engine(threading.Thread):
-    """Writes what processors write: takes up each first record, and is done after 1,500 rows."""
+    """Write the records of processors: they start each first record, and are done after 1,500 rows."""
 
     def __init__(self, world: World, topic: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_a_visit_is_followed_until_all_partitions_are_done(cli: Cli, world: Worl
         {"partition": 1, "visited": 1501, "done": True, "cursor": b"z".hex()},
     ]
     assert "3001 rows visited" in ran.err
-    # Once it is done, a repeated command reports the same, and starts nothing.
+    # When it is done, a repeated command reports the same and starts nothing.
     again = cli("visit", world.topics.name("g"), "age", "--argument", "7 d", "--run", ran.json["run"]).good()
     assert "was started before" in again.err
     assert "1501" in again.out
@@ -110,7 +110,7 @@ def test_processors_visit_every_row(cli: Cli, world: World) -> None:
         assert all(part["visited"] > 1000 for part in ran.json["partitions"])
         lines = cli("table", "scan", group.table.name, "--json").lines
         assert {line["value"]["value"] for line in lines} == {93}
-        # Whatever its handler cannot do ends the visit, and the watching.
+        # A failure of its handler ends the visit and the command.
         ran = cli("visit", group.name, "age", "--argument", "fail")
         assert ran.code == 1
         assert "in 2 partitions (0, 1): its handler failed" in ran.err
@@ -127,7 +127,7 @@ def test_a_run_is_started_once(cli: Cli, world: World, visits: str) -> None:
     for partition in range(2):
         write(world, visits, partition, VisitProgress("r1", visited=1, done=True))
     ends = [process.communicate(timeout=60) for process in (first, second)]
-    # Of two at the same time one may report that the other took its place: run again, it says so.
+    # Of two concurrent starts, one may report that it was fenced; a repeated command reports the run.
     said = "".join(err for _, err in ends)
     assert said.count("started") + said.count("was refused") >= 2
     cli("visit", group, "age", "--run", "r1").good()
@@ -148,7 +148,7 @@ def test_the_id_of_a_run_belongs_to_its_visit_and_argument(cli: Cli, world: Worl
     cli("visit", group, "age", "--argument", "x", "--run", "r1").good()
 
 
-def test_ctrl_c_leaves_the_visit_going_and_says_how_to_look_again(
+def test_after_ctrl_c_the_visit_continues_and_the_command_to_watch_it_is_shown(
     cli: Cli, world: World, visits: str
 ) -> None:
     group = world.topics.name("g")
@@ -168,7 +168,7 @@ def test_ctrl_c_leaves_the_visit_going_and_says_how_to_look_again(
     assert [len(each) for each in records(world, visits).values()] == [1, 1]
 
 
-def test_ctrl_c_at_the_moment_in_which_the_reason_is_printed_says_it_once_more(
+def test_ctrl_c_while_the_reason_is_printed_prints_it_again(
     cli: Cli, world: World, visits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def note_and_interrupt(text: str) -> None:
@@ -184,8 +184,10 @@ def test_ctrl_c_at_the_moment_in_which_the_reason_is_printed_says_it_once_more(
     assert ran.err.count(interrupted[0]) == 2
 
 
-def test_a_partition_that_was_given_up_ends_the_watching(cli: Cli, world: World, visits: str) -> None:
-    """The group has gone past the record, and written nothing behind it: so it does when the handler is left out."""
+def test_a_partition_that_was_given_up_ends_the_command_with_an_error(
+    cli: Cli, world: World, visits: str
+) -> None:
+    """The group has advanced past the record without progress, as it does when the handler is skipped."""
     group = world.topics.name("g")
     write(world, visits, 0, VisitProgress("r1", visited=1, done=True))
     write(world, visits, 1, VisitProgress("r1"))
@@ -212,9 +214,7 @@ def module(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     del sys.modules["visited_shop"]
 
 
-def test_what_the_graph_does_not_have_is_not_visited(
-    cli: Cli, world: World, visits: str, module: str
-) -> None:
+def test_an_unknown_visit_is_an_error(cli: Cli, world: World, visits: str, module: str) -> None:
     ran = cli("visit", f"{module}:GROUP", "drop")
     assert ran.code == 1
     assert "has no visit 'drop': it has age" in ran.err
@@ -235,13 +235,13 @@ def test_what_the_graph_does_not_have_is_not_visited(
         (("g", "age", "--run", "a\nb"), 2, "1 to 100"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[str, ...], code: int, said: str, cli: Cli) -> None:
+def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], code: int, said: str, cli: Cli) -> None:
     ran = cli("visit", *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert said in " ".join(ran.err.split())
 
 
-def test_a_broker_that_is_away_is_said_soon(nowhere: Cli) -> None:
+def test_an_unreachable_broker_is_reported_quickly(nowhere: Cli) -> None:
     ran: Any = nowhere("visit", "g", "age")
     assert ran.code == 1
     assert "no answer from Kafka at 127.0.0.1:9" in ran.err

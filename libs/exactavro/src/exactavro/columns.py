@@ -102,9 +102,7 @@ class ColumnReader:
         make = self._rows if name is None else self._values_of[name]
         used = columns if name is None else columns[self._columns_of[name]] or columns[:1]
         text, rows = data.decode("latin-1"), []
-        for start in range(
-            0, len(columns[0]), _CHUNK
-        ):  # in chunks, as the numbers of a chunk are Python objects for a moment
+        for start in range(0, len(columns[0]), _CHUNK):  # in chunks, as their numbers are Python objects
             lists = [column[start : start + _CHUNK].tolist() for column in used]
             rows += make(text, data, zip(*lists, strict=True))
         if len(rows) != len(unsure):
@@ -119,8 +117,7 @@ class ColumnReader:
 
 
 def make_column_reader(schema: Schema, prefix: bytes) -> ColumnReader | None:
-    """Return a reader for records whose fields are numbers, texts, bytes, booleans or enums, or optional ones; None for
-    other schemas.
+    """Return a reader for records of numbers, texts, bytes, booleans and enums, or optional ones; None for other schemas.
 
     Args:
         schema: The schema of both writer and reader.

@@ -192,7 +192,7 @@ def test_a_search_that_times_out_is_an_error_and_not_a_partial_answer(
 
 @pytest.mark.parametrize(
     ("fields", "limit", "said"),
-    [({"a": "b"}, 0, "1 to 100"), ({"a": "b"}, 101, "1 to 100"), ({}, 1, "a field")],
+    [({"a": "b"}, 0, "1 to 100"), ({"a": "b"}, 101, "1 to 100"), ({}, 1, "at least one field")],
 )
 def test_the_arguments_of_a_search_are_limited(fields: dict[str, str], limit: int, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):

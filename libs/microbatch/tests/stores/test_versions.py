@@ -67,7 +67,7 @@ def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
     "data", [b"", b"{}", b"\x01" + bytes(17), b"\x02\x04" + bytes(16), b"\x02\x00" + bytes(16) + b"x"]
 )
 def test_foreign_data_in_a_row_stops_the_process(data: bytes) -> None:
-    with pytest.raises(StateLost, match="something else writes"):
+    with pytest.raises(StateLost, match="another program writes"):
         VersionedCell.decode(Row(1, data))
 
 

@@ -11,7 +11,7 @@ GRACE_S = 1.0
 
 
 def main() -> None:
-    """Run the command. Its modules are imported here, so that Ctrl-C is quiet from the beginning."""
+    """Run the command. Its modules are imported here, so that Ctrl-C prints no traceback even during the imports."""
     _stop_soon()
     try:
         from streamtable_cli.main import app  # noqa: PLC0415 - see above
@@ -24,10 +24,10 @@ def main() -> None:
 
 
 def _stop_soon() -> None:
-    """End the process a second after Ctrl-C at the latest.
+    """End the process within a second of Ctrl-C.
 
-    Python handles a signal when the main thread is back from the Kafka client, which may wait for a broker. The byte
-    that arrives here is written at once.
+    Python runs signal handlers only when the main thread returns from the Kafka client, which may wait for a broker.
+    The wake-up byte that is read here is written at once.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -43,7 +43,7 @@ def _stop_soon() -> None:
 
 
 def _flush() -> None:
-    """Flush while a closed pipe can be handled; the flush of Python at its exit would print an error."""
+    """Flush while a closed pipe can be handled; Python's own flush at exit would print an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

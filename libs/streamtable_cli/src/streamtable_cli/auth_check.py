@@ -1,4 +1,4 @@
-"""Checks of authentication and ACLs by `streamtable doctor`: this command's own identity, and the declared users."""
+"""Authentication and ACL checks of `streamtable doctor`: this command's own identity, and the declared users."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

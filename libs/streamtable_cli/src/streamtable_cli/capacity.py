@@ -13,7 +13,7 @@ from streamtable_admin.errors import NotFound, Refused
 from streamtable_cli.estimate import PLANNED_SHARE, Estimate, Measured, Workload, estimate
 from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
 
-HEAD = ("what", "how much", "how it comes about")
+HEAD = ("what", "how much", "why")
 LIMITS_HEAD = ("what breaks first", "used", "in numbers", "what to change")
 DEFAULT = Workload(1, 1)
 TERABYTE_GB = 1e3
@@ -21,42 +21,42 @@ SHOWN = 5
 
 
 def capacity(
-    records: Annotated[float, typer.Option(metavar="N", help="Records of the input each second.")],
-    keys: Annotated[int, typer.Option(metavar="N", help="Rows that the table has in the end.")],
-    partitions: Annotated[int, typer.Option(metavar="N", help="Of input and table.")] = DEFAULT.partitions,
+    records: Annotated[float, typer.Option(metavar="N", help="Input records per second.")],
+    keys: Annotated[int, typer.Option(metavar="N", help="Final number of rows in the table.")],
+    partitions: Annotated[
+        int, typer.Option(metavar="N", help="Partitions of input and table.")
+    ] = DEFAULT.partitions,
     replicas: Annotated[int, typer.Option(metavar="N", help="Of each topic.")] = DEFAULT.replicas,
     record_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="Key and value of an input record.")
+        int, typer.Option(metavar="BYTES", help="Size of an input record's key and value.")
     ] = DEFAULT.record_bytes,
-    key_bytes: Annotated[int, typer.Option(metavar="BYTES", help="Key of a row.")] = DEFAULT.key_bytes,
+    key_bytes: Annotated[int, typer.Option(metavar="BYTES", help="Size of a row's key.")] = DEFAULT.key_bytes,
     value_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="Value of a row, encoded.")
+        int, typer.Option(metavar="BYTES", help="Size of a row's encoded value.")
     ] = DEFAULT.value_bytes,
     active_keys: Annotated[
         int | None,
-        typer.Option(metavar="N", help="How many keys most records are about. Else all of them alike."),
+        typer.Option(metavar="N", help="Keys that most records have. Default: all are equally likely."),
     ] = None,
     handler_us: Annotated[
         float,
-        typer.Option(
-            metavar="US", help="Processor time of your handler for a record; 0: a built-in aggregate."
-        ),
+        typer.Option(metavar="US", help="CPU time of your handler per record; 0: a built-in aggregate."),
     ] = DEFAULT.handler_us,
     commit_ms: Annotated[float, typer.Option(metavar="MS", help="Between two commits.")] = 200.0,
     views: Annotated[
-        int, typer.Option(metavar="N", help="Views and queries: each copies the table.")
+        int, typer.Option(metavar="N", help="Number of views and queries, each with a copy of the table.")
     ] = DEFAULT.views,
     retention_hours: Annotated[
-        float, typer.Option(metavar="HOURS", help="How long inputs are kept.")
+        float, typer.Option(metavar="HOURS", help="Retention of the inputs.")
     ] = DEFAULT.retention_h,
     disk_gb: Annotated[
-        float, typer.Option(metavar="GB", help="Disk of the machine of a process or view.")
+        float, typer.Option(metavar="GB", help="Disk of the machine of each process or view.")
     ] = DEFAULT.disk_gb,
     network_mb: Annotated[
-        float, typer.Option(metavar="MB/S", help="What such a machine can read.")
+        float, typer.Option(metavar="MB/S", help="Network read rate of such a machine.")
     ] = DEFAULT.network_mb_s,
     recovery_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a partition may stand still after a crash.")
+        float, typer.Option(metavar="SECONDS", help="Longest acceptable recovery after a crash.")
     ] = DEFAULT.recovery_s,
     lag_seconds: Annotated[
         float,
@@ -64,19 +64,17 @@ def capacity(
     ] = DEFAULT.lag_s,
     measured: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="What your machine does: measured.json of the repository after `make bench`."
-        ),
+        typer.Option(metavar="FILE", help="Measurements of your machine: measured.json after `make bench`."),
     ] = None,
     *,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Each processor keeps a warm copy of the table.")
+        bool, typer.Option("--standby", help="Each processor keeps a standby replica of the table.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the resources for a load: processes, processors, memory, disk, network, recovery; and its nearest limit.
 
-    Nothing is asked of Kafka. It is a model over figures of the benchmark. Exit code 1 if a limit is broken.
+    A model over figures of the benchmark; does not connect to Kafka. Exit code 1 if a limit is exceeded.
     """
     load = Workload(
         records_s=records,
@@ -105,7 +103,7 @@ def capacity(
         show_table(HEAD, figures(load, found))
         print()
         show_table(LIMITS_HEAD, limits(found))
-        note(f"From what was measured on: {known.where}.")
+        note(f"Based on measurements on: {known.where}.")
     if found.limits[0].used > 1:
         raise typer.Exit(1)
 
@@ -114,7 +112,7 @@ def read_measured(file: Path | None = None) -> Measured:
     """Return the measurements in a file, or those of the published benchmark.
 
     Raises:
-        NotFound: the file is not there.
+        NotFound: The file does not exist.
         Refused: The file lacks required values.
     """
     try:
@@ -123,22 +121,22 @@ def read_measured(file: Path | None = None) -> Measured:
     except OSError as error:
         raise NotFound(f"{file} cannot be read: {error}") from error
     except (ValueError, TypeError) as error:
-        raise Refused(f"{file} does not hold what was measured: {error}") from error
+        raise Refused(f"{file} does not have the expected measurements: {error}") from error
 
 
 def figures(load: Workload, found: Estimate) -> list[Sequence[str]]:
     """Return the resources for the load, each figure with its source."""
     costs = (
-        f"{found.record_us:.1f} µs a record: {found.changed:.0%} are the first of their row in a commit, "
+        f"{found.record_us:.1f} µs per record: {found.changed:.0%} are the first of their row in a commit, "
         f"{found.loaded:.0%} load it from disk"
     )
     kept = f"{size(found.input_gb)} of inputs, {size(found.changelog_gb)} of changelog"
     kept += f", {count(load.replicas, 'replica')}"
-    share = f"{PLANNED_SHARE:.0%} of the {found.process_records_s:,.0f} records/s that one can do"
+    share = f"{PLANNED_SHARE:.0%} of the {found.process_records_s:,.0f} records/s that one can handle"
     rows = [
-        ("processes", f"{found.processes:,}", f"{share}, and one that may be away"),
+        ("processes", f"{found.processes:,}", f"{share}, and one that may be down"),
         ("processors", f"{found.cores:,.1f}", costs),
-        ("memory", size(found.memory_gb), "512 MB for each process, the most that one takes"),
+        ("memory", size(found.memory_gb), "512 MB for each process, the maximum"),
         ("disk of each process", size(found.process_gb), f"of the table's {size(found.table_gb)}"),
         (
             "disk of all views",
@@ -155,22 +153,22 @@ def figures(load: Workload, found: Estimate) -> list[Sequence[str]]:
     ]
     if found.kafka_cores is not None:
         rows.append(
-            ("Kafka's processors", f"{found.kafka_cores:,.1f}", "of the leaders; replicas come on top")
+            ("Kafka's processors", f"{found.kafka_cores:,.1f}", "of the leaders; replication is extra")
         )
     rows += [
-        ("recovery, disk lost", duration(found.cold_s), "noticed after 45 s, loaded, caught up"),
-        ("recovery, warm copy", duration(found.warm_s), "noticed after 45 s, caught up"),
+        ("recovery, disk lost", duration(found.cold_s), "45 s session timeout, restore, catch up"),
+        ("recovery, standby", duration(found.warm_s), "45 s session timeout, catch up"),
     ]
     return list(rows)
 
 
 def limits(found: Estimate) -> list[Sequence[str]]:
-    """Return the nearest limits, the one that is reached first on top."""
+    """Return the nearest limits; the one that is reached first comes first."""
     return [(each.name, f"{each.used:.0%}", each.fact, each.change) for each in found.limits[:SHOWN]]
 
 
 def size(gigabytes: float) -> str:
-    """Return a size in the largest unit of which there is at least one; MB if there is none."""
+    """Return a size in the largest unit that makes it at least 1, else in MB."""
     if gigabytes >= TERABYTE_GB:
         return f"{gigabytes / TERABYTE_GB:,.1f} TB"
     return f"{gigabytes:,.1f} GB" if gigabytes >= 1 else f"{gigabytes * 1e3:,.1f} MB"

@@ -27,21 +27,21 @@ SKEW_MS = 1_000
 OFFSETS_TOPIC = "__consumer_offsets"
 DAY_MINUTES = 1_440
 
-ONE_BROKER = "one broker only: nothing is replicated, and while it is away nothing works"
+ONE_BROKER = "one broker only: nothing is replicated, and while it is down nothing works"
 
 
 def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:
     """Check the version of Kafka, and whether it supports the group protocol that is used."""
     protocol = cluster.kafka.options.get("security.protocol", "plaintext").lower()
     if protocol != "plaintext":
-        yield ok("version", f"not asked: that takes a listener without {protocol.upper()}")
+        yield ok("version", f"not checked: this needs a listener without {protocol.upper()}")
         return
     for broker in brokers:
         subject = f"broker {broker.number}"
         try:
             found = ask(broker.host, broker.port, cluster.timeout)
         except RetryLater as error:
-            yield warning(subject, str(error), "see whether the listener wants TLS or SASL")
+            yield warning(subject, str(error), "check whether the listener needs TLS or SASL")
             continue
         features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
         yield ok(subject, f"features: {features or 'none'}")
@@ -55,7 +55,7 @@ def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Fi
                 "set STREAMTABLE_GROUP_PROTOCOL=classic",
             )
         else:
-            yield ok(subject, "no consumer protocol (KIP-848); the groups here use the classic one")
+            yield ok(subject, "no consumer protocol (KIP-848); groups are set to the classic one")
 
 
 def topics(cluster: Cluster, file: Path) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def topics(cluster: Cluster, file: Path) -> Iterator[Finding]:
     found = plan_topics(declared, cluster.admin.describe(declared))
     advice = f"streamtable topics apply --file {file}"
     for topic in found.create:
-        yield problem(f"topic {topic.name}", "declared, but not there", advice)
+        yield problem(f"topic {topic.name}", "declared, but does not exist", advice)
     for difference in found.refused:
         yield problem(f"topic {difference.topic}", str(difference), "see there")
     for difference in found.alter:
@@ -82,9 +82,7 @@ def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
         yield problem(subject, str(error), "see there")
     else:
         partitions = found[group.input_topics[0]].partitions
-        yield ok(
-            subject, f"its {len(found)} topics are there; the inputs have {count(partitions, 'partition')}"
-        )
+        yield ok(subject, f"its {len(found)} topics exist; the inputs have {count(partitions, 'partition')}")
 
 
 def group(cluster: Cluster, name: str) -> Iterator[Finding]:
@@ -92,14 +90,14 @@ def group(cluster: Cluster, name: str) -> Iterator[Finding]:
     subject = f"group {name}"
     found = cluster.describe_groups([name]).get(name)
     if found is None:
-        yield warning(subject, "has never run: it has no members and no offsets", "start it, if it is to run")
+        yield warning(subject, "has never run: it has no members and no offsets", "start it if it should run")
     else:
         offsets = group_offsets(cluster, found)
         behind = known_lag(offsets)
         fact = f"{found.state}, {count(len(found.members), 'member')}, lag {'unknown' if behind is None else behind}"
         if not found.members:
             found_so = warning if behind == 0 else problem
-            yield found_so(subject, fact, "no process of it is running: start it, if it is to run")
+            yield found_so(subject, fact, "no process of it is running: start it if it should run")
         else:
             yield ok(subject, fact)
         yield from watermark_findings(subject, event_times(offsets), time.time_ns() // 1_000_000)
@@ -131,25 +129,23 @@ def state_dir(folder: Path) -> Iterator[Finding]:
     """Check that tables can be stored in the folder, and how much space is free."""
     subject = f"state dir {folder}"
     try:
-        # Asking may fail too: a folder above it may be closed to us.
+        # The check itself may fail too, for lack of access to a parent folder.
         there = next(each for each in (folder, *folder.parents) if each.exists())
         if not os.access(there, os.W_OK | os.X_OK):
-            yield problem(
-                subject, f"{there} cannot be written to", "give the user of the services the right to"
-            )
+            yield problem(subject, f"{there} is not writable", "give the user of the services write access")
         free = shutil.disk_usage(there).free
     except OSError as error:
         yield problem(
             subject,
-            f"cannot be looked at: {error.strerror}",
-            "see whether its name, the rights on the folders above it, and the disk are well",
+            f"cannot be checked: {error.strerror}",
+            "check its name, the permissions of its parent folders, and the disk",
         )
         return
     fact = f"{free / (1 << 20):,.0f} MiB are free"
     if free < DISK_PROBLEM_BYTES:
-        yield problem(subject, fact, "make room: a processor that cannot write its table stops")
+        yield problem(subject, fact, "free space: a processor that cannot write its table stops")
     elif free < DISK_WARNING_BYTES:
-        yield warning(subject, fact, "see how large the tables are, and make room in time")
+        yield warning(subject, fact, "check the sizes of the tables, and free space in time")
     else:
         yield ok(subject, fact)
 
@@ -157,29 +153,29 @@ def state_dir(folder: Path) -> Iterator[Finding]:
 def clock(cluster: Cluster) -> Iterator[Finding]:
     """Check whether this machine's clock is behind the brokers'. Writes nothing.
 
-    Kafka answers no question with its time. But each committed offset is a record that a broker has stamped by its own
-    clock, so none of them can be later than now. That shows a clock of ours that is behind, and not one that is ahead:
-    that looks like brokers to which no group has committed for a while.
+    Kafka has no request for its time. But each committed offset is a record with a timestamp of the broker's clock, so
+    none can be later than now. This detects a clock of ours that is behind, but not one that is ahead, which looks like
+    brokers without recent commits.
     """
     newest = cluster.admin.newest_timestamp(OFFSETS_TOPIC)
     now = int(time.time() * 1000)
     if newest is None:
-        yield ok("clock", "not compared with the brokers': no group has committed anything yet")
+        yield ok("clock", "not compared with the brokers': no group has committed offsets yet")
     elif newest > now + SKEW_MS:
         yield warning(
             "clock",
             f"this machine's is at least {duration((newest - now) / 1000)} behind the brokers'",
-            "have both set by NTP: ages, retention and event times are compared across machines",
+            "set both by NTP: ages, retention and event times are compared across machines",
         )
     else:
-        yield ok("clock", f"not behind the brokers' (last offset committed at {at(newest)} by theirs)")
+        yield ok("clock", f"not behind the brokers' (last offset committed at {at(newest)} by their clock)")
 
 
 def settings(cluster: Cluster, brokers: list[BrokerAddress]) -> Iterator[Finding]:
     """Check the settings of a broker that matter for exactly once and durability."""
     found = cluster.admin.broker_settings(brokers[0].number)
     if len(brokers) == 1:
-        yield warning("brokers", ONE_BROKER, "three or more for what must not be lost")
+        yield warning("brokers", ONE_BROKER, "use three or more for data that must not be lost")
     else:
         yield from _at_least(found, min(3, len(brokers)), REPLICAS)
         yield from _at_least(found, 2, IN_SYNC)
@@ -192,18 +188,21 @@ def settings(cluster: Cluster, brokers: list[BrokerAddress]) -> Iterator[Finding
 
 
 REPLICAS = {
-    "offsets.topic.replication.factor": "a broker that is lost takes the groups' offsets with it",
-    "transaction.state.log.replication.factor": "a broker that is lost takes its transactions with it",
-    "default.replication.factor": "topics that do not say otherwise have no copy",
+    "offsets.topic.replication.factor": "losing a broker loses the groups' offsets",
+    "transaction.state.log.replication.factor": "losing a broker loses its transactions",
+    "default.replication.factor": "topics are not replicated by default",
 }
 IN_SYNC = {
     "transaction.state.log.min.isr": "an acknowledged commit may be on one broker only",
     "min.insync.replicas": "acknowledged records may be on one broker only",
 }
-LONG_ENOUGH = {"offsets.retention.minutes": "a group that rests for longer forgets its offsets, and stops"}
+LONG_ENOUGH = {"offsets.retention.minutes": "a group that pauses for longer loses its offsets, and stops"}
 TRANSACTIONS = {"transaction.max.timeout.ms": "the library's transactions may take 10 s"}
 SWITCHES = {
-    "auto.create.topics.enable": ("false", "a misspelt topic is made, with the wrong number of partitions"),
+    "auto.create.topics.enable": (
+        "false",
+        "a misspelt topic is created, with the wrong number of partitions",
+    ),
     "unclean.leader.election.enable": ("false", "acknowledged records can be lost"),
 }
 

@@ -1,4 +1,4 @@
-"""`streamtable group compare`: compares two versions of a group: their positions and their tables."""
+"""`streamtable group compare`: compares the positions and the tables of two versions of a group."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ from streamtable_cli.reset import named_tables
 from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000
-"""The approximate number of offsets of both tables whose rows are in memory at a time, unless one partition has more."""
+"""The approximate number of offsets of both tables that are in memory at a time, unless one partition has more."""
 INTERNAL = frozenset({IDS, HANDLED, STATES, *TIMERS.values()})
-"""The tables that a group keeps for itself, in which two versions may differ."""
+"""Internal tables of a group, in which two versions may differ."""
 _SUM = 1 << 128
 
 Rows = dict[bytes, bytes]
@@ -33,7 +33,7 @@ Rows = dict[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """A key whose rows differ. None: there is no row."""
+    """A key whose rows differ; None: no row."""
 
     partition: int
     key: bytes
@@ -46,10 +46,10 @@ class Part:
     """The comparison of one partition of both tables.
 
     Attributes:
-        rows: how many each has.
-        digests: of all rows of each, in any order.
-        differing: keys.
-        rewritten: rows that differ only in their bytes: they are decoded to the same value.
+        rows: The number of rows of each.
+        digests: The digest of all rows of each, independent of their order.
+        differing: The keys whose rows differ.
+        rewritten: The number of rows with different bytes that decode to the same value.
     """
 
     rows: tuple[int, int] = (0, 0)
@@ -87,7 +87,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Compare this state, such as a table of a flow, in place of the groups' own tables.",
+            help="Compare this state, such as a table of a flow, instead of the groups' own tables.",
         ),
     ] = None,
     wait: Annotated[
@@ -96,7 +96,7 @@ def compare(
             metavar="SECONDS",
             min=0,
             max=86_400,
-            help="The longest wait for each partition until both tables stand at the same input for an instant.",
+            help="The longest wait for each partition until both groups are momentarily at the same offsets.",
         ),
     ] = 0.0,
     limit: Annotated[
@@ -115,19 +115,19 @@ def compare(
 ) -> None:
     """Compare two versions of a group: the lag of each, and the rows of their tables.
 
-    The groups' own tables are compared, or with --state one of their states, such as a table of a flow: the command says
-    which states they have. Each table is read to where it stood at the group's committed offsets. A partition is comparable if both groups have
-    committed the same offsets there, of all topics that both read, and have done all that is in topics of their own
-    (loop, retries, visits). Elsewhere a difference may come from the input that only one has applied; while both move,
-    --wait takes each partition at an instant when they meet. What a joined table held when a record met it can still
-    differ.
+    Compares the groups' own tables or, with --state, one of their states, such as a table of a flow; the output lists
+    their states. Each table is read up to its position at the group's committed offsets. A partition is comparable if
+    both groups have committed the same offsets of all topics that both read, and have no lag in their own topics (loop,
+    retries, visits). Other partitions may differ because one group has applied more input; while both run, --wait
+    compares each partition at a moment when they are at the same offsets. Rows can still differ if a joined table had
+    other content when a record was joined.
 
     Exit code 1 if rows differ, a partition is not comparable, or a group is behind; with --wait, being behind together
     does not count.
     """
     session = session_of(ctx)
     if old == new:
-        raise Refused(f"{old!r} is compared with itself: name two groups")
+        raise Refused(f"{old!r} cannot be compared with itself: name two groups")
     decoder = decoder_of(schemas, *(graph or ()))
     tables = (f"{old}-{state or 'table'}", f"{new}-{state or 'table'}")
     with session.cluster() as cluster:
@@ -138,7 +138,7 @@ def compare(
         if len(there) == 2:  # noqa: PLR2004 - both
             found = _compare_tables(cluster, tables, cuts, decoder, limit)
     if len(there) == 1:
-        raise Refused(f"only {there[0]!r} is there: groups with and without a table have no rows to compare")
+        raise Refused(f"only {there[0]!r} exists: groups with and without a table have no rows to compare")
     if state and not there:
         raise NotFound(f"there is neither {tables[0]!r} nor {tables[1]!r}: see `streamtable group describe`")
     report = _document(old, new, shared, cuts, found, decoder, tables) | {"states_not_compared": others}
@@ -171,7 +171,7 @@ def _compare_tables(
     counts = [known[table] for table in tables]
     if counts[0] != counts[1]:
         raise Refused(
-            f"{tables[0]} has {counts[0]} partitions and {tables[1]} {counts[1]}: keys are elsewhere"
+            f"{tables[0]} has {counts[0]} partitions and {tables[1]} {counts[1]}: keys differ in partition"
         )
     positions = {cut.partition: cut.table for cut in cuts}
     starts, ends = dict[TopicPartition, int](), dict[TopicPartition, int]()
@@ -183,7 +183,7 @@ def _compare_tables(
             if position is not None and position > high:
                 raise StateLost(
                     f"its group has committed the table's position {position}, but the topic ends at {high}: it was "
-                    "deleted, or has lost its end"
+                    "deleted, or has lost records at its end"
                 ).at(*place)
             starts[place], ends[place] = low, max(low, stable[place].high if position is None else position)
     found = Tables()
@@ -215,7 +215,7 @@ def _chunks(
     ends: dict[TopicPartition, int],
     partitions: int,
 ) -> Iterator[list[int]]:
-    """Return the partitions that are read together."""
+    """Yield the partitions that are read together."""
     chunk, size = list[int](), 0
     for number in range(partitions):
         more = sum(ends[p] - starts[p] for p in (TopicPartition(table, number) for table in tables))
@@ -263,7 +263,7 @@ def _compare(
 
 
 def _digest(rows: Rows) -> int:
-    """Return a digest that is the same for the same rows in any order: each key occurs once."""
+    """Return a digest that does not depend on the order of the rows; each key occurs once."""
     total = 0
     for key, value in rows.items():
         text = len(key).to_bytes(8, "big") + key + value
@@ -372,21 +372,21 @@ def _show(
 def _say(cuts: Sequence[Cut], found: Tables | None, others: Sequence[str]) -> None:
     apart = [cut.partition for cut in cuts if not cut.comparable]
     if found is None:
-        note("neither group has a table of its own: only their offsets were compared")
+        note("neither group has its own table: only their offsets were compared")
     elif found.differing:
         elsewhere = sum(found.parts[number].differing for number in apart if number in found.parts)
-        doubt = f", {elsewhere} of them where the input differs, which may be why" if elsewhere else ""
+        doubt = f", {elsewhere} of them where the input differs, a possible reason" if elsewhere else ""
         note(f"{count(found.differing, 'row')} differ{'s' if found.differing == 1 else ''}{doubt}")
     else:
         note(f"all {count(found.sums(lambda part: part.rows)[0], 'row')} are the same")
     if found and found.rewritten:
         note(
-            f"{count(found.rewritten, 'row')} in other bytes, but with the same value, are not counted as differing"
+            f"{count(found.rewritten, 'row')} with other bytes but the same value are not counted as differing"
         )
     if apart:
         note(
             f"in {count(len(apart), 'partition')} ({', '.join(map(str, apart[:20]))}) the groups have not applied the "
-            "same input: wait until both are caught up, or let --wait find an instant when they meet"
+            "same input: wait until both have caught up, or use --wait"
         )
     if others:
         note(f"the rows of states were not compared; --state NAME compares one of {', '.join(others)}")

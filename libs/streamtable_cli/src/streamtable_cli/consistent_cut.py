@@ -1,9 +1,8 @@
 """A consistent cut through two versions of a group: the offsets up to which their tables can be compared.
 
-A partition of a group's table is exactly what its inputs up to the committed offsets make of it, and where the table
-then stood in its changelog is committed with them. So the tables of two versions are comparable, partition by
-partition, where both have committed the same offsets of every topic that both read. Offsets that differ only by the
-ends of transactions are the same.
+A partition of a group's table is exactly the result of its inputs up to the committed offsets, and its position in the
+changelog is committed with them. So the tables of two versions are comparable, partition by partition, where both have
+committed the same offsets of every topic that both read. Offsets that differ only by transaction markers are the same.
 """
 
 import time
@@ -26,12 +25,12 @@ class Cut:
     """One partition of both groups.
 
     Attributes:
-        partition: its number.
-        old: next offsets of the shared topics, by topic.
-        new: the same of the other group.
-        lag: of both, in records of all topics that they read.
-        table: where their tables stood then; None if the metadata do not say: to be read to the end.
-        comparable: both have applied the same input.
+        partition: The number of the partition.
+        old: The next offsets of the shared topics, by topic.
+        new: The same for the other group.
+        lag: The lag of each, in records of all topics that it reads.
+        table: The positions of their tables at these offsets; None if the metadata lack it: the table is read to its end.
+        comparable: Whether both have applied the same input.
     """
 
     partition: int
@@ -58,7 +57,7 @@ class Side(NamedTuple):
     def position(self, number: int) -> int | None:
         """Return the committed position of a partition of the table, the largest over the inputs, as recovery takes it.
 
-        None: The metadata do not say it, or the table was not committed exactly once.
+        None: The metadata lack it, or the table was not committed exactly once.
         """
         positions = [
             TablePosition.decode(each.metadata)
@@ -81,11 +80,11 @@ def cuts_of(
         old: The name of a group.
         new: The name of the other group.
         table: The suffix of the changelog topic of each: `table` for the group's own table, or the name of a state.
-        wait: Each partition is looked at until both groups are at the same input for an instant, for so many seconds.
+        wait: The seconds for which each partition is polled until both groups are momentarily at the same input.
 
     Raises:
-        NotFound: a group has no offsets.
-        Refused: the groups share no topic.
+        NotFound: A group has no offsets.
+        Refused: The groups share no topic.
     """
     deadline = time.monotonic() + wait
     found: dict[int, Cut] = {}
@@ -130,7 +129,7 @@ def _look(cluster: Cluster, sides: tuple[Side, Side], shared: list[str], numbers
     for number in numbers:
         there = [TopicPartition(topic, number) for topic in shared]
         equal = all(place in ahead and (ahead[place] == 0 or place in same) for place in there)
-        # A group's own loop and retries are input of its own: what of it is not done is missing in its table.
+        # A group's own loop and retries are input too: unprocessed records there are missing in its table.
         behind = [_of(lag, number, lambda topic: topic not in shared) for lag in lags]
         cuts.append(
             Cut(
@@ -150,7 +149,7 @@ def _of(lag: Mapping[TopicPartition, int], number: int, selected: Callable[[str]
 
 
 def _same(cluster: Cluster, old: Offsets, new: Offsets, places: list[TopicPartition]) -> set[TopicPartition]:
-    """Return the places without a record between their two offsets."""
+    """Return the partitions without a record between the two offsets."""
     low = {place: min(old[place].next_offset, new[place].next_offset) for place in places}
     high = {place: max(old[place].next_offset, new[place].next_offset) for place in places}
     between = unread(cluster, low, high)

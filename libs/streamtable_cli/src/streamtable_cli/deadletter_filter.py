@@ -29,7 +29,7 @@ Grep = Annotated[
 
 @dataclass(frozen=True)
 class Filter:
-    """The conditions that a dead letter has to meet; None stands for no condition."""
+    """The conditions for a dead letter; None: no condition."""
 
     origin_topic: str | None = None
     error: str | None = None

@@ -183,8 +183,8 @@ def replay_command(
 ) -> None:
     """Replay dead letters: produce them to the group's retry topic.
 
-    Each is replayed once, also if this command is killed and repeated: a letter and its marker are one transaction. Choose
-    letters by name, by filters, or --all.
+    Each is replayed once, even if this command is killed and repeated: a letter and its marker are one transaction.
+    Choose letters by name, by filters, or with --all.
     """
     session = session_of(ctx)
     dead_letter_topic(group)
@@ -230,7 +230,7 @@ def _report(group: str, done: Replayed, *, as_json: bool) -> None:
         )
     if done.rows:
         note(
-            f"{count(len(done.rows), 'holds', 'hold')} a timer or another row that fell due, and cannot be sent again: "
+            f"{count(len(done.rows), 'holds', 'hold')} a timer or another due row, and cannot be replayed: "
             f"{_some(done.rows)}"
         )
     if done.sent:

@@ -18,7 +18,7 @@ from streamtable_cli.output import note
 Schemas = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", help="A folder of Avro schemas (*.avsc, also in subfolders); all versions count."
+        metavar="FOLDER", help="A folder of Avro schemas (*.avsc, also in subfolders); all versions are used."
     ),
 ]
 Graph = Annotated[
@@ -54,7 +54,7 @@ def decoder_of(schemas: Path | None = None, *graphs: str | None) -> Decoder:
 
 
 def key_bytes(text: str, kind: KeyType | None, codec: Codec[Any] | None) -> bytes:
-    """Return the bytes of a key given as text: by `kind`, else by the group's codec, else as UTF-8.
+    """Return the bytes of a key given as text: with `kind`, else with the group's codec, else as UTF-8.
 
     Raises:
         Refused: The text is not such a key.

@@ -27,7 +27,7 @@ DECLARED = Path("infra/topics.yaml")
 SCHEMAS = Path("proto/avro")
 CONNECT_S = 2.0
 OVER_S = 10.0
-"""The seconds between the two snapshots: more than batches take, so that a working group has committed in between."""
+"""The seconds between two snapshots: longer than batches take, so that a running group commits in between."""
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
@@ -62,7 +62,7 @@ def doctor(
     ] = None,
     over: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="How long to watch groups with lag; 0: not at all."),
+        typer.Option(metavar="SECONDS", min=0, help="How long to watch groups with lag; 0: do not watch."),
     ] = OVER_S,
     rows: Annotated[
         int,
@@ -75,7 +75,7 @@ def doctor(
     ] = unreadable.NEWEST,
     as_json: AsJson = False,
 ) -> None:
-    """Check a deployment from this machine: brokers, topics, groups, processes, disk and clocks. Nothing is changed.
+    """Check a deployment from this machine: brokers, topics, groups, processes, disk and clocks. Changes nothing.
 
     Exit code 1 if there is a problem. Groups are those of --graph, --group and the file; without any, all that have a
     dead-letter topic. Findings name the member of a partition that falls behind, and the process that was killed.
@@ -112,7 +112,7 @@ def doctor(
 
 @dataclass(frozen=True)
 class _Asked:
-    """The subjects of an examination. Without groups it examines all that have a dead-letter topic."""
+    """The subjects of the checks. Without groups, all groups with a dead-letter topic are checked."""
 
     file: Path | None
     graphs: list[Group[Any, Any]]
@@ -162,7 +162,7 @@ def _examine_cluster(cluster: Cluster, brokers: list[BrokerAddress], asked: _Ask
 
 
 def _rows(cluster: Cluster, groups: list[str], asked: _Asked) -> Iterator[Finding]:
-    """Check the newest rows of tables, by the codecs of --graph or the schemas that rows name."""
+    """Check the newest rows of tables, with the codecs of --graph or the schemas that rows name."""
     for each in asked.graphs:
         yield from _found(
             f"rows of {each.name}",
@@ -182,8 +182,8 @@ def _with_dead_letters(cluster: Cluster) -> list[str]:
 
 
 def _found(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Yield the findings of a check; a check that could not be made is a finding too."""
+    """Return the findings of a check; a failed check is a finding too."""
     try:
         return list(check())
     except StreamtableError as error:
-        return [problem(subject, f"could not be looked at: {error}", "see there, and run this again")]
+        return [problem(subject, f"could not be checked: {error}", "solve this, and run the command again")]

@@ -1,8 +1,8 @@
 """`streamtable group drop`: removes a version of a group that is no longer needed: its offsets and its topics.
 
-The offsets go first, by a request that the broker refuses while the group has members. A processor that is started
-half-way refuses: it finds a table without offsets, or topics missing. The dead letters go last, so a drop that is run
-again still knows which of them were never replayed.
+The offsets are deleted first, with a request that the broker rejects while the group has members. A processor that is
+started half-way stops with an error: it finds a table without offsets, or missing topics. The dead letters are deleted
+last, so that a repeated drop still knows which of them were never replayed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ from streamtable_cli.reset import CHANGE_S, agreed, left_tables, named_tables, r
 from streamtable_cli.session import session_of
 
 OWN = ("table", IDS, HANDLED, STATES, *TIMERS.values(), "loop", "visits", "retry", "dead-letters")
-"""Topics of a group, by the ends of their names, in the order in which they go; its state tables go before them."""
+"""Suffixes of a group's topics, in the order of deletion; its state tables are deleted before them."""
 NAMED_MAX = 20
 
 
@@ -39,10 +39,10 @@ class Remains:
     """The offsets and topics of a group that exist.
 
     Attributes:
-        topics: its own that exist, with the offsets between start and end of each.
-        committed: its offsets.
-        letters: dead letters that were never replayed.
-        retries: records in the retry topic that the group has not done.
+        topics: Its own existing topics, with the number of offsets between start and end of each.
+        committed: Its committed offsets.
+        letters: The dead letters that were never replayed.
+        retries: The number of records in the retry topic that the group has not processed.
     """
 
     group: str
@@ -58,19 +58,19 @@ def drop(
     *,
     with_dead_letters: Annotated[
         bool,
-        typer.Option("--with-dead-letters", help="Also if there are some that were never replayed or done."),
+        typer.Option("--with-dead-letters", help="Also if some were never replayed or processed."),
     ] = False,
     file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help=f"Where groups are declared, to see which need this one; {DECLARED} if that is there.",
+            help=f"The file that declares groups, to find those that need this one; {DECLARED} if it exists.",
         ),
     ] = None,
     graph: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE:NAME", help="Another group, or a flow, that may need this one; may be repeated."
+            metavar="MODULE:NAME", help="Another group or flow that may need this one; may be repeated."
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -78,9 +78,10 @@ def drop(
 ) -> None:
     """Remove a group: its offsets, its table, and its topics for loop, visits, retries and dead letters.
 
-    What would go is shown first, and asked about. It is refused while members of it are alive, and while another group
-    reads or joins its topics, as far as FILE, --graph and live members show; views of its table elsewhere are not known
-    to Kafka. Inputs and outputs stay. Local copies of tables belong to the processes and stay too: it says where.
+    Shows what will be deleted and asks for confirmation. Refused while the group has live members, and while another
+    group reads or joins its topics, as far as FILE, --graph and live members show; Kafka does not know of views of its
+    table. Inputs and outputs stay. Local copies of tables belong to the processes and stay too; the command names their
+    folder.
     """
     session = session_of(ctx)
     legal_name(group, "group")
@@ -94,9 +95,9 @@ def drop(
             _show(found)
         _refuse_letters(found, given_up=with_dead_letters)
         if not yes and not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to do it")
+            raise Refused("nothing was changed: give --yes to confirm")
     with session.cluster(at_least=CHANGE_S) as cluster:
-        refuse_members(cluster, group)  # the question may have been open for a while
+        refuse_members(cluster, group)  # the prompt may have been open for a while
         cluster.admin.delete_group(group)
         for topic in found.topics:
             cluster.admin.delete_topic(topic)
@@ -106,16 +107,16 @@ def drop(
     else:
         note(f"group {group} is dropped")
         note(
-            "its processes' copies of tables stay in the state folders of the machines where they ran, here that is "
+            "its processes' copies of tables stay in the state folders of their machines, on this one "
             f"{folder}: delete them there"
         )
     if file is not None and group in load(file).groups:
         note(
-            f"it is still declared in {file}: take it out, or `streamtable topics apply` creates its topics again"
+            f"it is still declared in {file}: remove it, or `streamtable topics apply` creates its topics again"
         )
 
 
-# ---- what there is --------------------------------------------------------------------------------------------------
+# ---- the remains ----------------------------------------------------------------------------------------------------
 
 
 def _remains(cluster: Cluster, group: str) -> Remains:
@@ -128,7 +129,7 @@ def _remains(cluster: Cluster, group: str) -> Remains:
             marks = cluster.admin.watermarks(cluster.partitions(name))
             topics[name] = sum(mark.high - mark.low for mark in marks.values())
     if not topics and not committed and not cluster.describe_groups([group]):
-        raise NotFound(f"there is nothing of a group {group!r}: no members, no offsets and no topics")
+        raise NotFound(f"there is no group {group!r}: it has no members, no offsets and no topics")
     letters: list[LoggedDeadLetter] = []
     if topics.get(f"{group}-dead-letters"):
         letters = DeadLetterLog(cluster, group).read(complete=True)
@@ -151,7 +152,7 @@ def _remains(cluster: Cluster, group: str) -> Remains:
 
 
 def _declared(file: Path | None, graphs: Iterable[Group[Any, Any]], found: Remains) -> dict[str, str]:
-    """Return the declared groups that read topics of this one, and which."""
+    """Return the declared groups that read topics of this one, with the topic of each."""
     reads: dict[str, list[str]] = {}
     if file is not None:
         reads = {name: group.reads for name, group in load(file).groups.items()}
@@ -175,7 +176,7 @@ def _refuse_needed(cluster: Cluster, found: Remains, declared: Mapping[str, str]
             needed[name] = shared[0]
     if needed:
         by = ", ".join(f"{name} reads {topic}" for name, topic in sorted(needed.items()))
-        raise Refused(f"group {found.group!r} is needed by another: {by}. Change or drop that first")
+        raise Refused(f"another group needs group {found.group!r}: {by}. Change or drop that one first")
 
 
 def _refuse_letters(found: Remains, *, given_up: bool) -> None:
@@ -187,9 +188,9 @@ def _refuse_letters(found: Remains, *, given_up: bool) -> None:
         more = ", ..." if len(found.letters) > NAMED_MAX else ""
         parts.append(f"{count(len(found.letters), 'dead letter')} never replayed ({names}{more})")
     if found.retries:
-        parts.append(f"{count(found.retries, 'record')} in {found.group}-retry that it has not done")
+        parts.append(f"{count(found.retries, 'record')} in {found.group}-retry that it has not processed")
     raise Refused(
-        f"group {found.group!r} has {' and '.join(parts)}: look with `streamtable dead-letters list {found.group}`, or "
+        f"group {found.group!r} has {' and '.join(parts)}: see `streamtable dead-letters list {found.group}`, or "
         "give --with-dead-letters to delete them too"
     )
 

@@ -1,8 +1,7 @@
 """Estimates the resources for a load: processes, processors, memory, disk, network, recovery time. Pure functions.
 
-A record costs its processor three things: itself, its row if that has not been changed yet since the last commit, and
-loading that row if it is not in memory. What each of them costs is measured (`Measured`); how often each is needed
-follows from the load.
+A record has three costs: the record itself, its row if that is its first change since the last commit, and loading that
+row if it is not in memory. `Measured` has the cost of each; the load determines how often each occurs.
 """
 
 import math
@@ -33,16 +32,15 @@ class Measured:
     """The measurements of one process of the benchmark on its machine.
 
     Attributes:
-        record_us: processor time of a record by itself, in microseconds.
-        row_us: of a row that a commit writes.
-        load_us: of a row that is loaded because it is not in memory.
-        call_us: of calling a function for a record.
-        idle_cores: processors that a process takes which commits five times a second and has little to do.
-        busy_cores: that one takes which never waits.
-        restore_rows_s: changelog records that a process loads in a second.
-        kafka_us: the brokers' processor time for a record, read and its row written, with one replica; None: not
-            measured.
-        where: the machine, the commit and the time.
+        record_us: The CPU time of a record without its row, in microseconds.
+        row_us: The CPU time of a row that a commit writes, in microseconds.
+        load_us: The CPU time of loading a row that is not in memory, in microseconds.
+        call_us: The CPU time of calling a function for a record, in microseconds.
+        idle_cores: The processor cores that an almost idle process with five commits per second uses.
+        busy_cores: The processor cores that a fully loaded process uses.
+        restore_rows_s: The changelog records that a process restores per second.
+        kafka_us: The brokers' CPU time per record, including the write of its row, with one replica; None: not measured.
+        where: The machine, the commit and the time of the measurement.
     """
 
     record_us: float
@@ -68,23 +66,24 @@ class Workload:
     """The load to be carried and the machines to carry it.
 
     Attributes:
-        records_s: of the input, each second.
-        keys: rows that the table has in the end.
-        partitions: of the input and of the table.
-        replicas: of each topic.
-        record_bytes: key and value of an input record.
-        key_bytes: of a row.
-        value_bytes: of a row, encoded.
-        active_keys: how many keys most records are about; None: all of them alike.
-        handler_us: processor time of your handler for a record, in microseconds; 0: a built-in aggregate.
-        commit_s: seconds between commits.
-        views: processes that have a copy of the whole table.
-        standby: each processor keeps a warm copy of the whole table.
-        retention_h: how long inputs are kept, in hours.
-        disk_gb: of the machine of a process or a view.
-        network_mb_s: that such a machine can read.
-        recovery_s: how long a partition may stand still after a crash.
-        lag_s: how long the changelog keeps every record: `min.compaction.lag.ms`, an hour as `topics apply` makes it.
+        records_s: The input records per second.
+        keys: The final number of rows in the table.
+        partitions: The partitions of the input and of the table.
+        replicas: The replicas of each topic.
+        record_bytes: The size of an input record's key and value.
+        key_bytes: The size of a row's key.
+        value_bytes: The size of a row's encoded value.
+        active_keys: The number of keys that most records have; None: all keys are equally likely.
+        handler_us: The CPU time of your handler per record, in microseconds; 0: a built-in aggregate.
+        commit_s: The seconds between commits.
+        views: The processes with a copy of the whole table.
+        standby: Whether each processor keeps a standby replica of the whole table.
+        retention_h: The retention of the inputs, in hours.
+        disk_gb: The disk of the machine of each process or view.
+        network_mb_s: The network read rate of such a machine.
+        recovery_s: The longest acceptable recovery of a partition after a crash.
+        lag_s: The time for which the changelog keeps every record: `min.compaction.lag.ms`, an hour by default of
+            `topics apply`.
     """
 
     records_s: float
@@ -112,15 +111,15 @@ class Workload:
         )  # fmt: skip
         for name in above_zero:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise Refused(f"{self._given(name)}: a number above 0 is needed")
+                raise Refused(f"{self._given(name)}: must be above 0")
         for name in ("value_bytes", "handler_us", "views", "lag_s"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise Refused(f"{self._given(name)}: 0 or a number above it is needed")
+                raise Refused(f"{self._given(name)}: must be 0 or more")
         if self.active_keys is not None and not 1 <= self.active_keys <= self.keys:
             raise Refused(f"{self._given('active_keys')}: give 1 to {self.keys}, the table's keys")
 
     def _given(self, name: str) -> str:
-        """Return the option of `streamtable capacity` that has given an attribute, with its value."""
+        """Return the option of `streamtable capacity` for an attribute, with its value."""
         value = getattr(self, name)
         return f"{_OPTIONS.get(name, f'--{name}'.replace('_', '-'))} {value * 1000 if name == 'commit_s' else value:.15g}"
 
@@ -138,10 +137,10 @@ class Limit:
     """A limit that a load can exceed.
 
     Attributes:
-        name: what.
-        used: the share that the load takes; above 1 it is broken.
-        fact: in numbers.
-        change: what moves it.
+        name: The name of the limit.
+        used: The share that the load uses; above 1, the limit is exceeded.
+        fact: The numbers of that share.
+        change: The remedy.
     """
 
     name: str
@@ -269,7 +268,7 @@ def estimate(load: Workload, measured: Measured) -> Estimate:
 
 
 def _caught_up(stood_s: float, records_s: float, most: float) -> float:
-    """Return the seconds until records that arrived meanwhile are processed too."""
+    """Return the seconds until the backlog of the pause is processed too."""
     return stood_s + records_s * stood_s / (most - records_s)
 
 
@@ -279,13 +278,13 @@ def _limits(load: Workload, measured: Measured, found: Estimate) -> Iterator[Lim
         "partitions",
         found.processes / load.partitions,
         f"{found.processes} processes share {load.partitions}",
-        f"make the topics with {3 * found.processes} before there is data: later it moves keys",
+        f"create the topics with {3 * found.processes} before there is data: a later change moves keys",
     )
     yield Limit(
         "one partition",
         each / found.process_records_s,
-        f"{each:,.0f} records/s of the {found.process_records_s:,.0f} that one process does",
-        "more partitions; a built-in aggregate, or a longer commit interval, for keys that come again and again",
+        f"{each:,.0f} records/s of the {found.process_records_s:,.0f} that one process handles",
+        "more partitions; a built-in aggregate, or a longer commit interval for frequently repeated keys",
     )
     recovery = found.warm_s if load.standby else found.cold_s
     yield Limit(
@@ -322,8 +321,8 @@ def _limits(load: Workload, measured: Measured, found: Estimate) -> Iterator[Lim
             "a copy of the table",
             found.changelog_records_s / measured.restore_rows_s,
             f"{found.changelog_records_s:,.0f} changes/s of the {measured.restore_rows_s:,.0f} that one reader follows",
-            "a longer commit interval where keys come again; several groups with a part of the keys each; or rows in a "
-            "central store, which is asked instead of copied",
+            "a longer commit interval if keys are repeated; several groups with a part of the keys each; or rows in a "
+            "central store, which is queried instead of copied",
         )
         yield Limit(
             "disk of a copy",

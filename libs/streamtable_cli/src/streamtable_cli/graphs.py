@@ -26,7 +26,7 @@ from streamtable_cli.modules import load_groups
 from streamtable_cli.output import show_json
 from streamtable_cli.svg import svg_of
 
-app = typer.Typer(no_args_is_help=True, help="Group graphs: what reads, keeps and writes what.")
+app = typer.Typer(no_args_is_help=True, help="Group graphs: the topics that groups read, keep and write.")
 
 _SHAPES = {
     NodeKind.STREAM: ("[(", ")]"),
@@ -64,7 +64,7 @@ def show(
     *,
     form: Annotated[Format, typer.Option("--format", help="text, mermaid, json or svg.")] = Format.TEXT,
     aside: Annotated[
-        bool, typer.Option("--aside", help="Also dead letters and retries; text always has them.")
+        bool, typer.Option("--aside", help="Also show dead letters and retries; text always does.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A file to write to.")
@@ -78,7 +78,7 @@ def show(
     picture = model_of(loaded, aside=aside)
     if form is Format.JSON or as_json:
         if output is not None:
-            raise typer.BadParameter("JSON goes to standard output: --output is for the other forms")
+            raise typer.BadParameter("JSON goes to standard output: --output is for the other formats")
         show_json(
             {
                 "nodes": [asdict(node) for node in picture.nodes.values()],
@@ -163,7 +163,7 @@ def _codecs(found: Stream[Any, Any] | Table[Any, Any]) -> str:
 
 
 def _reads(group: Group[Any, Any], topic: str) -> str | None:
-    """Return the way in which a group reads a topic, "" if as an input; None if it does not."""
+    """Return how a group reads a topic: "" for an input, None if it does not read it."""
     if topic in {edge.stream.name for edge in group.inputs}:
         return ""
     if topic in {edge.table.name for edge in group.joins}:

@@ -85,17 +85,17 @@ def lag(
     group: GroupName,
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="Show partitions too that nothing was ever written to.")
+        bool, typer.Option("--all", help="Also show partitions that never had a record.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the lag of a group for each partition and topic, and the position of its table.
 
-    Lag is in records for up to 100 offsets of a partition; beyond that in offsets, and the ends of transactions and
-    compaction make it more than there are records. What an open transaction holds back does not count. Lag is unknown
-    (null in JSON) while nothing was ever committed of a partition that has records. A table position is the changelog's
-    offset that was committed together with the input's. Partitions that nothing was ever written to, such as those of
-    most retry topics, are left out; in JSON all are there.
+    Up to 100 offsets of a partition, the lag is counted in records; beyond that in offsets, which exceed the number of
+    records because of transaction markers and compaction. Records beyond the last stable offset do not count. The lag
+    is unknown (null in JSON) if the group has no committed offset for a partition with records. A table position is the
+    changelog offset that was committed together with the input offset. Partitions that never had a record, such as
+    those of most retry topics, are left out; JSON has all.
     """
     session = session_of(ctx)
     with session.cluster() as cluster:
@@ -133,9 +133,7 @@ def lag(
     )
     for topic in dict.fromkeys(each.place.topic for each in shown):
         lag = by_topic[topic]
-        show_line(
-            f"{topic}: lag {'unknown, of a partition nothing was ever committed' if lag is None else lag}"
-        )
+        show_line(f"{topic}: lag {'unknown, a partition has no committed offset' if lag is None else lag}")
 
 
 def _offsets(each: PartitionOffsets) -> dict[str, Any]:

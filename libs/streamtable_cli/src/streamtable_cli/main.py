@@ -1,6 +1,6 @@
 """The command `streamtable`: its groups of commands, their common flags, and its exit codes.
 
-Other packages add groups of commands by entry points: a typer app, in the group `streamtable.commands`.
+Other packages add groups of commands by entry points of the group `streamtable.commands`, each a Typer app.
 """
 
 import sys
@@ -25,7 +25,7 @@ from streamtable_cli.visit import visit
 
 
 class Boundary(TyperGroup):
-    """Ends the command with one message and an exit code for errors of the library, without a traceback."""
+    """Ends the command with a message and an exit code for errors of the library, without a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -74,7 +74,7 @@ def streamtable(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Kafka: host:port, several separated by commas. Else STREAMTABLE_BOOTSTRAP_SERVERS.",
+            help="Kafka: host:port, several separated by commas. Default: STREAMTABLE_BOOTSTRAP_SERVERS.",
         ),
     ] = None,
     option: Annotated[
@@ -83,19 +83,19 @@ def streamtable(
             "--option",
             "-X",
             metavar="NAME=VALUE",
-            help="An option of librdkafka, for example security.protocol=SSL; may be repeated. "
-            "Else STREAMTABLE_KAFKA_<NAME>.",
+            help="A librdkafka option, for example security.protocol=SSL; may be repeated. "
+            "Default: STREAMTABLE_KAFKA_<NAME>.",
         ),
     ] = None,
     state_dir: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="Where tables are stored on this machine. Else STREAMTABLE_STATE_DIR."
+            metavar="FOLDER", help="The folder of tables on this machine. Default: STREAMTABLE_STATE_DIR."
         ),
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, max=600, help="Seconds to wait for each answer of Kafka."),
+        typer.Option(metavar="SECONDS", min=0.1, max=600, help="Seconds to wait for each response of Kafka."),
     ] = 2.5,
     *,
     _show_version: Annotated[

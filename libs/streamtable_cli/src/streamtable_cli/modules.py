@@ -1,4 +1,4 @@
-"""Imports groups and flows from user code: `module:NAME`, as `--graph` and `graph show` take them."""
+"""Imports groups and flows from user code, given as `module:NAME` to `--graph` and `graph show`."""
 
 import importlib
 import re
@@ -14,7 +14,7 @@ _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^
 
 
 def load_group(spec: str) -> Group[Any, Any]:
-    """Return the only group of a program, as `load_groups`. Raises `ConfigurationError` for a flow of several groups."""
+    """Return the only group of a program, like `load_groups`. Raises `ConfigurationError` for a flow of several groups."""
     found = _named(spec)
     groups = _groups_of(found, spec)
     if len(groups) > 1:
@@ -28,12 +28,11 @@ def load_groups(spec: str) -> list[Group[Any, Any]]:
     """Import a module (the current folder comes first) and return the group in it, or the groups of the flow in it.
 
     Args:
-        spec: `module:NAME`; NAME may have dots. `module:function(text)` calls a function with this text, or with
-            nothing if there is none: where a group's name is a setting, a function makes it.
+        spec: `module:NAME`; NAME may have dots. `module:function(text)` calls a function, with this text if there is
+            one, for groups whose name is a setting.
 
     Raises:
-        ConfigurationError: the module cannot be imported, there is no group or flow of that name in it, or the function
-            fails.
+        ConfigurationError: The module cannot be imported, it has no group or flow of that name, or the function fails.
     """
     return _groups_of(_named(spec), spec)
 
@@ -41,12 +40,12 @@ def load_groups(spec: str) -> list[Group[Any, Any]]:
 def _groups_of(found: Any, spec: str) -> list[Group[Any, Any]]:
     try:
         return groups_in([found])
-    except GraphError as error:  # it is neither, or the parts of a flow contradict each other
+    except GraphError as error:  # neither a group nor a flow, or the parts of a flow contradict each other
         raise ConfigurationError(f"{spec!r}: {error}") from error
 
 
 def _is_program(value: object) -> bool:
-    """Whether this is a group, or several as a flow is; nothing of the user's is called to find out."""
+    """Return whether this is a group or a flow, without calling user code."""
     return isinstance(value, Group) or isinstance(getattr(type(value), "groups", None), property)
 
 
@@ -62,23 +61,21 @@ def _named(spec: str) -> Any:
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # the module of the user may raise anything
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise ConfigurationError(
-            f"module {module!r} cannot be imported ({type(error).__name__}: {error}); it is looked for in this folder "
+            f"module {module!r} cannot be imported ({type(error).__name__}: {error}); it is searched in this folder "
             "and among the installed packages"
         ) from error
     for name in path.split("."):
         if not hasattr(found, name):
             programs = [each for each, value in vars(found).items() if _is_program(value)]
-            there = (
-                f"; its groups and flows are {', '.join(programs)}" if programs else "; there is none in it"
-            )
-            raise ConfigurationError(f"{spec!r}: {name!r} is not there{there}")
+            there = f"; its groups and flows are {', '.join(programs)}" if programs else "; it has none"
+            raise ConfigurationError(f"{spec!r}: {name!r} does not exist{there}")
         found = getattr(found, name)
     if match["call"]:
         text = match["text"]
         try:
             found = found(text) if text else found()
-        except Exception as error:  # the function of the user may raise anything
+        except Exception as error:  # a user's function may raise anything
             raise ConfigurationError(f"{spec!r} fails ({type(error).__name__}: {error})") from error
     return found

@@ -41,7 +41,7 @@ def parse_targets(to: str, topics: list[str]) -> Mapping[str, Any] | None:
     try:
         found = json.loads(to, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"--to: no JSON that can be read: {error}") from error
+        raise Refused(f"--to: not valid JSON: {error}") from error
     if not isinstance(found, dict) or not found:
         raise Refused('--to: expected offsets by topic: {"topic": {"0": 17}}')
     return found

@@ -32,11 +32,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document."
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON: one object per line.")]
 
 _WIDE = 4_000
-"""Columns where the output is not a terminal: nothing is cut."""
+"""The width if the output is not a terminal, so that nothing is truncated."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that never takes brackets or colons in data for markup."""
+    """Return a console that never interprets brackets or colons in data as markup."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _WIDE
     return Console(file=stream, markup=False, highlight=False, emoji=False, width=width)
@@ -68,5 +68,5 @@ def show_line(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print something about the answer to standard error."""
+    """Print a remark to standard error."""
     print(printable(text), file=sys.stderr)

@@ -8,14 +8,14 @@ from streamtable_admin.cluster import BrokerAddress
 from streamtable_admin.findings import Finding, ok, problem, warning
 
 TRAP = (
-    "clients use the advertised address and no other. Brokers in containers often advertise a name that "
+    "clients use only the advertised address. Brokers in containers often advertise a name that "
     "only other containers know: give the broker a listener for clients outside, and in advertised.listeners the "
     "address that those clients use"
 )
 
 
 def split(bootstrap_servers: str) -> list[tuple[str, int]]:
-    """Addresses that have been checked already."""
+    """Return the addresses; they have been validated already."""
     found = []
     for address in bootstrap_servers.split(","):
         host, _, port = address.strip().rpartition(":")
@@ -29,9 +29,9 @@ def refusal(host: str, port: int, timeout: float) -> str:
         with socket.create_connection((host, port), timeout):
             return ""
     except socket.gaierror:
-        return "the name is not known here"
+        return "the name cannot be resolved"
     except TimeoutError:
-        return f"nothing answers within {timeout:g} s (a firewall, or the wrong network)"
+        return f"no response within {timeout:g} s (a firewall, or the wrong network)"
     except ConnectionRefusedError:
         return "nothing listens there"
     except OSError as error:
@@ -47,8 +47,8 @@ def bootstrap(servers: str, timeout: float, answer: str = "") -> Iterator[Findin
         else:
             yield problem(
                 "broker",
-                f"{host}:{port}: something listens, but does not answer as Kafka{answer and f': {answer}'}",
-                "look at the port, and whether the listener wants TLS or SASL (--option security.protocol=...)",
+                f"{host}:{port}: a server listens, but does not respond like Kafka{answer and f': {answer}'}",
+                "check the port, and whether the listener needs TLS or SASL (--option security.protocol=...)",
             )
 
 
@@ -64,11 +64,11 @@ def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -
         elif from_outside and loopback(broker.host):
             yield warning(
                 name,
-                f"{address}, which is this very machine, although the bootstrap address is {servers}",
+                f"{address}, which is this machine, although the bootstrap address is {servers}",
                 TRAP,
             )
         else:
-            yield ok(name, f"{address}, which is reached from here")
+            yield ok(name, f"{address}, which is reachable from here")
 
 
 def loopback(host: str) -> bool:

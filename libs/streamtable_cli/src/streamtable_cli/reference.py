@@ -1,4 +1,4 @@
-"""The reference page of the command line, made from the commands' own help.
+"""Generates the reference page of the command line from the commands' own help.
 
 python -m streamtable_cli.reference docs/reference/cli.md
 """
@@ -16,10 +16,10 @@ from streamtable_cli.main import app
 
 HEAD = """# The command line
 
-Made from the commands' help by `make gen`; do not edit. `pip install streamtable[cli]` brings the command.
+Generated from the commands' help by `make gen`; do not edit. `pip install streamtable[cli]` installs the command.
 
 The options of `streamtable` itself stand before the command: `streamtable --bootstrap-servers kafka:9092 topics list`.
-`--json` prints one document, or one object a line where records or rows are shown. Answers go to standard output;
+`--json` prints one document, or one object per line where records or rows are shown. Results go to standard output;
 errors, notes and progress to standard error. `streamtable --install-completion` sets up completion for your shell.
 """
 _HIDDEN = {"help", "install_completion", "show_completion"}
@@ -57,7 +57,7 @@ def _section(path: str, command: Any) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return text in one line, for a cell of a table."""
+    """Return the text on one line, for a table cell."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 

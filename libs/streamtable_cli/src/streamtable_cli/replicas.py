@@ -24,7 +24,7 @@ def kept(cluster: Cluster, file: Path | None, groups: Iterable[str]) -> Iterator
     findings = [each for topic in found.values() for each in judged(topic, changelog=topic.name in tables)]
     yield from findings
     if found and not findings:
-        yield ok("replicas", f"{count(len(found), 'keeps what it is', 'keep what they are')} given")
+        yield ok("replicas", f"{count(len(found), 'topic keeps its', 'topics keep their')} records")
 
 
 def judged(topic: TopicDescription, *, changelog: bool) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def judged(topic: TopicDescription, *, changelog: bool) -> Iterator[Finding]:
         )
     elif least == replicas > 1:
         advice = f"set min.insync.replicas to {replicas - 1}"
-        yield warning(subject, f"{fact}: while one broker is away, nothing can be written to it", advice)
+        yield warning(subject, f"{fact}: while one broker is down, nothing can be written to it", advice)
     elif least == 1 and replicas >= SPREAD_MIN:
         yield warning(
             subject,
@@ -56,8 +56,8 @@ def _compaction(subject: str, config: Mapping[str, str]) -> Iterator[Finding]:
     if "compact" not in policies:
         yield problem(
             subject,
-            "a changelog that is not compacted: rows are lost when their records are deleted by age, or it grows for ever",
-            "set cleanup.policy to compact; where records are gone already: docs/how-to/rebuild-a-table.md",
+            "a changelog that is not compacted: rows are lost when retention deletes their records, or it grows for ever",
+            "set cleanup.policy to compact; if records are already lost: docs/how-to/rebuild-a-table.md",
         )
     elif "delete" in policies:
         hours = int(config.get("retention.ms") or -1) / 3_600_000

@@ -1,16 +1,16 @@
 """`streamtable group reset`: reset the committed offsets of a group, and empty its table if it has one.
 
-A table and the offsets that lead to it belong together: offsets that go back over a table that stays count twice,
-offsets that go forward leave a gap. So a group with a table is refused, unless the table is emptied too. Its topic is
-then deleted and created again, not emptied by DeleteRecords: only by the new id of the topic do local copies on other
-machines, and views, know that what they hold is over (`tables/recovery.py`).
+A table belongs to the offsets of its input: with earlier offsets, records count twice, and with later ones they are
+missed. So a reset of a group with a table is refused unless the table is emptied too. Its topic is then deleted and
+recreated, not emptied with DeleteRecords: only by the new topic id do local copies on other machines, and views, detect
+that their content is obsolete (`tables/recovery.py`).
 
-The steps are in the order in which a crash between them does no harm. After the deletion the committed offsets name a
-table position that is no more, so a processor that is started refuses (`StateLost`), until the reset is run again.
+The steps are ordered so that a crash between them does no harm. After the deletion, the committed offsets name a table
+position that no longer exists, so a processor stops with `StateLost` until the reset is run again.
 
-The group's own loop and visits go to their ends: what is under way there belongs to input from before the reset, and
-reading the inputs again produces the loop events again. A joined table is set like an input, which matters only where its
-changes are handled: the copy of any other is loaded to the table's end, whatever is committed (`recovery.plan_join`).
+The group's own loop and visits are set to their ends: pending records there belong to input from before the reset, and
+the inputs, read again, produce the loop events again. A joined table is set like an input, which matters only if its
+changes are handled: other copies are loaded to the table's end regardless of offsets (`recovery.plan_join`).
 """
 
 import sys
@@ -56,18 +56,18 @@ def reset(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TOPIC", help="Only this topic; may be repeated. Else all that the group has read."
+            metavar="TOPIC", help="Only this topic; may be repeated. Default: all that the group has read."
         ),
     ] = None,
     empty_table: Annotated[
         bool,
-        typer.Option("--empty-table", help="Delete all rows of the group's table too: it is built again."),
+        typer.Option("--empty-table", help="Also delete all rows of the group's table: it is rebuilt."),
     ] = False,
     accept_recreated: Annotated[
         bool,
         typer.Option(
             "--accept-recreated",
-            help="Also if an input was deleted and created again since the group has read it.",
+            help="Also if an input was deleted and recreated since the group read it.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -76,15 +76,15 @@ def reset(
     """Reset the offsets of a group, after showing the changes and asking for confirmation.
 
     The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
-    inputs have to be set: the table is built again from there, without what visits did to its rows.
+    inputs must be set: the table is rebuilt from there, without the changes that visits made to its rows.
 
-    Records that it sent to other topics stay there. A group that reads them, such as the next one of a flow, gets them a
-    second time: reset those groups first, with --to latest --empty-table.
+    Records that it sent to other topics stay there. A group that reads them, such as the next one of a flow, gets them
+    a second time: reset such groups first, with --to latest --empty-table.
 
-    Its own loop and visits go to their ends, unless they are named: unfinished work there is dropped. A joined table
-    whose changes it handles is set like an input: with earliest, each row is handled as a change from nothing.
+    Its own loop and visits are set to their ends unless they are named; unfinished work there is dropped. A joined
+    table whose changes it handles is set like an input: with earliest, each row is handled as a newly inserted row.
 
-    If an input was deleted and created again, --accept-recreated is needed, and all of its partitions have to be set.
+    If an input was deleted and recreated, --accept-recreated is needed, and all of its partitions must be set.
     """
     session = session_of(ctx)
     legal_name(group, "group")
@@ -93,7 +93,7 @@ def reset(
         refuse_members(cluster, group)
         committed = cluster.committed(group)
         recreated = accepted_places(cluster, group, committed, accepted=accept_recreated)
-        read = {*committed, *recreated}  # the broker has forgotten the offsets of topics that were deleted
+        read = {*committed, *recreated}  # the broker drops the offsets of deleted topics
         tables = _tables(cluster, group, committed)
         named = {*(targets or ()), *(topic or ())}
         ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in read} - named
@@ -115,7 +115,7 @@ def reset(
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
         if not yes and not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to do it")
+            raise Refused("nothing was changed: give --yes to confirm")
         _apply(session, group, moves, tables if empty_table else ())
     if as_json:
         show_json(
@@ -127,10 +127,10 @@ def reset(
             }
         )
     else:
-        note(f"the offsets of {count(len(moves), 'partition')} are set")
+        note(f"the offsets of {count(len(moves), 'partition')} were set")
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------
+# ---- refusals -------------------------------------------------------------------------------------------------------
 
 
 def refuse_members(cluster: Cluster, group: str) -> None:
@@ -143,7 +143,7 @@ def refuse_members(cluster: Cluster, group: str) -> None:
 
 
 def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
-    """Return the group's tables, its own first, also those whose topics an unfinished reset has deleted."""
+    """Return the group's tables, its own first, including those whose topics an unfinished reset has deleted."""
     known = cluster.admin.topic_partitions()
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
     found = []
@@ -186,14 +186,14 @@ def _refuse_half(
     if not empty_table:
         raise Refused(
             f"group {group!r} keeps a table, {', '.join(tables)}: with other offsets its rows would count records twice or not at "
-            "all. Give --empty-table to delete its rows too, so that it is built again from there"
+            "all. Give --empty-table to delete its rows too, so that it is rebuilt from there"
         )
     partitions = cluster.admin.topic_partitions()
     inputs = {place.topic for place in committed}
     needed = {TopicPartition(name, number) for name in inputs for number in range(partitions[name])}
     if left := sorted(needed - {move.place for move in moves}):
         raise Refused(
-            f"--empty-table deletes the rows of all partitions, so all inputs have to be set; {left[0]} is not"
+            f"--empty-table deletes the rows of all partitions, so all inputs must be set; {left[0]} is not"
             + (f" (nor are {len(left) - 1} others)" if len(left) > 1 else "")
         )
 
@@ -202,12 +202,12 @@ def agreed(*, as_json: bool) -> bool:
     return not as_json and sys.stdin.isatty() and typer.confirm("Do it?", err=True)
 
 
-# ---- doing it -------------------------------------------------------------------------------------------------------
+# ---- the reset ------------------------------------------------------------------------------------------------------
 
 
 def _apply(session: CommandSession, group: str, moves: list[Move], tables: Sequence[str]) -> None:
     with session.cluster(at_least=CHANGE_S) as cluster:
-        refuse_members(cluster, group)  # the question may have been open for a while
+        refuse_members(cluster, group)  # the prompt may have been open for a while
         metadata = ""
         for table in tables:
             empty(cluster, table, partitions=max(move.place.partition for move in moves) + 1)
@@ -222,24 +222,24 @@ def empty(cluster: Cluster, table: str, *, partitions: int) -> None:
 
     Args:
         cluster: The cluster, with a timeout that suffices for changes.
-        table: its name.
-        partitions: of one that is missing.
+        table: The name of the table's topic.
+        partitions: The number of partitions if the topic is missing.
 
     Raises:
-        RetryLater: the broker takes too long over it. It may be done again.
+        RetryLater: The broker takes too long. The call can be repeated.
     """
     old = cluster.admin.describe([table]).get(table)
     new = TopicDescription(table, partitions, BROKERS_DEFAULT, TABLE_CONFIG)
     if old is None:
         note(
-            f"note: {table} is missing; it is made with {count(partitions, 'partition')} and a table's usual settings"
+            f"note: {table} is missing; it is created with {count(partitions, 'partition')} and a table's usual settings"
         )
     else:
         new = TopicDescription(table, old.partitions, old.replication, cluster.admin.own_settings(table))
         cluster.admin.delete_topic(table)
     deadline = time.monotonic() + CHANGE_S
     while True:
-        # While the old one is still going, creating it is answered by "exists", and there is a while of neither.
+        # While the old topic is being deleted, creating it fails with "exists", and for a while neither one exists.
         cluster.admin.create_topics([new])
         end = None
         with suppress(RetryLater):
@@ -277,10 +277,10 @@ def _show(
         ),
     )
     for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
-        show_line(f"What is under way in {topic} is dropped: it belongs to input from before.")
+        show_line(f"Pending records in {topic} are dropped: they belong to earlier input.")
     if any(move.before is not None and move.after < move.before for move in moves):
         show_line(
-            "Records that it has sent to other topics stay there, and are sent a second time: a group that reads them, such as "
+            "Records that it has sent to other topics stay there, and are sent again: a group that reads them, such as "
             "the next one of a flow, counts them twice unless it is reset to latest first, with --empty-table."
         )
     for table in emptied:

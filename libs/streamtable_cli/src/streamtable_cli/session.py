@@ -23,7 +23,7 @@ class CommandSession:
 
     Attributes:
         flags: Settings given as flags; they override the environment.
-        timeout: Seconds to wait for each answer of Kafka.
+        timeout: The seconds to wait for each response of Kafka.
     """
 
     flags: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold a password
@@ -42,7 +42,7 @@ class CommandSession:
 
     @contextmanager
     def unchecked_cluster(self, at_least: float = 0.0) -> Iterator[Cluster]:
-        """Open the cluster without checking that it answers."""
+        """Open the cluster without checking that it responds."""
         settings = self.settings
         timeout = max(self.timeout, at_least)
         kafka = Kafka(
@@ -56,10 +56,10 @@ class CommandSession:
 
     @contextmanager
     def cluster(self, at_least: float = 0.0) -> Iterator[Cluster]:
-        """Open the cluster. Raises `RetryLater` soon if no broker answers at the addresses.
+        """Open the cluster. Raises `RetryLater` quickly if no broker responds.
 
         Args:
-            at_least: Seconds to wait for each answer at least, where the cluster is changed.
+            at_least: The minimum seconds to wait for each response, for changes of the cluster.
         """
         with self.unchecked_cluster(at_least) as cluster:
             cluster.admin.brokers()

@@ -1,7 +1,7 @@
 """`streamtable group skip`: sends the record that stops a group to its dead letters, so that the group continues.
 
 The dead letter and the new offset are committed in one transaction. The offset keeps the metadata that were committed
-with the old one: they say where the group's table stands, which does not change.
+with the old one: they have the position of the group's table, which does not change.
 """
 
 import time
@@ -30,24 +30,24 @@ COMMIT_S = 9.0
 
 
 class SkippedByOperator(StreamtableError):
-    """The error of a dead letter that an operator has made."""
+    """The error in the dead letter of a record that an operator has skipped."""
 
 
 def skip(
     ctx: typer.Context,
     group: GroupName,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The input at which the group stands.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The input on which the group has stopped.")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its partition.")],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record.")],
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send the record at which a stopped group stands to its dead letters, so that the group continues behind it.
+    """Send the record on which a group has stopped to its dead letters, so that the group continues after it.
 
-    The group must have no live members, and the record must be the next one that it would read of this partition. Its
-    table, and where it stands in all other partitions, stay as they are. The record can be sent again later, by
-    streamtable dead-letters replay.
+    The group must have no live members, and the record must be the next one that it would read from this partition. Its
+    table and its offsets in all other partitions do not change. The record can be replayed later, with streamtable
+    dead-letters replay.
     """
     session = session_of(ctx)
     legal_name(group, "group")
@@ -61,7 +61,7 @@ def skip(
                 [(group, topic, partition, offset, offset + 1, f"{group}-dead-letters")],
             )
         if not yes and not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to do it")
+            raise Refused("nothing was changed: give --yes to confirm")
         patient = replace(cluster, timeout=max(cluster.timeout, CHANGE_S))
         _skip(patient, group, record, committed)
     if as_json:
@@ -69,7 +69,7 @@ def skip(
             {"group": group, "topic": topic, "partition": partition, "skipped": offset, "next": offset + 1}
         )
     else:
-        note(f"{place}@{offset} is in the dead letters; group {group!r} continues behind it")
+        note(f"{place}@{offset} is in the dead letters; group {group!r} continues after it")
 
 
 def _next_record(
@@ -79,23 +79,23 @@ def _next_record(
     offsets = cluster.committed(group)
     if (found := recreated_inputs(cluster, offsets).get(place.topic)) is not None:
         raise Refused(
-            f"group {group!r}: {found}. Set where the group continues there by 'streamtable group reset'"
+            f"group {group!r}: {found}. Set the offset of that partition with 'streamtable group reset'"
         )
     committed = offsets.get(place)
     if committed is None:
         raise NotFound(f"group {group!r} has committed nothing for {place}")
     if committed.next_offset > offset:
-        raise Refused(f"group {group!r} is past {place}@{offset}: it stands at {committed.next_offset}")
+        raise Refused(f"group {group!r} is past {place}@{offset}: it is at {committed.next_offset}")
     end = readable(cluster.admin, [place])[place].high
     first = next(iter(read_to(cluster, {place: committed.next_offset}, {place: min(end, offset + 1)})), None)
     if first is None:
         raise NotFound(
-            f"{place} has no record at {offset}: group {group!r} stands at {committed.next_offset}, and the topic ends "
+            f"{place} has no record at {offset}: group {group!r} is at {committed.next_offset}, and the topic ends "
             f"at {end}"
         )
     if first.first_offset != offset:
         raise Refused(
-            f"{place}@{offset} is not the next record of group {group!r}: it stands at {committed.next_offset}, and its "
+            f"{place}@{offset} is not the next record of group {group!r}: it is at {committed.next_offset}, and its "
             f"next record is {first.first_offset}"
         )
     return first.part(0, 1), committed
@@ -106,7 +106,7 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
     topic = cluster.admin.topics([letters]).get(letters)
     if topic is None:
         raise NotFound(
-            f"there is no topic {letters!r} to keep the record: declare it, `streamtable topics apply`"
+            f"there is no topic {letters!r} for the record: declare it, and run `streamtable topics apply`"
         )
     own = Origin.of(record, 0)
     letter = dead_letter(
@@ -122,9 +122,9 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
     outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-skip")
     try:
         outbox.open(OPEN_S)
-        # What another run has left open is aborted now, so what is committed by now stays.
+        # A transaction that another run left open is aborted now, so the offsets committed by now are final.
         if cluster.committed(group).get(record.place) != committed:
-            raise Refused(f"group {group!r} has moved on at {record.place} meanwhile; look again")
+            raise Refused(f"group {group!r} has advanced at {record.place} meanwhile; check again")
         outbox.begin()
         try:
             outbox.produce(
@@ -152,6 +152,6 @@ def _send_offset(
     committed: Committed,
 ) -> None:
     outbox.flush(COMMIT_S)
-    refuse_members(cluster, group)  # the question may have been open for a while
+    refuse_members(cluster, group)  # the prompt may have been open for a while
     moved = Committed(NextOffset(record.first_offset + 1), committed.metadata)
     outbox.send_offsets({record.place: moved}, cluster.admin.membership_of_nobody(group))

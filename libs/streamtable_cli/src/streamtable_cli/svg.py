@@ -23,7 +23,7 @@ _LID = 7.0
 
 
 def svg_of(picture: GraphModel, layout: Layout) -> str:
-    """Return the whole document. Streams are round, groups dark, tables drums, dead letters and retries grey.
+    """Return the document. Streams are rounded, groups dark, tables cylinders, dead letters and retries grey.
 
     Loops are green, visits violet.
     """
@@ -101,7 +101,7 @@ def _handles(a: Point, b: Point) -> tuple[Point, Point]:
 
 
 def _label(route: Route) -> Iterator[str]:
-    """Return the label of an edge, in the gap before the node on the right, on the line, which it covers."""
+    """Yield the label of an edge, drawn over its line in the gap before the node on the right."""
     if not route.edge.label:
         return
     a, b = route.points[:2] if route.back else route.points[-2:]

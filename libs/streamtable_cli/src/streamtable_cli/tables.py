@@ -33,7 +33,7 @@ from streamtable_cli.session import CommandSession, session_of
 app = typer.Typer(no_args_is_help=True, help="Tables: their rows, read from the changelog topic.")
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table's topic: <group>-table.")]
-KeyIs = Annotated[KeyType | None, typer.Option("--key-type", help="How keys given here become bytes.")]
+KeyIs = Annotated[KeyType | None, typer.Option("--key-type", help="How keys in arguments are encoded.")]
 Prefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only keys that begin with this.")]
 
 
@@ -63,7 +63,7 @@ class Reading:
         return key_bytes(text, self.key_type, self.codec)
 
     def place(self, key: bytes, partitions: int) -> TopicPartition:
-        """Return the partition of a key: as the graph defines it; without one, by murmur2."""
+        """Return the partition of a key: by the graph's partitioner, or without a graph by murmur2."""
         partitioner = self.decoder.partitioners.get(self.table, "murmur2")
         return TopicPartition(self.table, partition_for(key, partitions, partitioner))
 
@@ -83,7 +83,7 @@ class Reading:
     def rows(
         self, cluster: Cluster, places: list[TopicPartition], selected: Callable[[bytes], bool]
     ) -> tuple[dict[bytes, TopicRecord], dict[TopicPartition, int]]:
-        """Return the last record of each selected key, tombstones too, and the offset up to which each partition was read."""
+        """Return the last record of each selected key, including tombstones, and the end offset of each partition."""
         marks = cluster.admin.watermarks(places)
         ends = {place: mark.high for place, mark in marks.items()}
         rows: dict[bytes, TopicRecord] = {}
@@ -114,7 +114,7 @@ def get(
     graph: Graph = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one row. Only the key's partition is read. Exit code 1 if there is no such row, or no more."""
+    """Show one row. Only the key's partition is read. Exit code 1 if the row does not exist or was deleted."""
     reading = _reading(ctx, table, schemas, graph, key_type)
     encoded = reading.key(key)
     with reading.session.cluster() as cluster:
@@ -163,7 +163,7 @@ def scan(
         reading.key(end) if end is not None else None,
     )
     if keys.end is not None and keys.end <= keys.start:
-        raise Refused(f"--to {end!r} is not behind --from {start!r}: there can be no row between them")
+        raise Refused(f"--to {end!r} is not after --from {start!r}: no key is between them")
     with reading.session.cluster() as cluster:
         places = cluster.partitions(table)
         asked_at = time.monotonic()
@@ -188,7 +188,7 @@ def watch(
     table: Table,
     *,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only this row; shown first as it is now.")
+        str | None, typer.Option(metavar="KEY", help="Only this row; its current value is shown first.")
     ] = None,
     prefix: Prefix = None,
     key_type: KeyIs = None,
@@ -226,7 +226,7 @@ def watch(
                 show(rows[only])
             else:
                 note(f"there is no row {key!r} yet")
-        note("watching; Ctrl-C ends it")
+        note("watching; press Ctrl-C to end")
         for batch in follow(cluster, ends):
             for record in records_of(batch) if batch else ():
                 if record.key is not None and selected(record.key):

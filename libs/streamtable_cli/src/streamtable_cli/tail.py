@@ -53,8 +53,8 @@ def tail(
 ) -> None:
     """Show committed records, without joining a consumer group.
 
-    Bytes that cannot be decoded are shown in hex, with the reason. With --last, records are ordered by time over all
-    partitions; else by offset within each partition.
+    Bytes that cannot be decoded are shown in hex, with the reason. With --last, records are ordered by time across all
+    partitions, otherwise by offset within each partition.
     """
     given = [
         name
@@ -87,7 +87,7 @@ def tail(
 
 
 def document_of(record: TopicRecord, decoder: Decoder) -> dict[str, Any]:
-    """Return a record as JSON can express it."""
+    """Return a record as a JSON document."""
     topic = record.place.topic
     return {
         "topic": topic,

@@ -14,11 +14,11 @@ BAR_AFTER_S = 1.0
 
 
 class Terminal:
-    """Observes reads: shows a bar for a long one, and reports where an open transaction has stopped one."""
+    """Observes reads: shows a progress bar for long ones, and reports those that an open transaction has stopped."""
 
     @contextmanager
     def reading(self, offsets: int) -> Iterator[Callable[[int], None]]:
-        """Show how many of these offsets are done."""
+        """Show the progress over this number of offsets."""
         columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         progress = Progress(
             *columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
@@ -29,9 +29,9 @@ class Terminal:
             progress.stop()
 
     def held_back(self, place: TopicPartition, position: int, end: int) -> None:
-        """Report that records are missing."""
+        """Report the records beyond the last stable offset."""
         note(
-            f"note: {place} is shown up to {position}; the records from there to {end} belong to a transaction that "
+            f"note: {place} is shown up to {position}; the records from there to {end} are held back by a transaction that "
             "is still open"
         )
 

@@ -17,7 +17,7 @@ def milliseconds(text: str, now: float) -> int:
 
     Args:
         text: A time in ISO 8601 with a zone, or an age: a number with s, m, h or d.
-        now: seconds since 1970.
+        now: The current time in seconds since 1970.
 
     Raises:
         Refused: It is neither. A time without a zone is ambiguous.

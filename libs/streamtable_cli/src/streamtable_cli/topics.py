@@ -19,9 +19,9 @@ from streamtable_cli.tail import tail
 
 CHANGE_S = 30.0
 
-app = typer.Typer(no_args_is_help=True, help="Topics: what is there, what is declared, what is in them.")
+app = typer.Typer(no_args_is_help=True, help="Topics: existing and declared ones, and their records.")
 
-File = Annotated[Path, typer.Option("--file", metavar="FILE", help="Where the topics are declared.")]
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file that declares the topics.")]
 
 
 @app.command("list")
@@ -33,7 +33,7 @@ def list_command(
 ) -> None:
     """List the topics: partitions, replicas, clean-up policy and records.
 
-    Records are the offsets between start and end: compaction and transaction markers make it more than there are.
+    Records are counted as the offsets between start and end, which include transaction markers and compacted records.
     """
     with session_of(ctx).cluster() as cluster:
         names = [
@@ -55,7 +55,7 @@ def list_command(
                 each["partitions"],
                 each["replicas"],
                 each["cleanup_policy"],
-                each["records"] if each["records"] is not None else "not known: a partition has no leader",
+                each["records"] if each["records"] is not None else "unknown: a partition has no leader",
             )
             for each in found
         ),
@@ -78,7 +78,7 @@ def _topic(cluster: Cluster, name: str, topic: Any) -> dict[str, Any]:
 def plan_command(
     ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
 ) -> None:
-    """Show what `apply` would do. Exit code 2 if it would refuse."""
+    """Show the changes that `apply` would make. Exit code 2 if it would refuse."""
     found = _plan(session_of(ctx), file)
     _show(found, as_json=as_json)
     if found.refused:
@@ -89,7 +89,7 @@ def plan_command(
 def apply_command(
     ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
 ) -> None:
-    """Create missing topics and alter configurations that are safe to alter; nothing at all if anything has to be refused."""
+    """Create missing topics and make safe changes to configurations. If any change must be refused, none is made."""
     session = session_of(ctx)
     found = _plan(session, file)
     _show(found, as_json=as_json)
@@ -103,10 +103,10 @@ def apply_command(
 
 
 def wait_visible(cluster: Cluster, names: list[str]) -> None:
-    """Wait until new topics can be used: a service that starts right after this must not find one missing.
+    """Wait until new topics are visible, so that a service that starts right afterwards finds all of them.
 
     Raises:
-        RetryLater: the broker does not show them.
+        RetryLater: The broker does not show them.
     """
     deadline = time.monotonic() + CHANGE_S
     while len(cluster.admin.describe(names)) < len(names):
@@ -140,7 +140,7 @@ def _show(found: TopicPlan, *, as_json: bool) -> None:
         (
             each.topic,
             Text("refused", "red"),
-            f"{each.name} is {each.found}, declared is {each.declared}: {each.problem}",
+            f"{each.name} is {each.found}, but {each.declared} is declared: {each.problem}",
         )
         for each in found.refused
     ]

@@ -1,7 +1,7 @@
-"""Checks the newest rows of a group's tables for some that cannot be decoded: views leave them out, joins fail.
+"""Checks whether the newest rows of a group's tables can be decoded: views leave out those that cannot, joins fail on them.
 
-The tables of a group given by --graph are decoded with its own codecs. Of a group known by name alone, the rows of
-`<group>-table` are decoded by the schemas that they name, as in Avro's single-object encoding: where at least one row
+The tables of a group given by --graph are decoded with its own codecs. For a group that is known only by name, the rows
+of `<group>-table` are decoded with the schemas that they name, as in Avro's single-object encoding: if at least one row
 names a known schema, all must.
 """
 
@@ -19,17 +19,17 @@ from streamtable_admin.reading import read_to
 from streamtable_cli.output import count
 
 NEWEST = 5_000
-"""Offsets of each partition that are read, up to its end: the answer should take seconds, however large the table is."""
+"""The number of offsets at the end of each partition that are read, so that the check takes seconds for any table."""
 _NAMED = 3
 
 ADVICE = (
-    "see who wrote them (streamtable topics tail), then write each key again with the table's codec, or delete it by a "
-    "record without a value"
+    "find out who wrote them (streamtable topics tail), then write each key again with the table's codec, or a "
+    "tombstone"
 )
 ADVICE_WITHOUT_CODEC = f"decode them with the table's own codec (--graph); {ADVICE}"
 
 Readable = Callable[[bytes, bytes], bool]
-"""Whether a key and a value, both encoded, can be decoded."""
+"""Returns whether an encoded key and an encoded value can be decoded."""
 
 
 def of_graph(cluster: Cluster, group: Group[Any, Any], newest: int) -> Iterator[Finding]:
@@ -56,9 +56,7 @@ def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iter
     if not found.records:
         return
     if not found.readable:
-        fact = (
-            f"not decoded: no row names a schema known here, in {found.looked_at}; see --graph and --schemas"
-        )
+        fact = f"not decoded: no row in {found.looked_at} names a known schema; see --graph and --schemas"
         yield ok(_subject(topic), fact)
     elif found.unreadable:
         yield warning(_subject(topic), found.fact, ADVICE_WITHOUT_CODEC)
@@ -85,7 +83,7 @@ class _Found:
     unreadable: dict[tuple[int, bytes], int]
 
     def add(self, batch: RecordBatch, readable: Readable) -> None:
-        """Count records. Records without a key are no rows, and those without a value are tombstones."""
+        """Count records. Records without a key are not rows, and those without a value are tombstones."""
         self.records += len(batch)
         for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
             if key is None:
@@ -111,7 +109,9 @@ class _Found:
         places = sorted((partition, offset) for (partition, _), offset in self.unreadable.items())
         named = [f"{TopicPartition(self.topic, partition)}@{offset}" for partition, offset in places[:_NAMED]]
         more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-        return f"{count(len(places), 'row')} cannot be decoded: {', '.join(named)}{more}; looked at {self.looked_at}"
+        return (
+            f"{count(len(places), 'row')} cannot be decoded: {', '.join(named)}{more}; read {self.looked_at}"
+        )
 
 
 def _look(cluster: Cluster, topic: str, newest: int, readable: Readable) -> _Found:

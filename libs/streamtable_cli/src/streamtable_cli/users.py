@@ -55,7 +55,7 @@ def apply_command(
     known = read_passwords(passwords, declared) if passwords is not None else {}
     found = _plan(session, declared)
     with session.cluster(at_least=CHANGE_S) as cluster:
-        # Granted first, so that a user whose ACLs change can work all the time.
+        # Granted first, so that a user whose ACLs change can work throughout.
         cluster.admin.grant(found.grant)
         cluster.admin.revoke(found.revoke)
         cluster.admin.set_passwords(known)
@@ -77,7 +77,7 @@ def read_passwords(folder: Path, declared: Declared) -> Mapping[str, bytes]:
             text = file.read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise ConfigurationError(
-                f"{file} cannot be read ({error.strerror}): it has to hold the password of user {user!r}"
+                f"{file} cannot be read ({error.strerror}): it must contain the password of user {user!r}"
             ) from error
         if not text or b"\n" in text:
             raise ConfigurationError(f"{file}: expected one line with the password of user {user!r}")

@@ -1,6 +1,7 @@
-"""The capabilities of a broker, from Kafka's ApiVersions request on a connection of its own.
+"""The capabilities of a broker, from an ApiVersions request on a separate connection.
 
-The client library asks it too, but keeps the answer to itself. A listener without TLS and SASL answers it to any client.
+The client library sends this request too, but does not expose the response. A listener without TLS and SASL answers it
+for any client.
 """
 
 import socket
@@ -12,7 +13,7 @@ from streamtable.errors import RetryLater
 
 API_VERSIONS = 18
 CONSUMER_GROUP_HEARTBEAT = 68
-_VERSION = 3  # the first whose answer has features
+_VERSION = 3  # the first version whose response has features
 _ANSWER_BYTES_MAX = 1 << 20
 _CLIENT = b"streamtable-cli"
 _FINALIZED_FEATURES = 2  # a tag
@@ -24,8 +25,8 @@ class Abilities:
     """The capabilities of a broker.
 
     Attributes:
-        apis: the highest version of each request, by its number.
-        features: the level at which each feature of the cluster is switched on, by name.
+        apis: The highest version of each request, by API key.
+        features: The finalized level of each feature of the cluster, by name.
     """
 
     apis: Mapping[int, int]
@@ -41,12 +42,12 @@ def ask(host: str, port: int, timeout: float) -> Abilities:
     """Request the capabilities of a broker.
 
     Args:
-        host: name or address.
-        port: of a listener without TLS.
-        timeout: seconds for each step.
+        host: The name or address of the broker.
+        port: The port of a listener without TLS.
+        timeout: The seconds for each step.
 
     Raises:
-        RetryLater: no connection, or an answer that is none (a listener with TLS or SASL).
+        RetryLater: There is no connection or no valid response (a listener with TLS or SASL).
     """
     text = b"".join(bytes([len(word) + 1]) + word for word in (_CLIENT, b"1"))
     body = struct.pack(">hhih", API_VERSIONS, _VERSION, 1, len(_CLIENT)) + _CLIENT + b"\0" + text + b"\0"
@@ -55,10 +56,10 @@ def ask(host: str, port: int, timeout: float) -> Abilities:
             connection.sendall(struct.pack(">i", len(body)) + body)
             (size,) = struct.unpack(">i", _exactly(connection, 4))
             if not 0 < size <= _ANSWER_BYTES_MAX:
-                raise ValueError(f"an answer of {size} bytes")
+                raise ValueError(f"a response of {size} bytes")
             return parse(_exactly(connection, size))
     except (OSError, ValueError, IndexError, struct.error) as error:
-        raise RetryLater(f"{host}:{port} does not say what it can do ({error})") from error
+        raise RetryLater(f"{host}:{port} does not report its API versions ({error})") from error
 
 
 def parse(answer: bytes) -> Abilities:
@@ -107,8 +108,8 @@ class _Cursor:
             value |= (byte & 0x7F) << shift
             shift += 7
             if shift > _VARINT_BITS_MAX:
-                raise ValueError("a number without end")
-            if byte < 0x80:  # noqa: PLR2004 - the bit that says "more"
+                raise ValueError("a varint that is too long")
+            if byte < 0x80:  # noqa: PLR2004 - the continuation bit
                 return value
 
     def text(self) -> str:

@@ -27,7 +27,7 @@ class GivenUp(StreamtableError):
 
 
 LOOK_S = 2.0
-"""Seconds without progress after which the members of the group are checked."""
+"""The seconds without progress after which the members of the group are checked."""
 RUN_CHARS_MAX = 100
 
 
@@ -37,39 +37,39 @@ def visit(
         str,
         typer.Argument(
             metavar="GROUP",
-            help="MODULE:NAME, as for `graph show`; or a group's name: its visits are not known then.",
+            help="MODULE:NAME, as for `graph show`; or a group's name, which does not show its visits.",
         ),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the visit, as the graph declares it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the visit in the graph.")],
     *,
-    argument: Annotated[str | None, typer.Option(metavar="TEXT", help="What the handler is given.")] = None,
+    argument: Annotated[str | None, typer.Option(metavar="TEXT", help="Argument for the handler.")] = None,
     run: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="Names this run. One that was started before is not started again, but watched, for as long as the "
-            "topic keeps its records. Else a new one is made up.",
+            help="Id of this run. A run that was started before is not started again, only watched, as long as the "
+            "topic keeps its records. Default: a new id.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a visit's handler for every row of the group's table, and watch it until all partitions are done.
 
-    The group's processes do it, 1,000 rows of each partition at a time, between the records that come meanwhile. Ctrl-C
-    ends the watching, not the visit; `--run ID` watches it again. Exit code 0 when all partitions are done.
+    The group's processes do the work, 1,000 rows of each partition at a time, interleaved with new records. Ctrl-C ends
+    the watching, not the visit; `--run ID` watches it again. Exit code 0 when all partitions are done.
     """
     session = session_of(ctx)
     group_name = _group_name(group, name)
     legal_name(name, "visit")
     if run is not None and not (run.isprintable() and 0 < len(run) <= RUN_CHARS_MAX):
-        raise Refused(f"--run: 1 to {RUN_CHARS_MAX} printable characters are expected")
+        raise Refused(f"--run: expected 1 to {RUN_CHARS_MAX} printable characters")
     found = Run(run or uuid.uuid4().hex[:12], name, argument or "")
     with session.cluster() as cluster:
         topic = f"{group_name}-visits"
         partitions = cluster.admin.topic_partitions().get(topic)
         if partitions is None:
             raise NotFound(
-                f"there is no topic {topic!r}: declare `visits: true` for the group, `streamtable topics apply`"
+                f"there is no topic {topic!r}: declare `visits: true` for the group, and run `streamtable topics apply`"
             )
         places = cluster.partitions(topic)
         started = start(cluster, group_name, found, places, made_up=run is None)
@@ -81,7 +81,7 @@ def visit(
         except (KeyboardInterrupt, RetryLater):
             if watching.blocked:
                 note(watching.blocked)
-            note("the visit continues without this command; look again:")
+            note("the visit continues without this command; watch it again with:")
             asked = [] if argument is None else ["--argument", argument]
             note(f"  {shlex.join(['streamtable', 'visit', group, name, '--run', found.run, *asked])}")
             raise
@@ -155,14 +155,14 @@ class Watching:
             why = f"no member of group {self.group!r} is alive: the visit continues when one is started"
         elif not any(place.topic == topic for each in found.members for place in each.partitions):
             why = f"no member of group {self.group!r} reads {topic!r} (yet): is it a version that has this visit?"
-        # Stored before it is printed: Ctrl-C may come as soon as the line can be read, and then it is said once more.
+        # Stored before it is printed: Ctrl-C may come as soon as the line is visible, and the reason is then printed again.
         news, self.blocked = why != self.blocked, why
         if why and news:
             note(why)
         self._refuse_given_up(topic)
 
     def _refuse_given_up(self, topic: str) -> None:
-        """Raise `GivenUp` for a partition that the group has passed without progress: its handler failed."""
+        """Raise `GivenUp` for a partition that the group has passed without progress, because the handler failed."""
         places = [TopicPartition(topic, number) for number in self.run.open_partitions]
         asked = self.cluster.retried(lambda: self.cluster.admin.stable_offsets(self.group, places))
         passed = {
@@ -172,12 +172,12 @@ class Watching:
             and committed
             and committed.next_offset > offset
         }
-        # Seen twice: what comes next may have been on its way to us.
+        # Only after two looks, as a record with progress may have been in flight at the first.
         given_up = [number for number, offset in passed.items() if self._passed.get(number) == offset]
         self._passed = passed
         if given_up:
             raise GivenUp(
                 f"the visit has ended before the last row in {count(len(given_up), 'partition')} "
                 f"({', '.join(map(str, given_up))}): its handler failed, or the running version has no visit "
-                f"{self.run.visit!r}; see `streamtable dead-letters list {self.group}`. When that is mended, start a new run"
+                f"{self.run.visit!r}; see `streamtable dead-letters list {self.group}`. Solve this, then start a new run"
             )

@@ -1,7 +1,7 @@
 """Runs of a visit as records of `<group>-visits`: started once, followed to their end.
 
-All records that start a run are one transaction. All starts of a group share a transactional id: a start that begins
-fences and aborts an earlier one, and only then reads whether the run was started before.
+All records that start a run are one transaction. All starts of a group share a transactional id: a start fences an
+earlier unfinished one, which aborts it, and only then checks whether the run was started before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ class Run:
     """One run, as far as its records have been read.
 
     Attributes:
-        run: its id.
-        visit: name of the visit.
+        run: The id of the run.
+        visit: The name of the visit.
         argument: The argument that the handler is called with.
-        states: the latest record of each partition.
-        offsets: of these, as far as they have been read and not only written.
+        states: The latest record of each partition.
+        offsets: The offsets of these records, if they were read and not only written.
         reached: The offset up to which each partition of the topic has been read.
     """
 
@@ -55,7 +55,7 @@ class Run:
         """Apply a record that concerns this run. Returns whether it does.
 
         Raises:
-            Refused: the run is of another visit, or has another argument.
+            Refused: The run is of another visit, or has another argument.
         """
         found = False
         for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
@@ -65,7 +65,7 @@ class Run:
             visit = (key or b"").decode(errors="replace")
             if (visit, state.argument) != (self.visit, self.argument):
                 raise Refused(
-                    f"run {self.run!r} is of visit {visit!r} with the argument {state.argument!r}: ask for that, or "
+                    f"run {self.run!r} is of visit {visit!r} with the argument {state.argument!r}: give these, or "
                     "give a new run another id"
                 )
             found = True
@@ -87,16 +87,16 @@ def start(
     Args:
         cluster: The cluster.
         group: The group that the visit belongs to.
-        run: nothing read of it yet.
-        places: all partitions of the visits topic.
-        made_up: the run's id is new, so no record of it need be looked for.
+        run: The run, of which nothing was read yet.
+        places: All partitions of the visits topic.
+        made_up: Whether the run's id is new, so that no records of it exist.
 
     Returns:
         Whether it was started now.
 
     Raises:
-        Refused: the run's id belongs to something else.
-        StreamtableError: what went wrong with Kafka. It can be called again.
+        Refused: The run's id belongs to another run.
+        StreamtableError: Kafka failed. The call can be repeated.
     """
     outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-visit")
     try:
