@@ -1,4 +1,4 @@
-"""`make bench`: measure the library beside a bare consumer and a loop by hand, on a real Kafka of its own."""
+"""`make bench`: measure the library beside a bare consumer and a hand-written loop, on its own real Kafka."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
 
 BUILD = ROOT / "build"
-_WIDTH = 130  # where the output is no terminal, whose width is known
+_WIDTH = 130  # if the output is not a terminal
 say = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     profile = verbs.add_parser("profile", help="measure one row with the profiler")
     profile.add_argument("row")
     others = verbs.add_parser(
-        "peers", help="measure other libraries beside this one, as far as they can be built here"
+        "peers", help="measure other libraries beside this one, if they can be built here"
     )
     others.add_argument("--quick", action="store_true", help="with less than half of the records")
     others.add_argument("--rows", default="", help="only these and their baselines, separated by commas")
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     verbs.add_parser("publish", help="write the last runs to figures.json and into the pages")
     baseline = verbs.add_parser(
-        "baseline", help="compare quick runs with the median of the last ones from now on"
+        "baseline", help="use the median of the last quick runs as the baseline of later ones"
     )
     baseline.add_argument("--runs", type=int, default=3, help="the number of runs; default 3")
     verbs.add_parser(
@@ -122,7 +122,7 @@ def _hold_to(runs: int) -> None:
         compare.ratios(results.figures_of(lines)) for lines in results.last_runs(results.LINES, "quick", runs)
     ]
     results.write_ratios(compare.medians(tries))
-    say.print(f"Later quick runs are held to the median of {len(tries)} runs.")
+    say.print(f"Later quick runs are compared with the median of {len(tries)} runs.")
 
 
 def _run(only: Sequence[str]) -> int:
@@ -136,9 +136,9 @@ def _run(only: Sequence[str]) -> int:
 def _quick(*, warn: bool) -> int:
     before = results.read_ratios()
     if not before:
-        say.print("There are no earlier ratios: nothing to hold this run to.")
+        say.print("There are no earlier ratios to compare with.")
     try:
-        # A loss that fails nothing is not worth the minutes of a second run.
+        # A loss that is only a warning is not worth the minutes of a second run.
         held = compare.hold(_quick_ratios, before, time.monotonic, 1 if warn else compare.TRIES)
     except RowFailed as error:
         say.print(f"[red]{error}[/]")
@@ -150,12 +150,14 @@ def tell(held: compare.Held, *, warn: bool) -> int:
     """Print gains and losses. Returns the exit code: 1 for a loss, 0 if losses are only warnings."""
     if held.gained:
         rows = ", ".join(held.gained)
-        say.print(f"{rows}: much better than before. Hold later runs to it: python -m bench baseline")
+        say.print(f"{rows}: much better than before. Make it the new baseline: python -m bench baseline")
     for sentence in held.lost:
         say.print(f"[red]slower:[/] {sentence} (median of {held.tries})")
     if held.lost and warn:
         say.rule("[bold red]WARNING: slower than before", style="red")
-        say.print("The build goes on: others may have kept this machine busy. Measure again on an idle one:")
+        say.print(
+            "The run continues: other programs may have kept this machine busy. Measure again on an idle one:"
+        )
         say.print("make bench QUICK=1")
     return int(bool(held.lost) and not warn)
 
@@ -214,7 +216,7 @@ def _spark(*, quick: bool) -> int:
         figures = measure(SparkRows().steps(), site, _recorder("spark_quick" if quick else "spark"), say)
     show(figures, say)
     if not quick:
-        publish.publish(["spark"])  # a row that has failed says so there
+        publish.publish(["spark"])  # failed rows are published as failed
     return int(any(figure.error for figure in figures))
 
 
@@ -228,7 +230,7 @@ def _nexmark(*, quick: bool) -> int:
         figures = measure(steps, site, _recorder("nexmark_quick" if quick else "nexmark"), say)
     show(figures, say)
     if not quick:
-        publish.publish(["nexmark"])  # a row that has failed says so there
+        publish.publish(["nexmark"])  # failed rows are published as failed
     return int(any(figure.error for figure in figures))
 
 

@@ -89,7 +89,7 @@ def users(clicks: Clicks) -> Iterator[list[int]]:
 
 
 def fill(broker: str, clicks: Clicks, topic: str = "") -> None:
-    """Write the clicks to a topic that exists: their own unless another is given."""
+    """Write the clicks to an existing topic: their own by default."""
     producer = filler(broker)
     _produce(producer, clicks, topic or clicks.topic)
 
@@ -120,7 +120,7 @@ def ids() -> Iterator[bytes]:
 
 
 def fill_table(broker: str, topic: str, keys: int, row: bytes) -> None:
-    """Write the same row for each user to a table's topic, which exists and is empty."""
+    """Write the same row for each user to a table's existing, empty topic."""
     producer = filler(broker)
     for number in range(keys):
         put(producer, topic, b"user-%d" % number, row)

@@ -1,4 +1,4 @@
-"""Compares quick runs with earlier ratios: figures alone would compare machines, ratios of one run compare programs."""
+"""Compares quick runs with earlier ratios. Figures would compare machines; ratios within one run compare programs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median

@@ -108,7 +108,7 @@ def measured(figures: Mapping[str, Figure], where: str) -> Measured:
     rows, costs, busy = [], [], []
     for point in points:
         rate, cost = _rate(figures, point.row), _cost(figures, point.row)
-        # Divided by the cost: a tenth off counts the same where a record is cheap and where it is dear.
+        # Divided by the cost: relative errors count the same for cheap and expensive records.
         rows.append([1 / cost, *(share / cost for share in shares(point, rate))])
         costs.append(1.0)
         busy.append(rate * cost / 1e6)
@@ -160,7 +160,7 @@ def rate(point: Point, costs: Measured, cores: int) -> float:
         most = point.processes * costs.busy_cores * 1e6 / cost
         if costs.kafka_us is not None:
             most = min(most, cores * 1e6 / (cost + costs.kafka_us))
-        found = math.sqrt(found * most)  # halfway, or it jumps from one side to the other
+        found = math.sqrt(found * most)  # halfway, so that it does not oscillate
     return found
 
 
@@ -169,7 +169,7 @@ def table(found: Sequence[Checked]) -> str:
     rows: Rows = [
         (each.row, number(each.measured), number(each.model), f"{each.error:+.0%}") for each in found
     ]
-    return markdown(HEAD, rows) if rows else "None are published yet: `make bench` makes some."
+    return markdown(HEAD, rows) if rows else "None are published yet: run `make bench`."
 
 
 def _live_cost(point: Point, record_us: float, row_us: float, load_us: float) -> float:

@@ -21,7 +21,7 @@ _USERS = 64  # enough for every partition to get some of their clicks
 
 
 def failover(site: Site) -> list[Figure]:
-    """An owner of half of a large table is killed; with warm copies, then without."""
+    """Kill the owner of half of a large table, with standby replicas and without."""
     job = counted(site, site.sizes.keys)
     job = replace(job, until="killed")
     figures = [
@@ -48,7 +48,7 @@ def _taken_over(site: Site, job: Job, name: str, number: int) -> Figure:
         first.kill()
         _emit(site, job)
         noticed = _noticed(site, job, second)
-        second.wait(lambda: _inherited(second, noticed), "has not handled what the dead process had")
+        second.wait(lambda: _inherited(second, noticed), "has not handled the partitions of the dead process")
         began = _inherited(second, noticed)
         assert began is not None
         spent = second.now().cpu - before.cpu
@@ -70,12 +70,12 @@ def _noticed(site: Site, job: Job, heir: Program) -> float:
         found = admin.describe_consumer_groups([job.group])[job.group].result(_LOOK_SECONDS)
         return len(found.members) == 1
 
-    until(alone, "the group has noticed the death")
+    until(alone, "the group has removed the dead member")
     return heir.now().time
 
 
 def _inherited(heir: Program, noticed: float) -> float | None:
-    """Return the time of the first record handled after that moment; those of its own partitions were long before."""
+    """Return the time of the first record handled after that moment; those of its own partitions are earlier."""
     later = [
         mark.time for name, mark in heir.marks.items() if name.startswith("handled_") and mark.time > noticed
     ]

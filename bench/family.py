@@ -11,7 +11,7 @@ from bench.measure import Program
 _LOOK_SECONDS = 0.1
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
-# Places in /proc/<pid>/stat behind the name, which may hold spaces: see proc(5).
+# Indexes of fields in /proc/<pid>/stat after the name, which may contain spaces: see proc(5).
 _PARENT, _TIMES, _BYTES, _PAGES = 1, slice(11, 15), 20, 21
 
 
@@ -72,7 +72,7 @@ def processes(folders: Iterable[Path] | None = None) -> dict[int, Share]:
             try:
                 text = (folder / "stat").read_text()
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # ended meanwhile
             words = text.rpartition(")")[2].split()
             cpu = sum(map(int, words[_TIMES])) / _TICK
             rss_mb, virtual = int(words[_PAGES]) * _PAGE_MB, int(words[_BYTES])

@@ -71,7 +71,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
     """Return the smallest value that at least this percentage of all values does not exceed."""
     ordered = sorted(values)
     if not ordered:
-        raise ValueError("no values have no percentiles")
+        raise ValueError("there are no values to take a percentile of")
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 

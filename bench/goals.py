@@ -74,7 +74,7 @@ class Goal:
         return figure.cpu_us if self.figure == "cpu" else figure.value
 
 
-def _enough(enough: bool) -> Verdict:  # noqa: FBT001 - the one thing it is about
+def _enough(enough: bool) -> Verdict:  # noqa: FBT001 - its only argument
     return Verdict.ENOUGH if enough else Verdict.MISSED
 
 

@@ -1,4 +1,4 @@
-"""The settings of a measured program. They travel in the environment, where programs in other languages find them too."""
+"""The settings of a measured program, passed in the environment, which programs in other languages can read too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -27,9 +27,9 @@ class Job:
         second: A second input topic with the same keys.
         table: The table that is joined, looked up or queried beside `topic`; the output of a micro-batch.
         store: The URL of a central store.
-        until: a processor stops after: `last` (record), `ready`, `handled` (one record), or `signal`; for `killed` it
-            reports the first record of each partition, and does not stop. For that and for `shared` it
-            reports when each of `clients` processes has its share of the partitions.
+        until: The end of a processor: `last` (record), `ready`, `handled` (one record) or `signal`. With `killed` it
+            reports the first record of each partition and does not stop. With `killed` and `shared` it reports when
+            each of `clients` processes has its share of the partitions.
         instance: The instance id of a processor in its group.
         standby: 1: a processor keeps standby replicas of the partitions of other processes.
         rate: The records per second.

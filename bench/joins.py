@@ -37,7 +37,7 @@ class Sides:
 
 
 def sides(site: Site, row: str) -> Sides:
-    """Return the clicks of a row: as many on both sides, except for the few users of a foreign key."""
+    """Return the clicks of a row: equally many on both sides, except for the few users of a foreign key."""
     half = site.sizes.handler // 2
     left = Clicks(half, half)
     if row == "foreign_key_join":
@@ -46,7 +46,7 @@ def sides(site: Site, row: str) -> Sides:
 
 
 def job_of(site: Site, name: str, row: str, both: Sides) -> Job:
-    """Return the job of a new group that joins these clicks, whose topics are filled."""
+    """Fill the topics and return the job of a new group that joins these clicks."""
     group = site.name(name)
     return Job(
         site.broker,
@@ -67,7 +67,7 @@ def joined(site: Site, row: str) -> list[Figure]:
 
 
 def waiting(site: Site, name: str) -> list[Figure]:
-    """The peak of resident memory of a join of streams in which each record of one side waits and hardly one is matched."""
+    """Measure the peak resident memory of a stream join in which all records of one side wait and few are matched."""
     keys = OPEN * site.sizes.keys
     both = Sides(Clicks(keys, keys, once=True), Clicks(_GROUPS, _GROUPS, once=True, ids=True))
     figure = _joined(site, "stream_join", both)
@@ -109,11 +109,9 @@ def worked_off(site: Site, program: Program, job: Job, reads: Mapping[str, Seque
         )
 
     program.wait(lambda: done(between=False), f"has not committed all {job.records} records")
-    # What one group sends another, and is sent back, is committed together with what led to it: so the second look, at
-    # all topics, finds what the last one that the first look has seen led to.
-    program.wait(
-        lambda: done(between=True) and done(between=True), "has not handled all that it has sent itself"
-    )
+    # Records between the groups are committed together with their causes, so a second look at all topics sees the
+    # records that the first look's last commit caused.
+    program.wait(lambda: done(between=True) and done(between=True), "has not handled its internal records")
     return program.now()
 
 
@@ -128,7 +126,7 @@ def check(site: Site, job: Job, both: Sides) -> None:
     if found != expected:
         wrong = sum(found.get(key) != value for key, value in expected.items())
         raise RowFailed(
-            f"wrong: {output} has {len(found)} rows, not {len(expected)}, and {wrong} of these are missing or others"
+            f"wrong: {output} has {len(found)} rows, not {len(expected)}; {wrong} are missing or differ"
         )
 
 

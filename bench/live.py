@@ -14,7 +14,7 @@ WRITE_RATE = 500
 
 
 def memory(site: Site) -> list[Figure]:
-    """The peak of a processor's resident memory at 10,000 records a second."""
+    """Measure a processor's peak resident memory at 10,000 records per second."""
     job = _job(site, "memory_10k", MEMORY_RATE)
     with site.start("processor", job, "memory_10k") as processor:
         with site.start("emit", job, "memory_10k-emit") as emitter:
@@ -41,12 +41,12 @@ def memory(site: Site) -> list[Figure]:
 
 
 def latency(site: Site) -> list[Figure]:
-    """Milliseconds from a click's emission to its count in a view, at 1,000 a second and 200 ms between commits."""
+    """Measure the milliseconds from a click's emission to its count in a view, at 1,000 per second, 200 ms between commits."""
     return _seen(site, "latency", LATENCY_RATE)
 
 
 def own_write(site: Site) -> list[Figure]:
-    """Milliseconds from a click's emission until a view shows it to its writer, with 500 such writers per second."""
+    """Measure the milliseconds from a click's emission until a view shows it to its writer, with 500 writers per second."""
     return _seen(site, "own_write", WRITE_RATE)
 
 

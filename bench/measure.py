@@ -1,4 +1,4 @@
-"""A measured program: a process of its own, watched from outside."""
+"""A measured program: a separate process, observed from outside."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class RowFailed(Exception):
 
 
 class Mark(NamedTuple):
-    """A moment in a program's life: seconds since 1970, and its CPU seconds up to then, of all its threads."""
+    """A moment of a program: the time in seconds since 1970, and its CPU seconds so far, of all threads."""
 
     time: float
     cpu: float
@@ -33,8 +33,8 @@ class Mark(NamedTuple):
 class Program:
     """A running program. A context manager that stops it, and kills it if necessary.
 
-    Marks are lines of its output, `<name> <time> [<cpu>]`; where the CPU seconds are missing they are read when the
-    line is. It is polled every 5 ms.
+    Marks are lines of its output, `<name> <time> [<cpu>]`; missing CPU seconds are read when the line is seen. The
+    output is polled every 5 ms.
 
     Args:
         command: The command to run.
@@ -54,7 +54,7 @@ class Program:
         log.unlink(missing_ok=True)
         self.started = time.time()
         self._end = time.monotonic() + limit_seconds
-        # The log must hold all that the program has written when it ends.
+        # The log must have the whole output when the program ends.
         self._child = Child(command, log, env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"})
         self._codes: Collection[int] = (0,)
         self._read = 0
@@ -66,7 +66,7 @@ class Program:
 
     def mark(self, name: str) -> Mark:
         """Wait for a mark."""
-        self.wait(lambda: name in self.marks, f"has not said {name!r}")
+        self.wait(lambda: name in self.marks, f"has not printed {name!r}")
         return self.marks[name]
 
     def result(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ class Program:
         return self.results[-1]
 
     def end(self) -> None:
-        """Wait until it has ended by itself."""
+        """Wait until it ends by itself."""
         self.wait(lambda: self._child.returncode is not None, "does not end")
-        self._check_end(self._child.returncode)  # it may have ended between two looks of `wait`
+        self._check_end(self._child.returncode)  # it may have ended between two polls of `wait`
 
     def ask_to_stop(self, codes: Collection[int] = (0,)) -> None:
         """Send SIGTERM and return at once; `codes` are the allowed exit codes."""
@@ -87,7 +87,7 @@ class Program:
             self._child.signal_stop()
 
     def stop(self) -> None:
-        """Ask it to stop and wait until it has."""
+        """Stop it with SIGTERM and wait for its end."""
         self.ask_to_stop()
         self.end()
 
@@ -97,7 +97,7 @@ class Program:
         self._child.kill()
 
     def now(self) -> Mark:
-        """Return the present moment; after its end, with all its CPU seconds."""
+        """Return the current moment; after its end, with its total CPU seconds."""
         self._measure()
         return Mark(time.time(), self._cpu)
 
@@ -132,13 +132,13 @@ class Program:
 
     def _measure(self) -> None:
         try:
-            # The process's own clock, as clock_getcpuclockid(3) makes it: exact, where /proc has hundredths.
+            # The process's CPU clock, as of clock_getcpuclockid(3): exact, whereas /proc has hundredths of a second.
             self._cpu = time.clock_gettime((~self._child.pid << 3) | 2)
             status = Path(f"/proc/{self._child.pid}/status").read_text()
         except OSError:
             return  # it has ended
         peak = status.partition("VmHWM:")[2].split(maxsplit=1)
-        if peak:  # a process that is about to end has no memory
+        if peak:  # a process that is exiting has no memory
             self.rss_mb = int(peak[0]) / 1024
 
     def _check_end(self, code: int | None) -> None:

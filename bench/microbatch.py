@@ -22,7 +22,7 @@ from streamtable.partitioner import partition_for
 
 RATE = 10_000
 WAIT_MS = 1000
-_WARM_UP_SECONDS = 10  # a broker that was just started compiles its code meanwhile, with half of the machine
+_WARM_UP_SECONDS = 10  # a newly started broker compiles its code, which takes half of the machine
 _CLICKS_OF_A_USER = 3
 _CHUNK = 10_000
 _STORE_SECONDS = 10.0
@@ -30,7 +30,7 @@ Read = Callable[[Job, list[str]], list[UserStatus]]
 
 
 def redis_loop(site: Site) -> list[Figure]:
-    """A fiftieth of the stream, as each record waits for Redis twice."""
+    """Measure a fiftieth of the stream, because each record waits for Redis twice."""
     with _redis(site, "redis_loop") as server:
         return [_joined(site, "redis_loop", server, site.sizes.stream // 200, _read_json)]
 
@@ -138,7 +138,7 @@ def _redis(site: Site, name: str) -> RedisServer:
 
 
 def _joined(site: Site, module: str, server: RedisServer, keys: int, read: Read) -> Figure:
-    """An update of each user, and three times as many clicks: from the first at hand to all committed."""
+    """Measure an update of each user and three times as many clicks, from the first record until all are committed."""
     clicks = Clicks(_CLICKS_OF_A_USER * keys, keys)
     group = site.group(module)
     job = Job(
@@ -198,7 +198,7 @@ def _read_cells(job: Job, keys: list[str]) -> list[UserStatus]:
 
 
 def _fill_store(job: Job, keys: int) -> None:
-    """Write a row for each user, as if it had been there before all batches."""
+    """Write a row for each user, as if it existed before all batches."""
     driver = RedisDriver(job.store, tenant=job.group)
     try:
         for rows in _rows(job, keys):

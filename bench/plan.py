@@ -197,7 +197,7 @@ def _streams(suffix: str, clicks: Callable[..., Clicks], *, quick: bool) -> list
     def once_200(site: Site, name: str) -> list[Figure]:
         if suffix:
             return streams.processor(site, name, clicks(site))
-        # A goal is about it, and single tries differ by a third.
+        # It has a goal, and single tries differ by a third.
         figures = streams.tried(site, lambda: streams.processor(site, name, clicks(site)))
         return streams.with_memory("memory_full", figures)
 
@@ -223,13 +223,13 @@ def _streams(suffix: str, clicks: Callable[..., Clicks], *, quick: bool) -> list
 
 
 def _failing(site: Site, percent: int) -> list[Figure]:
-    # Where all are set aside, a tenth of the records is enough.
+    # If all records become dead letters, a tenth of them is enough.
     clicks = streams.uniform(site, handler=True) if percent < 100 else Clicks(site.sizes.handler // 10)
     return streams.failing(site, f"handler_failing_{percent}", clicks, percent)
 
 
 def _zipf(site: Site, *, handler: bool = False) -> Clicks:
-    # One topic for both, of a quarter of the uniform one: they show where the time goes, no goal is about them.
+    # Both use one topic, a quarter of the uniform one: they have no goal and only show where the time goes.
     return Clicks(site.sizes.handler // 2, skew=ZIPF)
 
 

@@ -53,7 +53,7 @@ def _counted(site: Site, number: int) -> tuple[Figure, float]:
         producer.commit_transaction()
         last = site.wait_committed(programs[0], job)
         after, broker = [program.now() for program in programs], _broker_cpu(site) - broker
-        # Markers of transactions have offsets too: by the sum of offsets a last record may still be missing.
+        # Transaction markers have offsets too, so by the sum of offsets a last record may still be missing.
         programs[0].wait(
             lambda: not site.behind(group, [topic], 1, PARTITIONS), "has not committed the last records"
         )

@@ -1,4 +1,4 @@
-"""The published figures, and the tables that are made of them."""
+"""The published figures, and the tables made from them."""
 
 import json
 import re
@@ -70,12 +70,12 @@ WAYS_ROWS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("a successor at work, its rows not at hand: s", "value", ("failover_cold", "", "microbatch_restart")),
     ("the same with a warm copy: s", "value", ("failover_warm", "", "")),
 )
-"""The columns of the table of the three ways: title, attribute of a figure, and rows."""
+"""The rows of the table of the three ways: title, attribute of a figure, and the benchmark row of each way."""
 Published = Mapping[str, Sequence[Line]]
 
 
 def publish(kinds: Sequence[str] = KINDS) -> None:
-    """Take over the last run of each of these kinds, and rewrite the tables."""
+    """Publish the last run of each of these kinds, and rewrite the tables."""
     published = dict(results.read_published())
     for kind in kinds:
         if lines := results.last_run(results.LINES, kind):
@@ -122,7 +122,7 @@ def with_sections(text: str, sections: Mapping[str, str]) -> str:
 
 
 def summary(published: Published) -> str:
-    """The goals that a reader of the README asks about."""
+    """Return the table of goals in the README."""
     chosen = [goal for row in README_GOALS for goal in read_goals() if goal.row == row]
     rows = [row[:4] for row in _judged(chosen, published) if row[1]]
     return (
@@ -136,13 +136,13 @@ def goals(published: Published) -> str:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """All rows of a run."""
+    """Return the table of all rows of a run."""
     rows = figure_rows(results.figures_of(lines))
     return markdown(FIGURES_HEAD, rows) if rows else "None are published yet."
 
 
 def ways(published: Published) -> str:
-    """The three ways to write a processor beside each other, as far as they were measured."""
+    """Return the table that compares the three ways to write a processor, where they were measured."""
     figures = by_name(results.figures_of(published.get("full", ())))
     rows: Rows = [
         (label, *(number(getattr(figures.get(row), attribute, None)) for row in names))
@@ -157,7 +157,7 @@ def measured(published: Published) -> str:
 
 
 def capacities(published: Published) -> dict[str, str]:
-    """The loads that are worked through, and how near the model comes to what was measured."""
+    """Return the tables of the example loads, and the comparison of the model with the measurements."""
     known = _measured(published)
     sections = {}
     for name, load in LOADS.items():
@@ -180,7 +180,7 @@ def _measured(published: Published) -> Measured:
 
 
 def where(published: Published, kinds: Sequence[str] = KINDS) -> str:
-    """The machine, and when."""
+    """Return the list of the machines and times of the published runs."""
     said = []
     for kind in kinds:
         for line in published.get(kind, ())[:1]:
@@ -193,7 +193,7 @@ def where(published: Published, kinds: Sequence[str] = KINDS) -> str:
 
 
 def _judged(chosen: Sequence[Goal], published: Published) -> Rows:
-    """Each goal with the figures of one run: those about other libraries and Spark with the run that measured them."""
+    """Return the table of goals, each with the figures of one run: goals about other libraries and Spark with their own run."""
     runs = {kind: by_name(results.figures_of(published.get(kind, ()))) for kind in KINDS}
     return [row for goal in chosen for row in goal_rows([goal], runs[_kind(goal)])]
 

@@ -42,10 +42,10 @@ def reach_memory(site: Site) -> list[Figure]:
 
 
 def _kept_up(site: Site, row: str, store: str) -> Figure:
-    """Records a second that both stages keep up with, of 22,000 followers and 1,100 tweets a second.
+    """Measure the records per second that both stages keep up with, of 22,000 followers and 1,100 tweets per second.
 
-    That is the load's rate if they are done three seconds after its end: so far behind is the table at most. Each second
-    later makes the time longer that they have taken.
+    The result is the load's rate if they finish within three seconds of its end, the allowed delay of the table. Each
+    further second is added to their time.
     """
     job = replace(_job(site), store=store)
     sources = [topics.TWEETS.name, topics.FOLLOWS.name]

@@ -1,4 +1,4 @@
-"""Rows about asking: a view from Python, and the services that answer from one."""
+"""Rows about queries: a view in Python, and the services that answer from one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ REQUESTS = "requests/s"
 
 
 def view_get(site: Site) -> list[Figure]:
-    """Microseconds of one `get`, in the process that holds the view."""
+    """Measure the microseconds of one `get` in the process of the view."""
     state = site.state("view")
     job = Job(site.broker, site.table(KEYS), records=site.sizes.gets, keys=KEYS, state_dir=str(state))
     with site.start("view_get", job, "view_get") as program:
@@ -37,18 +37,18 @@ def view_get(site: Site) -> list[Figure]:
 
 
 def click_count(site: Site) -> list[Figure]:
-    """The services of click-count, from one table."""
+    """Measure the services of click-count, with one table."""
     return _services(site, "click_counts", Job(site.broker, site.table(KEYS)), CLICK_COUNT)
 
 
 def user_status(site: Site) -> list[Figure]:
-    """The services of user-status, from two tables."""
+    """Measure the services of user-status, with two tables."""
     statuses = site.table(KEYS, "statuses", STATUS)
     return _services(site, "user_statuses", Job(site.broker, statuses, table=site.table(KEYS)), USER_STATUS)
 
 
 def _services(site: Site, module: str, job: Job, calls: Sequence[str]) -> list[Figure]:
-    """Requests a second of callers that ask without a pause; CPU and memory are the server's."""
+    """Measure the requests per second of callers without pauses; CPU and memory are the server's."""
     job = replace(
         job, keys=KEYS, state_dir=str(site.state(module)), clients=CLIENTS, seconds=site.sizes.seconds
     )

@@ -1,4 +1,4 @@
-"""Results on disk: every run's lines, the published figures, and the ratios that quick runs are held to."""
+"""Results on disk: the lines of every run, the published figures, and the baseline ratios of quick runs."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ BASELINE = Path(__file__).with_name("baseline.json")
 
 
 class Recorder:
-    """Appends figures to the file of lines, with what all lines of a run have in common.
+    """Appends figures to the file of lines, each with the common members of its run.
 
     Args:
-        file: it is made if it is not there.
+        file: The file, created if it is missing.
         kind: The kind of the run: full, quick, peers, or rows (some only).
         time: The start of the run in UTC, which identifies it.
-        facts: about the machine.
+        facts: The facts about the machine.
     """
 
     def __init__(self, file: Path, kind: str, time: str, facts: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Recorder:
 
 
 def last_runs(file: Path, kind: str, count: int) -> list[list[Line]]:
-    """The lines of the last runs of that kind, the oldest first; fewer if there were fewer."""
+    """Return the lines of the last runs of that kind, the oldest first; fewer if there were fewer."""
     runs: dict[str, list[Line]] = {}
     for text in file.read_text().splitlines() if file.exists() else ():
         line = json.loads(text)
@@ -45,12 +45,12 @@ def last_runs(file: Path, kind: str, count: int) -> list[list[Line]]:
 
 
 def last_run(file: Path, kind: str) -> list[Line]:
-    """The lines of the last run of that kind; none if there was none."""
+    """Return the lines of the last run of that kind, if any."""
     return next(iter(last_runs(file, kind, 1)), [])
 
 
 def read_published(file: Path = FIGURES) -> dict[str, list[Line]]:
-    """The published lines by kind of run."""
+    """Return the published lines by kind of run."""
     published: dict[str, list[Line]] = json.loads(file.read_text()) if file.exists() else {}
     return published
 
@@ -60,7 +60,7 @@ def write_published(published: Mapping[str, Iterable[Line]], file: Path = FIGURE
 
 
 def read_ratios(file: Path = BASELINE) -> dict[str, float]:
-    """The ratios that quick runs are held to, by row."""
+    """Return the baseline ratios of quick runs, by row."""
     ratios: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
     return ratios
 

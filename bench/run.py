@@ -1,4 +1,4 @@
-"""A run: one row after the other, each written down as soon as it is measured."""
+"""A run: the rows in order, each recorded as soon as it is measured."""
 
 import time
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from localkafka.errors import LocalKafkaError
 from streamtable.errors import StreamtableError
 
-# The last two: a program has printed something other than the requested result.
+# The last two: a program has printed something other than the expected result.
 FAILURES = (RowFailed, StreamtableError, KafkaException, LocalKafkaError, OSError, LookupError, ValueError)
 
 
 def measure(steps: Sequence[Step], site: Site, recorder: Recorder, console: Console) -> list[Figure]:
-    """Measure all; a row that fails does not keep the others from being measured."""
+    """Measure all rows; a failed row does not prevent the others."""
     done: dict[str, Figure] = {}
     with _progress(console) as progress:
         bar = progress.add_task("", total=len(steps))
@@ -35,14 +35,14 @@ def measure(steps: Sequence[Step], site: Site, recorder: Recorder, console: Cons
                 if compared.error:
                     progress.console.print(f"[red]{figure.name} failed:[/] ", end="")
                     progress.console.print(compared.error, markup=False)
-                elif not console.is_terminal:  # which has a bar instead
+                elif not console.is_terminal:  # a terminal has a progress bar instead
                     progress.console.print(f"{figure.name}: {number(figure.value)} {figure.unit}")
             progress.advance(bar)
     return list(done.values())
 
 
 def show(figures: Sequence[Figure], console: Console) -> None:
-    """The figures, and how they stand to the goals."""
+    """Print the figures, and compare them with the goals."""
     console.print(terminal(FIGURES_HEAD, figure_rows(figures)))
     goals = of_rows(read_goals(), (figure.name for figure in figures))
     if goals:
@@ -50,7 +50,7 @@ def show(figures: Sequence[Figure], console: Console) -> None:
 
 
 def now() -> str:
-    """The time in UTC, as lines have it."""
+    """Return the time in UTC, in the format of lines."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 

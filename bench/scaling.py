@@ -1,4 +1,4 @@
-"""The speed-up of a Spark job by more cores: Amdahl's law, from the same work on one core and on two."""
+"""The speed-up of a Spark job with more cores, by Amdahl's law from the same work on one core and on two."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,17 +11,17 @@ EXPECTED: Sequence[int] = (8, 32)
 
 
 def in_parallel(one: float, two: float) -> float:
-    """The share of the work that is divided by the cores, from the rates on one and on two; 0 to 1."""
+    """Return the parallel share of the work, 0 to 1, from the rates on one core and on two."""
     return min(1.0, max(0.0, 2 * (1 - one / two)))
 
 
 def expected(one: float, share: float, cores: int) -> float:
-    """The rate on so many cores, if that on one is known and the share that runs in parallel."""
+    """Return the rate on this many cores, from the rate on one and the parallel share."""
     return one / (1 - share + share / cores)
 
 
 def table(figures: Mapping[str, Figure]) -> str:
-    """Each count with what was measured, and what follows for machines that were not."""
+    """Return the table of measured rates of each count, and the expected rates on larger machines."""
     rows: Rows = []
     for label, row in JOBS.items():
         one, two = (_value(figures, name) for name in (f"{row}_1_core", row))
@@ -30,7 +30,7 @@ def table(figures: Mapping[str, Figure]) -> str:
             shuffled = _value(figures, f"{row}_shuffle")
             more = [number(expected(one, share, cores)) for cores in EXPECTED]
             rows.append((label, number(one), number(two), f"{share:.0%}", *more, f"{number(shuffled)} bytes"))
-    return markdown(HEAD, rows) if rows else "None are published yet: `make bench-spark` makes some."
+    return markdown(HEAD, rows) if rows else "None are published yet: run `make bench-spark`."
 
 
 def _value(figures: Mapping[str, Figure], name: str) -> float | None:

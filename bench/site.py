@@ -91,7 +91,7 @@ class Site:
         return clicks.topic
 
     def table(self, keys: int, name: str = "rows", row: bytes = ONE) -> str:
-        """A table's topic with the same row for each of so many users: a count of one by default."""
+        """Return a table's topic with the same row for each of this many users: a count of one by default."""
         topic, partitions = f"{name}-{keys}", 4
         if topic not in self._filled:
             self.create([topic], partitions, {"cleanup.policy": "compact"})
@@ -113,7 +113,7 @@ class Site:
             gone = (
                 isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
             )
-            if error is not None and not gone:  # the list may name what a row has just deleted itself
+            if error is not None and not gone:  # the list may have topics that a row has just deleted itself
                 raise error
         self._filled.difference_update(names)
 
@@ -126,12 +126,12 @@ class Site:
     # ---- programs ------------------------------------------------------------------------------------------------------
 
     def name(self, name: str) -> str:
-        """A group name that was not used before."""
+        """Return a group name that was not used before."""
         self._groups += 1
         return f"g{self._groups}-{name.replace('_', '-')}"
 
     def group(self, name: str, partitions: int = 4) -> str:
-        """A name for a group, with the topics of a processor and of a loop by hand."""
+        """Return the name of a new group, with the topics of a processor and of the hand-written loop."""
         group = self.name(name)
         table = {"cleanup.policy": "compact"}
         self.create([f"{group}-{GROUP_TOPICS[0]}", f"{group}-changelog"], partitions, table)
@@ -139,7 +139,7 @@ class Site:
         return group
 
     def state(self, group: str) -> Path:
-        """A folder for a group's state."""
+        """Return the folder of a group's state."""
         folder = self._folder / group
         folder.mkdir(exist_ok=True)
         return folder
@@ -166,9 +166,9 @@ class Site:
     # ---- results -----------------------------------------------------------------------------------------------------
 
     def wait_committed(self, program: Program, job: Job) -> Mark:
-        """Wait until the group has committed all records of the job. They are asked for every few milliseconds."""
+        """Wait until the group has committed all records of the job. Polls every few milliseconds."""
         places = _places(job)
-        # Not stable offsets: that would wait for the end of a transaction, and this asks again anyway.
+        # Not stable offsets: these would wait for the end of a transaction, and this is a poll anyway.
         client = self._consumer(job.group, {"isolation.level": "read_uncommitted"})
         found = 0
 
@@ -191,7 +191,7 @@ class Site:
         Args:
             group: The consumer group.
             topics: The topics that it reads.
-            markers: 1 if they are written in transactions: the last one of each partition ends with a marker.
+            markers: 1 if they are written in transactions, as each partition then ends with a transaction marker.
             partitions: The number of partitions of each topic.
         """
         places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
@@ -219,7 +219,7 @@ class Site:
             raise RowFailed(f"wrong: the counts in {changelog} add up to {total}, not to {job.records}")
 
     def check_written(self, topic: str, job: Job, records: int) -> None:
-        """Raise `RowFailed` unless a topic holds so many committed records."""
+        """Raise `RowFailed` unless a topic has this many committed records."""
         written = self._readable(topic, job.partitions)
         if written != records:
             raise RowFailed(f"wrong: {topic} holds {written} records, not {records}")
@@ -234,14 +234,14 @@ class Site:
             )
 
     def last_values(self, topic: str, partitions: int = 4) -> dict[bytes, bytes]:
-        """The last value of each key; empty for one that is deleted."""
+        """Return the last value of each key; empty for a deleted one."""
         values: dict[bytes, bytes] = {}
         for message in self._committed_records(topic, partitions):
             values[bytes(message.key() or b"")] = bytes(message.value() or b"")
         return values
 
     def values(self, topic: str, partitions: int = 4) -> list[bytes]:
-        """The values of all committed records, but for those without one."""
+        """Return the values of all committed records, without tombstones."""
         found = (message.value() for message in self._committed_records(topic, partitions))
         return [bytes(value) for value in found if value is not None]
 
@@ -294,7 +294,7 @@ def _places(job: Job) -> list[TopicPartition]:
 
 
 def _committed(client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-    """Return the committed offsets. A broker has no coordinator at first: the topic of offsets is made with the first group."""
+    """Return the committed offsets. A new broker has no coordinator until the first group creates the offsets topic."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
@@ -306,9 +306,9 @@ def _committed(client: Consumer, places: list[TopicPartition]) -> list[TopicPart
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something that takes a moment."""
+    """Wait for a condition that takes a moment."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while not true():
         if time.monotonic() > deadline:
-            raise RowFailed(f"after {_ANSWER_SECONDS:g} s still not: {what}")
+            raise RowFailed(f"not true after {_ANSWER_SECONDS:g} s: {what}")
         time.sleep(0.02)

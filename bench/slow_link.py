@@ -16,7 +16,7 @@ RECORDS = 20_000
 
 
 def first_commit(site: Site, name: str) -> list[Figure]:
-    """Seconds from the first record at hand to the first commit, with a broker of its own behind the link."""
+    """Measure the seconds from the first record to the first commit, with a separate broker behind the link."""
     with SlowLink() as link:
         broker = Broker(site.state("slow-link-kafka"), overrides=link.overrides, heap="256m")
         try:

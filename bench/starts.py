@@ -73,7 +73,7 @@ def _restart(site: Site, job: Job) -> Figure:
         began, ready = program.started, program.mark("ready")
         program.end()
     if "restoring" in program.marks:
-        raise RowFailed("there was something to restore after an orderly stop")
+        raise RowFailed("there were records to restore after a graceful shutdown")
     return Figure("restart_ready", ready.time - began, "s", cpu_seconds=ready.cpu, rss_mb=program.rss_mb)
 
 

@@ -17,12 +17,12 @@ _NUMBER = struct.Struct(">q")
 
 
 def number(value: bytes) -> int:
-    """A count of the loop by hand."""
+    """Decode a count of the hand-written loop."""
     return int(_NUMBER.unpack(value)[0])
 
 
 def uniform(site: Site, *, handler: bool = False) -> Clicks:
-    """The clicks that most rows are about."""
+    """Return the clicks of most rows."""
     return Clicks(site.sizes.handler if handler else site.sizes.stream)
 
 
@@ -62,7 +62,7 @@ def processor(
 
 
 def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
-    """Count clicks with ids, by turns without and with deduplication."""
+    """Count clicks with ids, alternately without and with deduplication."""
 
     def count_once() -> list[Figure]:
         job = job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once")
@@ -74,7 +74,7 @@ def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """Measure as `processor` does, with a row of another group's table and an output for each record."""
+    """Measure like `processor`, with a row of another group's table and an output for each record."""
     job = job_of(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler="join", table=site.table(clicks.keys))
     outputs = f"{job.group}-out"
@@ -83,7 +83,7 @@ def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def windowed(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
-    """Count by user, and by user and minute, by turns."""
+    """Count alternately by user, and by user and minute."""
 
     def by_window() -> list[Figure]:
         job = replace(job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="window")
@@ -95,7 +95,7 @@ def windowed(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def stateless(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """A flow that filters, maps and writes; from the first batch at hand to all committed."""
+    """Measure a flow that filters, maps and writes, from the first batch until all is committed."""
     job = replace(job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="steps")
     outputs = f"{job.group}-out"
     site.create([outputs], job.partitions)
@@ -110,14 +110,14 @@ def stateless(site: Site, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def looked_up(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """Measure as `processor` does, with a row of a full replica of a table for each record."""
+    """Measure like `processor`, with a row of a full replica of a table for each record."""
     job = job_of(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler="lookup", table=site.table(clicks.keys))
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
 
 def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]:
-    """Measure as `processor` does, with a handler that fails for so many percent of the records, which become dead letters."""
+    """Measure like `processor`, with a handler that fails for this percentage of the records, which become dead letters."""
     job = job_of(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler=f"failing_{percent}", until="signal")
     with site.start("processor", job, name) as program:
@@ -135,7 +135,7 @@ def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
 
 
 def _by_turns(site: Site, one: Callable[[], list[Figure]], other: Callable[[], list[Figure]]) -> list[Figure]:
-    """Return the median tries of two rows that are measured by turns, as the machine changes meanwhile."""
+    """Return the median tries of two rows that are measured alternately, as the machine's speed varies."""
     pairs = [(one(), other()) for _ in range(site.sizes.tries)]
     return [
         middle([figure for figures, _ in pairs for figure in figures]),
@@ -144,12 +144,12 @@ def _by_turns(site: Site, one: Callable[[], list[Figure]], other: Callable[[], l
 
 
 def with_memory(name: str, figures: list[Figure]) -> list[Figure]:
-    """The peak of resident memory as a row of its own."""
+    """Return the peak resident memory as a row."""
     return [*figures, *(Figure(name, each.rss_mb, "MB") for each in figures)]
 
 
 def also_called(name: str, figures: list[Figure]) -> list[Figure]:
-    """One measurement that is the baseline of two comparisons."""
+    """A measurement that is the baseline of two comparisons."""
     return [*figures, *(replace(each, name=name) for each in figures)]
 
 
@@ -168,7 +168,7 @@ def worked_off(
 
 
 def rate(name: str, records: int, first: Mark, last: Mark, program: Program) -> Figure:
-    """Records a second between two moments."""
+    """Return the records per second between two moments."""
     return Figure(
         name,
         records / (last.time - first.time),
@@ -180,7 +180,7 @@ def rate(name: str, records: int, first: Mark, last: Mark, program: Program) -> 
 
 
 def job_of(site: Site, name: str, clicks: Clicks, *, commit_ms: int, guarantee: str) -> Job:
-    """The work of a group of its own over these clicks."""
+    """Return the job of a new group over these clicks."""
     topic = site.clicks(clicks)
     group = site.group(name, clicks.partitions)
     return Job(

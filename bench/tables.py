@@ -13,7 +13,7 @@ _COLOURS = {Verdict.AIM: "green", Verdict.ENOUGH: "yellow", Verdict.MISSED: "red
 
 
 def figure_rows(figures: Iterable[Figure]) -> Rows:
-    """One line for each figure."""
+    """Return one row for each figure."""
     return [
         (
             each.name,
@@ -30,7 +30,7 @@ def figure_rows(figures: Iterable[Figure]) -> Rows:
 
 
 def goal_rows(goals: Iterable[Goal], figures: Mapping[str, Figure]) -> Rows:
-    """One line for each goal."""
+    """Return one row for each goal."""
     rows: Rows = []
     for goal in goals:
         reached = goal.reached(figures)
@@ -59,7 +59,7 @@ def markdown(head: Sequence[str], rows: Rows) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits at least; empty if there is none."""
+    """Format a number with at least three digits; empty for None."""
     if value is None:
         return ""
     if abs(value) >= 1000:

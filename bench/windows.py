@@ -1,4 +1,4 @@
-"""Rows about flows with state: sessions, a repartition, many open windows, many windows that close at once."""
+"""Rows about stateful flows: sessions, a repartition, many open windows, many windows that close at once."""
 
 import time
 from dataclasses import replace
@@ -14,8 +14,8 @@ from contracts.records import USER_CLICK
 from streamtable import Avro
 
 _COMPACTED = {"cleanup.policy": "compact"}
-_CLOSED_AFTER_MS = 30 * 60_000  # the windows of `final` have ten minutes; more than an hour ahead is refused
-OPEN = 5  # times as many open windows as there are keys in a table that is restored
+_CLOSED_AFTER_MS = 30 * 60_000  # later than the windows of `final`, less than the hour that is accepted
+OPEN = 5  # open windows per key of the restored table
 
 
 def sessions(site: Site, name: str) -> list[Figure]:
@@ -29,12 +29,12 @@ def _sessions(site: Site, name: str) -> Figure:
 
 
 def number_or_none(value: bytes) -> int:
-    """A count; 0 for a session that has been merged into another."""
+    """Decode a count; 0 for a session that was merged into another."""
     return number(value) if value else 0
 
 
 def repartitioned(site: Site, name: str) -> list[Figure]:
-    """Count by a key of the value: a process that sends the clicks through a topic, and one that counts them."""
+    """Count by a key from the value: one process repartitions the clicks, another counts them."""
     return [middle([_repartitioned(site, name) for _ in range(site.sizes.tries)])]
 
 
@@ -70,7 +70,7 @@ def _repartitioned(site: Site, name: str) -> Figure:
 
 
 def open_windows(site: Site, name: str) -> list[Figure]:
-    """The peak of resident memory of a count with a window for each record, none of which closes."""
+    """Measure the peak resident memory of a count with an open window for each record."""
     keys = OPEN * site.sizes.keys
     clicks = Clicks(keys, keys, once=True)
     job = _job(site, name, clicks, "window")
@@ -82,7 +82,7 @@ def open_windows(site: Site, name: str) -> list[Figure]:
 
 
 def final(site: Site, name: str) -> list[Figure]:
-    """The longest time between two polls of a flow with `final` while a window of each of a million keys closes at once."""
+    """Measure the longest time between two polls of a flow with `final` while windows of a million keys close at once."""
     keys = site.sizes.keys
     clicks = Clicks(keys, keys, once=True)
     job = _job(site, name, clicks, "final")

@@ -150,11 +150,11 @@ BATCH: Mapping[int, Callable[[Events], Results]] = {
     8: new_sellers,
     11: sessions,
 }
-"""The queries whose results the events alone decide: not 12, which asks the wall clock."""
+"""The queries whose results depend only on the events: all but 12, which uses the wall clock."""
 
 
 def comparable(query: int, results: Iterable[tuple[int, Any]]) -> Sequence[Any]:
-    """Return results in an order of their own: of tables the last one of each key, of streams all."""
+    """Return the results sorted: for tables the last one of each key, for streams all."""
     found = dict(results).items() if query in {3, 4} else results
     return sorted(repr((key, _ordered(value))) for key, value in found)
 

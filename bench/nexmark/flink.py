@@ -1,6 +1,6 @@
 """Flink SQL beside two queries: the usual alternative for a Python user, started by PyFlink.
 
-It reads topics of its own with the same events: Flink's Avro format knows no head of ten bytes, so there is none.
+It reads separate topics with the same events without the ten-byte header, which Flink's Avro format does not support.
 """
 
 import json
@@ -46,7 +46,7 @@ def peer() -> Peer:
 
 
 def fill(site: Site, streams: Iterable[tuple[Stream[int, Any], str, Sequence[Any]]], partitions: int) -> None:
-    """Write events without the head of their Avro.
+    """Write events without the header of their Avro encoding.
 
     Args:
         site: The site of the topics.
@@ -84,7 +84,7 @@ def worked_off(site: Site, job: Job, name: str, expected: Sequence[Any]) -> tupl
         )
         program.wait(
             lambda: comparable(query, results(query, site.values(output, job.partitions))) == expected,
-            f"has not the {len(expected)} results of the batch",
+            f"does not have the {len(expected)} results of the batch",
         )
         last = program.now()
         program.ask_to_stop(SIGTERM_CODES)

@@ -18,7 +18,7 @@ PERSONS, AUCTIONS, ALL = 1, 3, 50
 FIRST_ID = 1000  # of persons and of auctions
 FIRST_CATEGORY = 10
 CATEGORIES = 5
-HOT_EVERY = 100  # of so many sellers, auctions or bidders one is hot
+HOT_EVERY = 100  # one of this many sellers, auctions or bidders is hot
 HOT_SELLERS, HOT_AUCTIONS, HOT_BIDDERS = 4, 2, 4
 """All but one of this many choices are hot."""
 ACTIVE_PERSONS = 1000
@@ -143,7 +143,7 @@ class Generator:
         else:
             first = max(last - OPEN_AUCTIONS, 0)
             auction = first + random.randrange(last - first + 1 + IDS_AHEAD)
-        # The second of a hundred, so that hot bidders are not hot sellers.
+        # The second of each hundred, so that hot bidders are not hot sellers.
         hot = random.randrange(HOT_BIDDERS) > 0
         bidder = person // HOT_EVERY * HOT_EVERY + 1 if hot else _some_person(person, random)
         return Bid(

@@ -221,8 +221,8 @@ def sessions(flow: Flow, topics: Topics, out: Stream[int, Any]) -> None:
 def processing_time(flow: Flow, topics: Topics, out: Stream[int, Any], clock: Clock) -> None:
     """Query 12: how many bids did a person make in each window of the wall clock?
 
-    A clock as the event time: a record that is handled again after a crash gets another time, but what came of the first
-    is not committed.
+    The wall clock is the event time: a record that is processed again after a crash gets another time, but the first
+    attempt was not committed.
     """
     bids = _by_bidder(flow.stream(topics.bids, time=lambda _: clock()))
     counted = bids.window(Tumbling(WINDOW, grace=NONE)).count("bids")
@@ -230,7 +230,7 @@ def processing_time(flow: Flow, topics: Topics, out: Stream[int, Any], clock: Cl
 
 
 def _by_bidder(bids: KeyedStream[int, Bid]) -> GroupedStream[int, int]:
-    # Only who has bid, and when, has to go through the topic.
+    # Only the bidder and the time need to go through the repartition topic.
     return (
         bids.map(lambda _, bid: (bid["bidder"], 1), value=LONG)
         .repartition("by-bidder", key=LONG)
@@ -245,8 +245,8 @@ def flow_of(query: int, name: str, topics: Topics, *, clock: Clock, longest_auct
         query: The number of the query.
         name: The name of the flow.
         topics: The streams of the events.
-        clock: Returns the time of the wall clock in milliseconds; only query 12 asks it.
-        longest_auction_ms: The most that an auction is open, for query 4.
+        clock: Returns the wall-clock time in milliseconds; used by query 12 only.
+        longest_auction_ms: The maximum length of an auction in milliseconds, for query 4.
     """
     flow = Flow(name, event_time=EventTime(idle_after=IDLE_AFTER))
     out = Stream(f"{name}-out", LONG, OUTPUTS[query])

@@ -47,7 +47,7 @@ class Input:
     Args:
         site: The site of the topics.
         count: The number of events, without those that close the windows.
-        now_ms: The wall-clock time, before which they have happened.
+        now_ms: The wall-clock time; all events are earlier.
     """
 
     def __init__(self, site: Site, count: int, now_ms: int) -> None:
@@ -70,7 +70,7 @@ class Input:
         return sum(len(events) for stream, _, events in self.by_stream() if stream.name in topics)
 
     def expected_of_closed(self, query: int) -> Sequence[Any]:
-        """Return the results of windows that are closed: without those of the events that have closed the others."""
+        """Return the results of the measured events, without those of the events that close the last windows."""
         return comparable(
             query, [each for each in BATCH[query](self.events) if query != 8 or each[0] < _CLOSING_ID]
         )
@@ -291,7 +291,7 @@ def _worked_off(
     """
     first = program.mark("first")
     for group, topics in reads.items():
-        # One after the other: what one has committed stays so.
+        # One after the other, as a group's committed offsets only grow.
         for topic in topics:
             part = replace(job, group=group, topic=topic, records=given.records({topic}))
             last = site.wait_committed(program, part)
@@ -308,7 +308,7 @@ def _worked_off(
         return found.read() >= len(expected) and (query in _AT_ONCE or right())
 
     try:
-        program.wait(there, f"has not the {len(expected)} results of the batch")
+        program.wait(there, f"does not have the {len(expected)} results of the batch")
         if query not in _AT_ONCE:
             last = program.now()
         elif not right():

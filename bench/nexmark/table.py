@@ -12,7 +12,7 @@ HEAD = (
     "Kafka Streams",
     "ratio",
     "Flink SQL",
-    "CPU µs a record",
+    "CPU µs per record",
     "Kafka Streams",
     "ratio",
     "Flink SQL",
@@ -25,7 +25,7 @@ HEAD = (
 def table(figures: Mapping[str, Figure]) -> str:
     """Return the figures of a run side by side."""
     rows: Rows = [_row(query, figures) for query in OUTPUTS if f"nexmark_q{query}" in figures]
-    return markdown(HEAD, rows) if rows else "None are published yet: `make bench-nexmark` makes some."
+    return markdown(HEAD, rows) if rows else "None are published yet: run `make bench-nexmark`."
 
 
 def _row(query: int, figures: Mapping[str, Figure]) -> tuple[str, ...]:

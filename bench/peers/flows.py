@@ -14,7 +14,7 @@ from bench.peers.rows import SCHEMA, SIGTERM_CODES, Peer, build
 from bench.plan import Step
 from bench.site import Site
 
-_TIMES_FROM_MS = 1_000_000_000_000  # in 2001: no count is as high
+_TIMES_FROM_MS = 1_000_000_000_000  # in 2001; counts are lower
 _BETWEEN: Mapping[str, Sequence[str]] = {
     "repartition_count": ("by-user-repartition",),
     "foreign_key_join": ("named-subscription-registration-topic", "named-subscription-response-topic"),
@@ -32,7 +32,7 @@ class Beside:
         command: The end of its command that chooses the program; empty: it is the same.
         changelog: The name of the changelog whose counts are checked, with {group} and {topic}; empty for joins.
         count: A count in there; 0 for a row that is none.
-        share: The share of our row's records, so that it runs about as long.
+        share: The share of our row's records, so that both run about equally long.
     """
 
     row: str
@@ -48,7 +48,7 @@ class Beside:
 
 
 def quix_session(value: bytes) -> int:
-    """A count; 0 for a session that has been merged into another, and for the times that lie in the same topic."""
+    """Decode a count; 0 for a session that was merged into another, and for timestamps in the same topic."""
     found = int(json.loads(value)) if value else 0
     return found if found < _TIMES_FROM_MS else 0
 
@@ -131,6 +131,6 @@ def _worked_off(site: Site, program: Program, job: Job, row: str) -> Mark:
         last = joins.worked_off(site, program, job, {job.group: [*inputs, *between]})
         program.ask_to_stop(SIGTERM_CODES)
         return last
-    # As with our own program, which stops at the last record: what it was handed is committed at its end.
+    # As with our own program, which stops at the last record: the rest is committed at its end.
     program.ask_to_stop(SIGTERM_CODES)
     return site.wait_committed(program, job)

@@ -32,7 +32,7 @@ class Reader:
                 "group.id": f"{job.group}-reader",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 100,  # it is answered as soon as there is something
+                "fetch.wait.max.ms": 100,  # the broker answers as soon as there is a record
                 "fetch.queue.backoff.ms": 5,
             }
         )
@@ -42,12 +42,12 @@ class Reader:
         """Return the next keys; waits briefly for some. Raises KafkaException."""
         until = time.monotonic() + _QUIET_SECONDS
         while time.monotonic() < until:
-            # One at least as soon as it is there, then all that is: consume() waits until it has as many as it was asked.
+            # First one record, then all that are fetched: consume() waits for the requested number.
             first = self._client.poll(0.1)
             if first is not None:
                 found = [first, *self._client.consume(_MOST, 0)]
                 return [(each.key() or b"").decode() for each in found if not each.error()]
-        raise RuntimeError(f"for {_QUIET_SECONDS:g} s nothing has come")
+        raise RuntimeError(f"no output has arrived for {_QUIET_SECONDS:g} s")
 
     def close(self) -> None:
         self._client.close()
@@ -84,7 +84,8 @@ def _send_first(job: Job) -> None:
 def _send(job: Job, emitted: list[float]) -> None:
     """Emit clicks and updates in turn. The key of each is its number, by which it is found again.
 
-    By the bare client, which leaves the machine to those that are measured: an emitter has a future for each record.
+    It uses the bare client, which is cheaper than an emitter with a future per record and leaves the machine to the
+    measured programs.
     """
     client = filler(job.broker, {"linger.ms": "5"})
     kinds = [

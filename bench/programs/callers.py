@@ -1,4 +1,4 @@
-"""A fixed number of callers that ask one after the other, each as soon as it has its answer."""
+"""A fixed number of concurrent callers, each of which sends its next request when it has its response."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ from user_status.view import CONTRACT as STATUSES
 KEYS_IN_MULTI_GET = 100
 _TIMEOUT_SECONDS = 3.0
 Ask = Callable[[Callable[[], str]], None]
-"""Asks one question, for which it draws user ids, and raises unless the answer is a good one."""
+"""Sends one request with drawn user ids, and raises an error unless the response is valid."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def status_caller(address: str) -> Iterator[Ask]:
 
 @contextmanager
 def rest_caller(address: str, path: str, member: bytes = b'"count":1') -> Iterator[Ask]:
-    """HTTP by hand: a client library would take longer than the server."""
+    """Hand-written HTTP, as a client library would take longer than the server."""
     url = urlsplit(address)
     with socket.create_connection((url.hostname, url.port), _TIMEOUT_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -107,7 +107,7 @@ def caller(call: str, job: Job) -> AbstractContextManager[Ask]:
 
 
 def ask_until(ask: Ask, draw: Callable[[], str], end: float) -> list[float]:
-    """Ask until the time is over; the seconds that each answer took."""
+    """Send requests until the time is over. Returns the seconds of each."""
     seconds: list[float] = []
     now = time.perf_counter()
     while now < end:
@@ -118,7 +118,7 @@ def ask_until(ask: Ask, draw: Callable[[], str], end: float) -> list[float]:
 
 
 def ask_all(call: str, job: Job, draw: Callable[[], str]) -> None:
-    """Ask for one thing with all callers: a fifth of the time to warm up, then with marks around it."""
+    """Run all callers with one kind of call: a fifth of the time as warm-up, then the measurement, with marks around it."""
     with ExitStack() as opened, ThreadPoolExecutor(job.clients) as threads:
         asks = [opened.enter_context(caller(call, job)) for _ in range(job.clients)]
 

@@ -1,4 +1,4 @@
-"""The calls of the services; those of click-count each after the handler that does nothing."""
+"""The calls of the services; each call of click-count follows its no-op counterpart."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The most that the Python client gives: batches are taken from it, and nothing is done with them."""
+"""The ceiling: the Python client reads batches, and they are discarded."""
 
 import os
 

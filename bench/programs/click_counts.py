@@ -1,4 +1,4 @@
-"""The view and query services of click-count, each with a handler beside its own that does nothing."""
+"""The view and query services of click-count, each with an additional no-op handler."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +31,7 @@ BODY = b'{"user_id":"user-12345","count":1,"partition":1,"offset":1000000,"age_s
 
 
 def add_empty(server: Any) -> None:
-    """Methods that take and give the same messages as the service's, and do nothing."""
+    """No-op methods with the messages of the service's methods."""
 
     def get(request: pb.GetRequest, context: grpc.ServicerContext) -> pb.GetResponse:
         return ANSWER

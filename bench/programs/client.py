@@ -1,4 +1,4 @@
-"""The Kafka consumer of the two programs that use none of the library: the same for both."""
+"""The common Kafka consumer of the two programs that do not use the library."""
 
 from bench.job import Job
 from confluent_kafka import Consumer
@@ -17,7 +17,7 @@ def consumer(job: Job) -> Consumer:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
-            # The default, a second's pause of a partition whose queue was full, starves a fast reader.
+            # By default, a partition whose queue was full is paused for a second, which starves a fast reader.
             "fetch.queue.backoff.ms": 5,
         }
     )

@@ -1,4 +1,4 @@
-"""Clicks at a steady rate, by the library's emitter."""
+"""Emits clicks at a steady rate with the library's emitter."""
 
 import os
 import time

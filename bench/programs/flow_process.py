@@ -1,4 +1,4 @@
-"""A process of a benchmark that works on all groups of a flow until a signal stops it."""
+"""A benchmark process that runs all groups of a flow until a signal."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from streamtable.observe import configure_logging
 
 
 def run_flow(flow_of: Callable[[Job], Flow], inputs_of: Callable[[Job], Sequence[str]]) -> None:
-    """Run the flow of the job that the environment names.
+    """Run the flow of the job in the environment.
 
     Args:
         flow_of: Returns the flow.

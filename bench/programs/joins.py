@@ -1,4 +1,4 @@
-"""A join of two topics of clicks with the library: all groups of its flow in one process, until a signal stops it."""
+"""A join of two topics of clicks with the library: all groups of its flow in one process, until a signal."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ JOINS: "dict[str, Callable[[str, str, str], Flow]]" = {
 
 
 def flow_of_job(job: Job) -> Flow:
-    """Return the join that a job names."""
+    """Return the join of a job."""
     return JOINS[job.handler](job.group, job.topic, job.second)
 
 

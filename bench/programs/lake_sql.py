@@ -1,4 +1,4 @@
-"""The same queries on the same files by DuckDB: the time of another engine on one machine, and a check of the results.
+"""The same queries on the same files with DuckDB, to compare another engine on one machine and to check the results.
 
 It also generates the tweets and followers whose reach is queried.
 """
@@ -38,7 +38,7 @@ SELECT 0 AS partition, i AS "offset", make_timestamptz(1000 * ({at} + i)) AS tim
     'follower': 'user-' || hash(i, 1) % {followers}, 'follows': true, 'at': {at} + i
 }} AS event FROM range({edges}) r(i)
 """
-"""Stars have more followers than others: the n-th author about as many as the square root of 1/n says."""
+"""Popular authors have more followers: the n-th author's number is proportional to sqrt(1/n)."""
 
 TWEETS_TABLE = """
 SELECT 0 AS partition, i AS "offset", make_timestamptz(1000 * ({at} + i)) AS timestamp, {{
@@ -49,7 +49,7 @@ SELECT 0 AS partition, i AS "offset", make_timestamptz(1000 * ({at} + i)) AS tim
 
 
 def make(engine: duckdb.DuckDBPyConnection, lake: Path, edges: int) -> None:
-    """A lake of plain Parquet with so many follows, and a twentieth as many tweets: 35 million pairs of 2 million."""
+    """Make a lake of plain Parquet with this many follows and a twentieth as many tweets: 35 million pairs for 2 million."""
     tweets = max(TWEETS_OF_A_URL, edges // 20)
     sizes = {
         "edges": edges,
@@ -63,7 +63,7 @@ def make(engine: duckdb.DuckDBPyConnection, lake: Path, edges: int) -> None:
         folder = lake / "silver" / topic / "batch=0"
         folder.mkdir(parents=True)
         engine.execute(f"COPY ({query.format(**sizes)}) TO '{folder / 'part.parquet'}' (FORMAT parquet)")
-        (folder / "_SUCCESS").touch()  # as Spark says that a batch is whole
+        (folder / "_SUCCESS").touch()  # like Spark's marker of a complete batch
     (lake / "origin.json").write_text(json.dumps({"lake": "bench", "format": "parquet", "topics": {}}))
 
 

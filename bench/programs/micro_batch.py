@@ -1,4 +1,4 @@
-"""A micro-batch that joins two topics in a Redis: what users say, and their clicks."""
+"""A micro-batch that joins the statuses and the clicks of users in Redis."""
 
 import os
 import sys

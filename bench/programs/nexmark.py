@@ -1,4 +1,4 @@
-"""A query of Nexmark with the library: all groups of its flow in one process, until a signal stops it."""
+"""A query of Nexmark with the library: all groups of its flow in one process, until a signal."""
 
 import time
 
@@ -12,7 +12,7 @@ from streamtable.flow import Flow
 
 
 def flow_of_job(job: Job) -> Flow:
-    """Return the query that a job names, over the topics whose names begin as it says."""
+    """Return the query of a job, over the topics with its prefix."""
     return flow_of(
         int(job.handler),
         job.group,

@@ -15,12 +15,12 @@ from contracts.records import UserClick
 from streamtable import App, Emitter, Kafka, View
 
 _QUIET_SECONDS = 20.0
-_WRITERS = 400  # at a time: at 500 a second, as many as wait if each takes 0.8 seconds
+_WRITERS = 400  # concurrent writers: enough for 500 per second if each takes 0.8 seconds
 _WARM_UP_SHARE = 0.2
 
 
 class Writers:
-    """Each writes a click of a user of its own, waits for it, and reads the count.
+    """Writers that each write a click of a new user, wait for it, and read the count.
 
     Attributes:
         milliseconds: The latency of each write, by the writer's number.
@@ -37,7 +37,7 @@ class Writers:
         began = time.perf_counter()
         ack = self._emitter.emit(user, click(user)).result(_QUIET_SECONDS)
         self._view.wait_for(ack, _QUIET_SECONDS)
-        assert self._view.get(user) == 1, "the view does not show what it was waited for"
+        assert self._view.get(user) == 1, "the view does not show the awaited write"
         self.milliseconds[number] = (time.perf_counter() - began) * 1000
 
     def all(self, records: int, rate: int) -> None:

@@ -1,8 +1,8 @@
-"""Counting by hand, as a careful engineer would write it: at least once, with its state on disk and in a changelog.
+"""A hand-written counter, as a careful engineer would write it: at least once, with state on disk and in a changelog.
 
-Every second: what has changed goes to the changelog, every delivery is looked at, then to RocksDB together with the
-input's offset, then the offsets are committed. Left out, though a service needs them: loading a lost state from the
-changelog, records that cannot be read, waiting for a broker that is away, metrics.
+Every second, changes are written to the changelog and every delivery is checked, then they are written to RocksDB with
+the input's offset, then the offsets are committed. Omitted, though a service needs them: restoring lost state from the
+changelog, poison records, waiting for an unreachable broker, metrics.
 """
 
 import os
@@ -56,7 +56,7 @@ class Partition:
 
 
 class Counter:
-    """The loop and what it holds."""
+    """The loop and its resources."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -79,7 +79,7 @@ class Counter:
         self._consumer.subscribe([job.topic], on_assign=self._assigned, on_revoke=self._revoked)
 
     def run(self) -> None:
-        """Work off the job's records."""
+        """Process the job's records."""
         seen, due = 0, time.monotonic() + self._job.commit_ms / 1000
         while seen < self._job.records:
             messages = self._consumer.consume(BATCH, WAIT_SECONDS)
@@ -118,7 +118,7 @@ class Counter:
                 self._produce(user, count, number)
         self._producer.flush()
         if self._failed:
-            raise RuntimeError(f"the changelog misses {len(self._failed)} records: {self._failed[0]}")
+            raise RuntimeError(f"{len(self._failed)} records are missing in the changelog: {self._failed[0]}")
         positions = [
             place for place in self._consumer.position(self._consumer.assignment()) if place.offset >= 0
         ]

@@ -71,7 +71,7 @@ def by_record(name: str, topic: str) -> Group[str, int]:
 
 
 def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
-    """Count as `by_record` does, but so many percent of the records fail after they were counted."""
+    """Count like `by_record`, but this percentage of the records fails after being counted."""
 
     def add_or_fail(ctx: Context[str, int], click: UserClick) -> None:
         add_one(ctx, click)
@@ -82,7 +82,7 @@ def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
 
 
 def by_amplifying(name: str, topic: str) -> Group[str, int]:
-    """Count as `by_record` does, with an output of four kilobytes for each record."""
+    """Count like `by_record`, with an output of four kilobytes for each record."""
     out = Stream(f"{name}-out", String(), Bytes())
 
     def amplify(ctx: Context[str, int], click: UserClick) -> None:
@@ -118,7 +118,7 @@ def by_final_window(name: str, topic: str) -> Group[str, Any]:
 
 
 def by_other_key(name: str, topic: str) -> Flow:
-    """Count by a key that is taken from the value, with a flow of two groups."""
+    """Count by a key from the value, with a flow of two groups."""
     flow = Flow(name)
     flow.stream(clicks(topic)).group_by("by-user", lambda click: click["user_id"], key=String()).count(
         "counts"
@@ -135,12 +135,12 @@ def by_steps(name: str, topic: str) -> Group[str, Any]:
 
 
 def counts(topic: str) -> Table[str, int]:
-    """Another group's table, in which each user has a count of one."""
+    """Return another group's table, in which each user has a count of one."""
     return Table(topic, String(), Avro("long"))
 
 
 def by_join(name: str, topic: str, table: str) -> Group[str, int]:
-    """Adds up what a joined table has for the user, and emits each sum: right only if each row was found."""
+    """Adds up the user's row of a joined table, and emits each sum, which is right only if each row was found."""
     ones, sums = counts(table), Stream(f"{name}-out", String(), Avro("long"))
 
     def add(ctx: Context[str, int], click: UserClick) -> None:
@@ -152,7 +152,7 @@ def by_join(name: str, topic: str, table: str) -> Group[str, int]:
 
 
 def by_lookup(name: str, topic: str, table: str) -> Group[str, int]:
-    """Adds up what a table has for the user, of which the process holds a whole copy."""
+    """Adds up the user's row of a table of which the process has a full replica."""
     ones = counts(table)
 
     def add(ctx: Context[str, int], click: UserClick) -> None:
@@ -162,7 +162,7 @@ def by_lookup(name: str, topic: str, table: str) -> Group[str, int]:
 
 
 class Run:
-    """One processor, from start to the end that its job names."""
+    """Run one processor, until the end given by its job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -208,7 +208,7 @@ class Run:
             mark(f"handled_{ctx.partition}")
 
     def _last(self) -> None:
-        # It still handles and commits what it was just handed; only waiting for the next commit is left out.
+        # It still handles and commits the fetched records; only the wait for the next commit is skipped.
         if self._job.until == "last":
             self.processor.stop()
 

@@ -1,4 +1,4 @@
-"""Followers and tweets at a steady rate, twenty to one, and the reach of all URLs together that has to come out."""
+"""Emits followers and tweets at a steady rate, twenty to one, and computes the expected sum of all reaches."""
 
 import os
 import time
@@ -24,11 +24,11 @@ _TICK_SECONDS = 0.01
 
 
 def events(records: int, keys: int) -> Iterator[Tweet | Follow]:
-    """Each a millisecond after the one before. A few authors have many followers, a few URLs are tweeted often.
+    """Yield events a millisecond apart. A few authors have many followers, a few URLs are tweeted often.
 
     Args:
         records: The number of records.
-        keys: who follows is one of so many.
+        keys: The number of possible followers.
     """
     random = Random(1)
     followed, tweeting = key_choice(_AUTHORS, 1.0, 2), key_choice(_AUTHORS, 0, 3)
@@ -47,7 +47,7 @@ def events(records: int, keys: int) -> Iterator[Tweet | Follow]:
 
 
 def reach_of_all(made: list[Tweet | Follow]) -> int:
-    """The reaches of all URLs, added up."""
+    """Return the sum of the reaches of all URLs."""
     followers: dict[str, set[str]] = defaultdict(set)
     authors: dict[str, set[str]] = defaultdict(set)
     for event in made:
@@ -73,7 +73,7 @@ def _encoded(event: Tweet | Follow) -> tuple[str, bytes, bytes]:
 def main() -> None:
     job = Job.from_environment(os.environ)
     made = list(events(job.records, job.keys))
-    # Encoded before, so that the load takes little of a machine on which the stages run too.
+    # Encoded in advance, so that the load takes little of the machine on which the stages also run.
     encoded = [_encoded(event) for event in made]
     producer = filler(job.broker)
     began, sent = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""A stage of tweet reach, as its service runs it: with embedded rows, or over the store that the job names."""
+"""A stage of tweet reach, run like its service: with embedded rows, or with the store of the job."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""The join of two topics in a Redis by hand: a GET and a SET for each record, at least once, a commit each second.
+"""The hand-written join of two topics in Redis: a GET and a SET per record, at least once, with a commit every second.
 
-A crash counts up to a second's clicks twice, as Redis is not part of the commit. Left out too: records that cannot be
-read, waiting for a Redis or a broker that is away, metrics.
+A crash counts up to a second's clicks twice, as Redis is not part of the commit. Also omitted: poison records, waiting
+for an unreachable Redis or broker, metrics.
 """
 
 import os
@@ -32,7 +32,7 @@ class Joiner:
         self._update = fastavro.parse_schema(orjson.loads(USER_STATUS_UPDATE.schema))
 
     def run(self) -> None:
-        """Work off the job's records."""
+        """Process the job's records."""
         client = consumer(self._job)
         client.subscribe([self._job.topic, self._job.second])
         seen, committed, due = 0, 0, time.monotonic() + self._job.commit_ms / 1000
@@ -66,7 +66,7 @@ class Joiner:
         )
         if message.topic() == self._job.topic:
             fastavro.schemaless_reader(BytesIO(value[_HEAD_BYTES:]), self._click, None)
-            row["clicks"] += 1  # and nothing else of it, but that it is a click had to be seen
+            row["clicks"] += 1  # nothing else of a click is used, but it must be recognised as one
         else:
             said: Any = fastavro.schemaless_reader(BytesIO(value[_HEAD_BYTES:]), self._update, None)
             row |= {name: said[name] for name in ("status", "at", "id")}

@@ -22,7 +22,7 @@ def serve(start: Callable[[Job, ExitStack], Mapping[str, str]]) -> None:
         start: Starts the servers of the job and returns their addresses.
     """
     configure_logging("json", "warning", sys.stderr)
-    # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
+    # Not an Event: a handler that runs while the main thread holds the Event's lock would deadlock.
     received: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     with ExitStack() as opened:

@@ -20,7 +20,7 @@ from streamtable_spark.transforms.tables import TABLES, events
 TABLE = TABLES["click-count"]
 INPUT = "user-clicks"
 WARM_PART = 10
-"""Java is warm after this part of the records."""
+"""The divisor of the records for the warm-up of Java."""
 PART_ON_ONE_CORE = 5
 """The divisor of the records in Kafka on one core: all of them would take twice as long as on two."""
 
@@ -28,7 +28,7 @@ PART_ON_ONE_CORE = 5
 def from_kafka(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:
     """One row: the events of all users up to these offsets.
 
-    Which of them repeat one before is not asked for, so Spark leaves that out of the plan; a rebuild does it.
+    Repeats are not queried, so Spark's optimizer leaves their detection out of the plan; a rebuild includes it.
     """
     starts = {job.topic: dict.fromkeys(ends, 0)}
     records = read(spark, job.broker, spans_to({job.topic: ends}, starts))
@@ -37,14 +37,14 @@ def from_kafka(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:
 
 
 def from_silver(spark: SparkSession, job: Job) -> DataFrame:
-    """One row: the clicks of all users in the lake, which has found those that repeat one before."""
+    """One row: the clicks of all users in the lake, which has already marked repeats."""
     silver = spark.read.format("delta").load(f"{job.state_dir}/silver/{INPUT}")
     counted = silver.where(~fn.col("repeat")).groupBy("key").agg(fn.count("*").alias("clicks"))
     return counted.agg(fn.sum("clicks").alias("clicks"))
 
 
 def measured(name: str, spark: SparkSession, records: int, make: Callable[[], DataFrame]) -> None:
-    """Tell the answer, how long it took, in seconds and CPU seconds, and what was shuffled for it."""
+    """Print the result, its duration in seconds and CPU seconds, and the bytes shuffled for it."""
     shuffle_bytes, cpu, began = shuffled(spark), spent(), time.time()
     total = make().collect()[0]["clicks"]
     tell(
@@ -60,12 +60,12 @@ def measured(name: str, spark: SparkSession, records: int, make: Callable[[], Da
 
 
 def spent() -> float:
-    """CPU seconds of this process and of those that it has started, Java first of all."""
+    """Return the CPU seconds of this process and its children, mainly Java."""
     return together(os.getpid(), processes()).cpu
 
 
 def shuffled(spark: SparkSession) -> int:
-    """Bytes that all stages so far have written for others to read."""
+    """Return the shuffle bytes that all stages so far have written."""
     context: Any = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     store = context.statusStore()

@@ -1,6 +1,6 @@
-"""Clicks read by Spark's Kafka source and thrown away, and written to plain Parquet: the ceilings of jobs that read a topic.
+"""Clicks read by Spark's Kafka source and discarded, or written to plain Parquet: the ceilings of jobs that read a topic.
 
-Nothing of this project is in either: the difference between the two is what Spark takes to write Parquet.
+Neither uses code of this project; their difference is Spark's cost of writing Parquet.
 """
 
 import os
@@ -17,19 +17,19 @@ from streamtable_spark.session import Local, connect
 
 
 def source(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:
-    """The records up to these offsets, as a rebuild reads them."""
+    """Return the records up to these offsets, like a rebuild."""
     starts = {job.topic: dict.fromkeys(ends, 0)}
     return read(spark, job.broker, spans_to({job.topic: ends}, starts))
 
 
 def thrown_away(records: DataFrame, count: int) -> DataFrame:
-    """One row, after all records have come through with all their bytes."""
+    """Return one row, after all bytes of all records were read."""
     records.write.format("noop").mode("overwrite").save()
     return records.sparkSession.range(1).select(fn.lit(count).alias("clicks"))
 
 
 def to_parquet(records: DataFrame, folder: str, count: int) -> DataFrame:
-    """One row, after all records are in a folder, as they came."""
+    """Return one row, after all records were written to a folder unchanged."""
     records.write.mode("overwrite").parquet(folder)
     return records.sparkSession.range(1).select(fn.lit(count).alias("clicks"))
 

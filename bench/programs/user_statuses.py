@@ -1,4 +1,4 @@
-"""The view and query services of user-status: one asks a view, the other two."""
+"""The view and query services of user-status: one reads a view, the other two views."""
 
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Kafka as the library sees it, with marks when it receives the first and the last record.
+"""A Kafka client for the library that prints marks when the first and the last record are received.
 
-Two calls more for each poll, so nothing that could be measured.
+It costs two more calls per poll, which is not measurable.
 """
 
 import time
@@ -65,7 +65,7 @@ class Pauses:
 
 
 class _Polled:
-    """A consumer that counts the records it returns; all else is passed through."""
+    """A consumer that counts the records it returns and otherwise delegates."""
 
     def __init__(self, client: Any, seen: Callable[[list[RecordBatch]], None], pauses: Pauses) -> None:
         self._client = client

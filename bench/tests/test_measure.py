@@ -55,7 +55,7 @@ def test_the_error_of_a_failed_program_has_its_output(start: Start) -> None:
 
 
 def test_a_program_that_ends_early_is_reported_though_it_ends_well(start: Start) -> None:
-    with start("pass") as program, pytest.raises(RowFailed, match="has not said 'first'"):
+    with start("pass") as program, pytest.raises(RowFailed, match="has not printed 'first'"):
         program.mark("first")
 
 

@@ -21,7 +21,7 @@ SCHEMA = parse_schema(json.loads(Path(os.environ["BENCH_SCHEMA"]).read_text()))
 
 
 class Clicks(Deserializer):  # type: ignore[misc] # the same
-    """Reads clicks as the library's own Avro deserializer does, behind the ten bytes."""
+    """Reads clicks like the library's own Avro deserializer, after the ten-byte header."""
 
     def __call__(self, value: bytes, ctx: Any) -> Any:
         return schemaless_reader(BytesIO(value[HEAD:]), SCHEMA, None)
@@ -69,7 +69,7 @@ def main() -> None:
     counter = Counter()
     clicks = app.dataframe(topic).apply(counter.see)
     if os.environ["BENCH_HANDLER"] == "session_count":
-        # A session is open for another gap after its last record's: there is no setting by which it closes as ours does.
+        # A session stays open for a second gap after its last record; no setting makes it close like ours.
         clicks.session_window(timedelta(minutes=1), timedelta(seconds=10)).count().current()
     else:
         clicks.apply(counter.count, stateful=True)

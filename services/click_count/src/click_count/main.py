@@ -24,8 +24,8 @@ SERVICE: Final = TableService(
     module="click_count.main",
     texts=Texts(
         service="Counts clicks per user on Kafka: four services and a load generator.",
-        emitter="Take clicks by REST (POST /clicks) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
-        load="Write made-up clicks to Kafka and report the rate that was acknowledged.",
+        emitter="Accept clicks over REST (POST /clicks) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
+        load="Write generated clicks to Kafka and report the acknowledged rate.",
         processor="Count clicks: from user-clicks to the table click-count-table.",
     ),
     streams=[topics.USER_CLICKS],

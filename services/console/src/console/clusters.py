@@ -38,7 +38,7 @@ class Clusters:
     def look(self) -> Iterator[None]:
         """Admit one request for records. Raises `RetryLater` if there are too many."""
         if not self._looks.acquire(timeout=_WAIT_SECONDS):
-            raise RetryLater("too many requests look at topics; retry the request")
+            raise RetryLater("too many requests read topics; retry the request")
         try:
             yield
         finally:

@@ -171,7 +171,7 @@ class Pictures:
     def __exit__(self, *_: object) -> None:
         return
 
-    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
+    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - the signature of a source
         end = asyncio.get_running_loop().time() + timeout
         while (number := self._collector.number) == self._seen:
             if asyncio.get_running_loop().time() >= end:

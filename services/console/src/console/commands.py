@@ -47,7 +47,7 @@ def serve(runtime: ConsoleRuntime) -> int:
     """
     if runtime.service.actions and not runtime.edge.authenticates:
         raise ConfigurationError(
-            "CONSOLE_ACTIONS=true: callers have to authenticate: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
+            "CONSOLE_ACTIONS=true: callers must authenticate: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
         )
     sign_in = _sign_in(runtime)
     topic = runtime.edge.status_topic or STATUS_TOPIC
@@ -100,7 +100,7 @@ def _sign_in(runtime: ConsoleRuntime) -> SignIn | None:
         return SignIn("streamtable-console", runtime.service.token or secrets.token_urlsafe(TOKEN_BYTES))
     if runtime.service.token is not None:
         raise ConfigurationError(
-            "CONSOLE_TOKEN: callers are known by SERVICEKIT_API_KEYS or SERVICEKIT_JWT_... already: unset one of them"
+            "CONSOLE_TOKEN: callers already authenticate with SERVICEKIT_API_KEYS or SERVICEKIT_JWT_...: unset one of them"
         )
     return None
 

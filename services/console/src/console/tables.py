@@ -174,7 +174,7 @@ class RowChanges:
     def __exit__(self, *_: object) -> None:
         self._watch.close()
 
-    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
+    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - the signature of a source
         if self._ended:
             raise StopAsyncIteration
         try:

@@ -9,7 +9,7 @@ from inventory.models import AcceptedEvents, NewAdjustment, NewListing, NewMovem
 from servicekit.http.emitter_api import EmitterApi, PostEvents
 
 _TEXT: Final = (
-    "\n\n503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each. An unknown\none may be "
+    "\n\n503 if Kafka does not acknowledge in time: `accepted` and `unknown` list the outcome of each. An unknown\none may be "
     "stored or not: send it again with the same `id`."
 )
 

@@ -34,10 +34,10 @@ SERVICE: Final = TableService(
     module="inventory.main",
     texts=Texts(
         service="Keeps the stock of warehouses: four services and a load generator.",
-        emitter="Take products, listings, shipments, sales and price adjustments by REST on STREAMTABLE_HTTP_ADDRESS and "
+        emitter="Accept products, listings, shipments, sales and price adjustments over REST on STREAMTABLE_HTTP_ADDRESS and "
         "write them to Kafka.",
-        load="Write made-up shipments and sales to Kafka and report the rate that was acknowledged.",
-        processor="Follow stock, prices, totals and sales by hour, and order again what runs low: all groups of the flow.",
+        load="Write generated shipments and sales to Kafka and report the acknowledged rate.",
+        processor="Keep stock, prices, totals and hourly sales, and reorder items that run low: all groups of the flow.",
         query="Answer REST from local copies of the tables, on STREAMTABLE_HTTP_ADDRESS.",
     ),
     streams=[flow.MOVEMENTS, flow.PRODUCTS, flow.ADJUSTMENTS],

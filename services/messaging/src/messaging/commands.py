@@ -43,7 +43,7 @@ def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
     serving.require_http_callers(runtime)
     with StopSignals() as signals, ExitStack() as opened:
         if parent is not None:
-            stop_with_parent(lambda: signals.ask("the parent has gone"), parent)
+            stop_with_parent(lambda: signals.ask("the parent process has ended"), parent)
         streams = (groups.MESSAGES, groups.BLOCKS, groups.TRANSLATIONS)
         sent: list[Any] = [
             opened.enter_context(serving.emitting(runtime, stream, signals)) for stream in streams

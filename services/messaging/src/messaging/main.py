@@ -16,11 +16,11 @@ from servicekit.tables.user_ids import user_id
 PROGRAM: Final = Program("messaging", MessagingSettings, groups.MESSAGES.name)
 ENVIRONMENT: Final = PROGRAM.environment
 ROLES: Final = {
-    "filter": "Drop messages whose recipient has blocked the sender, replace words, and pass on the rest.",
+    "filter": "Drop messages whose recipient has blocked the sender, replace words, and forward the rest.",
     "collector": "Keep the latest messages of each user.",
-    "blocker": "Keep who has blocked whom.",
-    "translator": "Keep what replaces which word.",
-    "detector": "Count what each user sends and receives in a session, and have spammers blocked meanwhile.",
+    "blocker": "Keep the blocks of each user.",
+    "translator": "Keep the replacement of each word.",
+    "detector": "Count the messages that each user sends and receives in a session, and block spammers during it.",
 }
 
 app = typer.Typer(
@@ -51,13 +51,13 @@ for _role, _text in ROLES.items():
 
 @app.command(epilog=ENVIRONMENT)
 def web(parent: options.Parent = None, *, fail_fast: FailFast = False) -> None:
-    """Take messages, serve feeds, and serve a page for both, on STREAMTABLE_HTTP_ADDRESS."""
+    """Accept messages, serve feeds, and serve a page for both, on STREAMTABLE_HTTP_ADDRESS."""
     sys.exit(PROGRAM.run(lambda runtime: commands.serve_web(runtime, parent), fail_fast=fail_fast))
 
 
 @app.command("all", epilog=ENVIRONMENT)
 def everything(*, fail_fast: FailFast = False) -> None:
-    """Run every role and the web service, each in a process of its own; for a demonstration."""
+    """Run every role and the web service, each in its own process, for demonstrations."""
     sys.exit(PROGRAM.run(lambda runtime: commands.serve_all(runtime.settings), fail_fast=fail_fast))
 
 
@@ -71,12 +71,14 @@ def load(
     seed: options.Seed = 1,
     spammers: Annotated[
         int,
-        typer.Option(min=0, max=1000, help="Senders who write a fifth of all messages and are not answered."),
+        typer.Option(
+            min=0, max=1000, help="Number of spammers, who send a fifth of all messages and get no replies."
+        ),
     ] = 3,
     *,
     fail_fast: FailFast = False,
 ) -> None:
-    """Write made-up messages to Kafka and report the rate that was acknowledged."""
+    """Write generated messages to Kafka and report the acknowledged rate."""
     given = LoadOptions(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
     sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, given, spammers), fail_fast=fail_fast))
 
@@ -90,11 +92,11 @@ def _user(text: str) -> str:
 
 @app.command(epilog=ENVIRONMENT)
 def unblock(
-    user: Annotated[str, typer.Argument(callback=_user, help="Whom the detector has reported.")],
+    user: Annotated[str, typer.Argument(callback=_user, help="The user to unblock.")],
     *,
     fail_fast: FailFast = False,
 ) -> None:
-    """Take back that a user is blocked for everybody, until the detector finds again that they are a spammer."""
+    """Unblock a user for all recipients, until the detector reports them as a spammer again."""
     sys.exit(PROGRAM.run(lambda runtime: commands.unblock(runtime, user), fail_fast=fail_fast))
 
 

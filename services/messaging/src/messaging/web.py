@@ -99,7 +99,9 @@ def build_web(
     )
     _add_page(app)
     _add_feeds(app, feeds, events)
-    unknown = {"description": "Not now, or not acknowledged in time: it may be stored or not; send it again"}
+    unknown = {
+        "description": "Not available, or not acknowledged in time: it may be stored or not; send it again"
+    }
 
     @app.post(
         "/messages",

@@ -21,8 +21,8 @@ SERVICE: Final = TableService(
     module=commands.MODULE,
     texts=Texts(
         service="Keeps how many distinct users a URL reaches by those who tweet it: four services and a load generator.",
-        emitter="Take tweets, deletions and followers by REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
-        load="Write made-up tweets and followers to Kafka and report the rate that was acknowledged.",
+        emitter="Accept tweets, deletions and followers over REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
+        load="Write generated tweets and followers to Kafka and report the acknowledged rate.",
         processor="Keep the reach of each URL: from tweets and twitter-followers to the table tweet-reach-table.\n\n"
         "Rows are in tables of the groups and in STREAMTABLE_STATE_DIR, or in the central store that STREAMTABLE_STORE "
         "names.",

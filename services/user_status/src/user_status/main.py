@@ -24,8 +24,8 @@ SERVICE: Final = TableService(
     module="user_status.main",
     texts=Texts(
         service="Keeps what users say they are doing, joined with their clicks: four services and a load generator.",
-        emitter="Take statuses by REST (PUT /users/{user}/status) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
-        load="Write made-up statuses to Kafka and report the rate that was acknowledged.",
+        emitter="Accept statuses over REST (PUT /users/{user}/status) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
+        load="Write generated statuses to Kafka and report the acknowledged rate.",
         processor="Keep the latest status of each user: from user-status-updates to the table user-status-table.",
         query="Answer REST from local copies of the tables of statuses and clicks, on STREAMTABLE_HTTP_ADDRESS.",
     ),
