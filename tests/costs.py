@@ -1,10 +1,10 @@
-"""The cost of a test run, compared with its budget: processor seconds of each folder, and slow tests.
+"""The cost of a test run, compared with its budget: CPU seconds of each folder, and slow tests.
 
-Processor seconds, because they say the same on a machine that is shared; with all that the tests have started. A test's
-own time is that of the clock without the seconds in which something waited for a processor.
+CPU seconds, because they are comparable on a shared machine; they include all started processes. A test's own time is
+wall-clock time without the seconds in which work waited for a processor.
 
-The files' seconds of the clock are kept beside the budgets: they say which files are given to the workers first. So are the
-tests that take long without a server: they are not in the fast form, see tests/fast.py.
+The wall-clock seconds of files are stored with the budgets: the longest files are given to the workers first. So are
+slow tests without a server, which the fast form leaves out; see tests/fast.py.
 """
 
 import json
@@ -20,25 +20,25 @@ import pytest
 from localkafka.waiting import stalled_seconds
 
 LONG_SECONDS: Final = 20.0
-"""A test that takes longer by the clock is named. It fails the run if it has used so many processor seconds: clocks of
-machines that are shared differ."""
+"""A test above this wall-clock time is reported. It fails the run only above this many CPU seconds, as wall-clock times
+of shared machines differ."""
 LISTED_SECONDS: Final = 3.0
 """A file that takes longer is listed in `BUDGETS`."""
 FAILS_FROM: Final = 2.0
-"""A folder above its budget is named. It fails the run above so many times its budget."""
+"""A folder above its budget is reported. It fails the run above this multiple of its budget."""
 ROOM: Final = 1.25
-"""A budget that is written is so many times what was used."""
+"""The factor of written budgets over the used CPU time."""
 EXPENSIVE_SECONDS: Final = 0.2
-"""A test that takes longer is listed in `BUDGETS`: by the processor or, where it waits, by the clock."""
+"""A test that takes longer is listed in `BUDGETS`, in CPU time or, if it waits, in wall-clock time."""
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _PROCESSES: Final = Path("/proc")
 _EXEMPT: Final = ("slow", "faults", "faults_long", "stack")
 ELSEWHERE: Final = ("broker", "server", *_EXEMPT)
-"""The markers of what `make test-fast` goes without."""
+"""The markers of tests that `make test-fast` leaves out."""
 
 
 def folder_of(nodeid: str) -> str:
-    """The two first folders of a test: those that have a budget."""
+    """Return the first two folders of a test, which have a budget."""
     return "/".join(PurePosixPath(nodeid.partition("::")[0]).parts[:-1][:2])
 
 
@@ -63,7 +63,7 @@ def processor_seconds(root: int, processes: Path = _PROCESSES) -> float:
 
 
 def over_budget(spent: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
-    """A line for each folder that has used more processor seconds than it may."""
+    """Return a line for each folder above its budget."""
     return [
         f"{folder}: {seconds:.0f} processor seconds, and its budget is {budgets[folder]:.0f}"
         for folder, seconds in sorted(spent.items())
@@ -72,15 +72,15 @@ def over_budget(spent: Mapping[str, float], budgets: Mapping[str, float]) -> lis
 
 
 class Costs:
-    """Counts in the process that runs tests; with xdist, the workers' counts are added up in the one that started them.
+    """Counts the cost in each process that runs tests; with xdist, the main process adds up the workers' counts.
 
     Attributes:
-        spent: processor seconds by folder.
-        long: tests that took longer than `LONG_SECONDS` and do not say why.
-        too_long: those among them that used so many processor seconds, with the processes that they waited for.
-        seconds: what each file took by the clock.
-        expensive: the seconds of tests that took longer than `EXPENSIVE_SECONDS`.
-        whole: processor seconds of the run with all its processes, collection too.
+        spent: CPU seconds by folder.
+        long: Tests that took longer than `LONG_SECONDS` without a reason.
+        too_long: Those of them that used this many CPU seconds, including the processes that they waited for.
+        seconds: The wall-clock seconds of each file.
+        expensive: The seconds of tests that took longer than `EXPENSIVE_SECONDS`.
+        whole: The CPU seconds of the run with all its processes, including collection.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -93,7 +93,7 @@ class Costs:
         self._config = config
         self._fast = bool(config.getoption("--fast", default=False))
         written = tomllib.loads(BUDGETS.read_text())
-        # The fast form has one budget: the folders' are those of all their tests.
+        # The fast form has one budget: those of folders are for all their tests.
         self._budgets: Mapping[str, float] = {} if self._fast else written["processor-seconds"]
         self._whole_budget = float(written["fast"]["processor-seconds"]) if self._fast else float("inf")
         self._folder = ""
@@ -120,7 +120,7 @@ class Costs:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if not hasattr(self._config, "workerinput") and self._config.getoption("numprocesses", default=None):
-            return  # what a worker tells
+            return  # a worker's report
         if (folder := folder_of(nodeid)) != self._folder:
             self._count()
             self._folder = folder
@@ -128,7 +128,7 @@ class Costs:
     def _count(self) -> None:
         used = processor_seconds(os.getpid())
         if self._folder:
-            # Less than before, if a program has ended that another one had started.
+            # It may decrease when a program ends that another one had started.
             self._add({self._folder: max(0.0, used - self._used)})
         self._used = used
 
@@ -166,7 +166,7 @@ class Costs:
     def _write(self) -> None:
         comments = [line for line in BUDGETS.read_text().splitlines() if line.startswith("#")]
         sections = tomllib.loads(BUDGETS.read_text())
-        if self._fast:  # in which folders have not run all of their tests
+        if self._fast:  # folders have not run all of their tests
             sections["fast"] = {"processor-seconds": round(ROOM * self.whole)}
         else:
             asked = {folder: round(ROOM * used + 5) for folder, used in self.spent.items()}
@@ -180,7 +180,7 @@ class Costs:
             }
             sections["seconds-of-tests"] = dict(sorted({**others, **self.expensive}.items()))
         for name, entries in sections.items():
-            # A string of TOML is one of JSON.
+            # JSON strings are valid TOML strings.
             comments += [f"[{name}]", *(f"{json.dumps(key)} = {value}" for key, value in entries.items()), ""]
         BUDGETS.write_text("\n".join(comments))
 
@@ -215,14 +215,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-budgets",
         action="store_true",
-        help="write what was used, and a quarter more, to tests/budgets.toml",
+        help="write the used CPU seconds, plus a quarter, to tests/budgets.toml",
     )
     parser.addoption(
         "--hold",
         type=float,
         metavar="SECONDS",
         help="print what folders and tests cost, and whether all took longer; fail above twice tests/budgets.toml, and for a test "
-        "that takes long and does not say why",
+        "that takes long without a reason",
     )
 
 
@@ -231,10 +231,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a `slow` that does not say why.
+    """Reject a marker `slow` without a reason.
 
     Raises:
-        UsageError: with the test's name.
+        UsageError: The message names the test.
     """
     for item in items:
         for marker in item.iter_markers("slow"):

@@ -1,7 +1,8 @@
-"""The fast form of the tests, `pytest --fast`: what needs no server and takes no time. `make test-fast` runs it at each save.
+"""The fast form of the tests, `pytest --fast`: quick tests without a server. `make test-fast` is meant for every save.
 
-Left out is what a marker says, and each test that took longer than `EXPENSIVE_SECONDS` when tests/budgets.toml was last written.
-Tests that try many cases try fewer instead, and are left out only if that would take as long too.
+It leaves out tests with certain markers, and tests that took longer than `EXPENSIVE_SECONDS` when tests/budgets.toml
+was last written. Tests with many cases run fewer of them instead, and are left out only if that would take too long as
+well.
 """
 
 import tomllib
@@ -13,11 +14,11 @@ from hypothesis import is_hypothesis_test, settings
 from tests.costs import BUDGETS, ELSEWHERE, EXPENSIVE_SECONDS
 
 FEWER: Final = 5
-"""The factor by which examples and seconds of simulation are fewer than in `make test`."""
+"""The divisor of the examples and the seconds of simulation, compared with `make test`."""
 
 
 def left_out(item: pytest.Item, seconds: Mapping[str, float]) -> bool:
-    """Whether the fast form goes without a test; `seconds` are those that each test that took long has taken."""
+    """Return whether the fast form leaves out a test; `seconds` has the durations of slow tests."""
     if any(map(item.get_closest_marker, ELSEWHERE)):
         return True
     takes = seconds.get(item.nodeid, 0.0)
@@ -25,13 +26,13 @@ def left_out(item: pytest.Item, seconds: Mapping[str, float]) -> bool:
 
 
 def tries_many(item: pytest.Item) -> bool:
-    """Whether it tries as many cases as it is asked to: with Hypothesis, or for as long as the fixture `seconds` says."""
+    """Return whether its number of cases is adjustable: by Hypothesis, or by the fixture `seconds`."""
     return is_hypothesis_test(_function(item)) or "seconds" in getattr(item, "fixturenames", ())
 
 
 def with_fewer_examples(function: Any) -> None:
-    """Let a test of Hypothesis try fewer examples, those that it has asked for by a number as well."""
-    # A profile changes only tests without a number of their own. Hypothesis reads this attribute when the test runs.
+    """Reduce the examples of a Hypothesis test, also if it sets their number itself."""
+    # A profile affects only tests that do not set a number. Hypothesis reads this attribute when the test runs.
     usual: settings = function._hypothesis_internal_use_settings or settings()
     fewer = settings(usual, max_examples=max(1, usual.max_examples // FEWER))
     function._hypothesis_internal_use_settings = fewer
@@ -46,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast",
         action="store_true",
-        help="leave out tests with servers and those that take long, and try fewer examples",
+        help="leave out tests with servers and slow tests, and try fewer examples",
     )
 
 

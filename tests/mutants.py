@@ -1,8 +1,8 @@
-"""`python -m tests.mutants`: plant small mistakes into the modules that matter most, and see whether their tests find them.
+"""`python -m tests.mutants`: plants small mistakes in the modules that matter most, and checks that their tests find them.
 
-A mutant is one mistake in one module: a comparison, a sign, a number or a condition that is another one, a call or an
-exception that is left out, a result that is None. It is written into a copy of the package, which the tests import
-instead. A mutant that no test notices shows that this mistake would go unnoticed.
+A mutant is one mistake in one module: a changed comparison, sign, number or condition, an omitted call or exception, a
+result of None. It is written to a copy of the package, which the tests import instead. A mutant that no test notices
+shows that this mistake would go undetected.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _OTHER: Final[dict[type[ast.AST], type[ast.AST]]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """A module and the tests that hold it, as paths from the root.
+    """A module and its tests, as paths from the root.
 
     Attributes:
         module: its source.

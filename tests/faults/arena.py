@@ -28,7 +28,7 @@ from streamtable.store.rocksdb import RocksStores
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.types import Committed, TopicPartition
 
-# A member counts as dead after 3 s without a sign: half of what is usual in tests, which are mostly waiting for it.
+# The session timeout is 3 s, half of the usual one in tests, because these tests mostly wait for it.
 BROKER_SETTINGS = {
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.min.session.timeout.ms": "3000",
@@ -50,12 +50,12 @@ class Verdict:
 
 
 def wait_until(true: Callable[[], bool], what: str, timeout: float = HANDLED_SECONDS) -> None:
-    """Wait for a condition. Raises `AssertionError` that names it after `timeout` seconds of an idle machine."""
+    """Wait for a condition. Raises `AssertionError` that names it after `timeout` seconds on an idle machine."""
     waiting.wait_until(true, timeout, what, every=0.05)
 
 
 class Process:
-    """A worker that was started, perhaps several times, with a disk of its own."""
+    """A worker with its own disk, possibly started several times."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Process:
         self._module = f"tests.faults.{Path(program).stem}"
         self._arguments = arguments
         self._child: ForkedChild | None = None
-        self._was_killed = False  # once or more, also before it was last started
+        self._was_killed = False  # at least once, in any of its lives
         self._log_start = 0
 
     def start(self, failpoint: str | None = None) -> None:
         arguments = [*self._arguments, "--state", str(self.state), "--instance", self.name]
         self._log_start = len(self.log)
-        self.kill()  # it has ended already
+        self.kill()  # it has already ended
         arguments += ["--failpoint", failpoint] if failpoint else []
         self._child = ForkedChild(self._module, arguments, self.log_file)
 
@@ -95,9 +95,9 @@ class Process:
         return self.child.returncode
 
     def wait_end(self, timeout: float = 30) -> int:
-        """Wait until it ends by itself. Returns its return code."""
+        """Wait until it ends by itself. Returns its exit code."""
         wait_until(lambda: not self.running, f"the end of {self.name}", timeout)
-        return self.child.kill()  # it is dead: this only collects its code
+        return self.child.kill()  # it is dead: this only reaps it
 
     def wait_stopped(self, timeout: float = 30) -> None:
         """Wait until it has frozen itself."""
@@ -113,7 +113,7 @@ class Process:
             self._was_killed |= self._child.returncode == -signal.SIGKILL
 
     def half_made(self, group: str, table: str, partition: int) -> bool:
-        """Whether a kill has met the making of this copy, which it has not come back to."""
+        """Return whether a kill interrupted the creation of this copy, and it was not reopened since."""
         current = self.state / group / table / str(partition) / "rows" / "CURRENT"
         return self._was_killed and not current.exists()
 
@@ -126,12 +126,12 @@ class Process:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def events(self, *, since_start: bool = False) -> list[dict[str, Any]]:
-        """Its log lines of our form."""
+        """Its structured log lines."""
         text = self.log[self._log_start if since_start else 0 :]
         return [orjson.loads(line) for line in text.splitlines() if line.startswith("{") and line[-1] == "}"]
 
     def at_work(self) -> set[int]:
-        """The partitions whose records it handles, as its log says."""
+        """The partitions with running tasks, according to its log."""
         found: set[int] = set()
         for event in self.events(since_start=True) if self.running else []:
             if event["event"] == "task started":
@@ -141,7 +141,7 @@ class Process:
         return found
 
     def wait_log(self, text: str, timeout: float = 30) -> None:
-        """Wait for a line that it has written since it was last started."""
+        """Wait for a line of its log since its last start."""
 
         def there() -> bool:
             return text in self.log[self._log_start :]
@@ -150,12 +150,12 @@ class Process:
         assert there(), f"{self.name} has ended with {self.returncode}: {self.log[-2000:]}"
 
     def wait_joined(self) -> None:
-        """Wait until it has been given partitions."""
+        """Wait until it is assigned partitions."""
         self.wait_log("partitions assigned")
 
 
 class Load(threading.Thread):
-    """Sends events at a steady pace until `finish`, which sends the rest at once."""
+    """Sends events at a steady rate until `finish`, which sends the rest at once."""
 
     def __init__(self, emitter: Emitter[str, int], events: Iterable[tuple[str, int]], rate: float) -> None:
         super().__init__(name="load", daemon=True)
@@ -175,7 +175,7 @@ class Load(threading.Thread):
                 ahead = sent / self._rate - (time.monotonic() - began)
                 if self._end.is_set():
                     return
-                if ahead > 0.01 and not self._hurry.is_set():  # a nap worth taking
+                if ahead > 0.01 and not self._hurry.is_set():  # long enough to sleep
                     self._hurry.wait(ahead)
             self._emitter.flush(120)
         except BaseException as error:  # noqa: BLE001 - raised by `finish`
@@ -195,7 +195,7 @@ class Load(threading.Thread):
 
 
 class Arena:
-    """A group, its topics, load and processes; a context manager that leaves nothing behind.
+    """A context manager with a group, its topics, load and processes; it cleans up at exit.
 
     Args:
         bootstrap_servers: The broker's bootstrap servers.
@@ -204,13 +204,13 @@ class Arena:
         kind: The kind of the group; see `worker.group`.
         guarantee: `exactly_once` or `at_least_once`.
         partitions: The number of partitions of input and table.
-        events: about how many in all.
-        commit_interval: seconds.
-        standby: each process keeps copies of what the others work on.
+        events: The approximate number of events.
+        commit_interval: The seconds between commits.
+        standby: Whether each process keeps standby replicas of the others' partitions.
         delete_topics: Whether to delete the topics at the end; not needed with a temporary broker.
-        workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
+        workers_at: The bootstrap servers of the processes, if they connect through a proxy.
         protocol: The group protocol.
-        static: the processes are static members.
+        static: Whether the processes are static members.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class Arena:
     # ---- load and processes ----------------------------------------------------------------------------------------
 
     def start(self, name: str, failpoint: str | None = None, state: Path | None = None) -> Process:
-        """Start a process, for the first time or again, on the disk that it had."""
+        """Start or restart a process on its disk."""
         if name not in self.processes:
             folder = state or self.folder / name
             log_file = self.folder / f"{name}.log"
@@ -302,20 +302,20 @@ class Arena:
         return self.processes[name]
 
     def feed(self, events: Sequence[tuple[str, int]]) -> None:
-        """Send these events; returns when they are acknowledged."""
+        """Send these events and wait for their acknowledgements."""
         for key, number in events:
             self._emitter.emit(key, number)
         self._emitter.flush(60)
 
     def load(self, seconds: float, events: Sequence[tuple[str, int]] | None = None) -> Load:
-        """Send these events, or all, over so many seconds, in a thread."""
+        """Send these events, or all, from a thread over this many seconds."""
         events = self.events if events is None else events
         load = Load(self._emitter, events, len(events) / seconds)
         self._stack.callback(load.abandon)
         load.start()
         return load
 
-    # ---- what Kafka holds ------------------------------------------------------------------------------------------
+    # ---- the state in Kafka ----------------------------------------------------------------------------------------
 
     def places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, partition) for partition in range(self.partitions)]
@@ -326,7 +326,7 @@ class Arena:
         return patiently(lambda: self.cluster.stable_offsets(self.group.name, places), patience)
 
     def unhandled_by_place(self, patience: float = 30.0) -> dict[TopicPartition, int]:
-        """Input records beyond the committed offsets."""
+        """Return the number of input records beyond the committed offsets."""
         committed = self.committed(patience)
         ends = patiently(lambda: self.cluster.watermarks(committed), patience)
         return {
@@ -337,7 +337,7 @@ class Arena:
         return sum(self.unhandled_by_place().values())
 
     def handled(self) -> int:
-        """Input records below the committed offsets."""
+        """Return the number of input records below the committed offsets."""
         return sum(done.next_offset for done in self.committed().values() if done)
 
     def wait_begun(self) -> None:
@@ -364,7 +364,7 @@ class Arena:
             time.sleep(0.05)
 
     def wait_at_work(self, timeout: float = HANDLED_SECONDS) -> None:
-        """Wait until each partition is with one process, recovered."""
+        """Wait until each partition has a running task in one process."""
 
         def settled() -> bool:
             shares = [process.at_work() for process in self.processes.values()]
@@ -373,31 +373,31 @@ class Arena:
         wait_until(settled, "each partition has a running task", timeout)
 
     def records(self, topic: str) -> dict[int, list[Change]]:
-        """The committed records of one of the arena's topics, by partition."""
+        """Return the committed records of one of the arena's topics, by partition."""
         return committed_records(self.cluster, self.places(topic))
 
     # ---- the check -------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Stop all processes that run, in order; each must leave with 0."""
+        """Stop all running processes, one by one; each must exit with 0."""
         running = [process for process in self.processes.values() if process.running]
         self.wait_at_work()
         for process in running:
-            process.wait_joined()  # before that, a signal could come before its handler is there
+            process.wait_joined()  # before that, its signal handler may not be installed yet
         for process in running:
             process.child.signal_stop()
         for process in running:
             ended = process.wait_end()
             assert ended == 0, (
-                f"{process.name} did not leave in order, but with {ended}: {process.log[-2000:]}"
+                f"{process.name} did not shut down gracefully, but exited with {ended}: {process.log[-2000:]}"
             )
 
     def verify(self, over_max: int = 0) -> Verdict:
         """Check everything, with all processes stopped and all input handled.
 
-        Totals are exact (at least once: never below, above by `over_max` events at most). The table that the
-        changelog makes, the owners' local tables and a new view are equal, and each older copy on any disk equals
-        the changelog up to the position that it claims. The group's offsets name the end of the changelog.
+        Totals are exact (at least once: never too low, too high by `over_max` events at most). The table in the
+        changelog, the owners' local tables and a new view are equal, and each older copy on any disk equals the
+        changelog up to its recorded position. The group's offsets have the end of the changelog.
         """
         changes = self.records(self.table)
         tables = {p: replayed((c.key, c.value) for c in changes[p]) for p in changes}
@@ -438,7 +438,7 @@ class Arena:
         return positions
 
     def _verify_copies(self, changes: Mapping[int, Sequence[Change]], positions: Mapping[int, int]) -> int:
-        """Every local table is what the changelog says at its position, and one of each partition is current."""
+        """Check that every local table equals the changelog at its position, and that each partition has a current one."""
         current, copies = set(), 0
         logs = {self.table: changes} | {
             topic: self.records(topic) for topic in map(self.group.named_topic, self.group.named_tables)
@@ -457,7 +457,7 @@ class Arena:
                     log = logs[table][partition]
                     until = [(c.key, c.value) for c in log if c.offset < local.changelog]
                     assert digest(rows) == digest(replayed(until).items()), (
-                        f"{process.name} holds {table}[{partition}] as it never was at {local.changelog}"
+                        f"{process.name} has a state of {table}[{partition}] that never existed at {local.changelog}"
                     )
                     copies += 1
                     if table == self.table and local.changelog >= positions[partition]:

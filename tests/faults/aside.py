@@ -1,7 +1,7 @@
-"""Tests that run side by side: most of their time is waiting for the sessions and transactions of the dead to end.
+"""Tests that run concurrently, because they mostly wait for the timeouts of sessions and transactions of dead processes.
 
-A test decorated with `aside` names what it needs of `GIVEN`, and may have parameters. All chosen ones begin when the first
-is asked for, a few at a time, in threads; each then waits for its own outcome, and what it returns goes into the summary.
+A test decorated with `aside` takes any of `GIVEN` and may have parameters. When the first one runs, all selected ones
+are started in threads, a few at a time; each then waits for its own outcome, and its result goes into the summary.
 """
 
 import inspect
@@ -14,9 +14,9 @@ from tests.faults.arena import Arena
 ArenaMaker = Callable[..., Arena]
 Body = Callable[..., str | None]
 GIVEN: Final = ("make", "folder", "seed", "broker", "wire")
-"""A maker of arenas on the common broker, a folder of the test's own, the seed, that broker, and the proxy in front of it.
+"""A factory of arenas on the common broker, a folder for this test, the seed, that broker, and the proxy in front of it.
 
-The proxy serves one test at a time."""
+The proxy is used by one test at a time."""
 
 
 class Results(Protocol):
@@ -24,7 +24,7 @@ class Results(Protocol):
 
 
 def aside(body: Body) -> Callable[..., None]:
-    """Make a test of a function `(what it needs of GIVEN, parameters...) -> line for the summary, or None`."""
+    """Make a test from a function `(some of GIVEN, parameters...) -> line for the summary, or None`."""
 
     def test(
         outcomes: Results,
@@ -41,7 +41,7 @@ def aside(body: Body) -> Callable[..., None]:
     test.__name__ = test.__qualname__ = body.__name__
     test.__module__ = body.__module__
     test.__dict__["body"] = body
-    # What pytest reads to know which fixtures and parameters to pass.
+    # pytest reads the fixtures and parameters to pass from here.
     test.__dict__["__signature__"] = inspect.Signature([*own, *parameters])
     return test
 
@@ -52,5 +52,5 @@ def body_of(test: Callable[..., Any]) -> Body | None:
 
 
 def needs_of(body: Body) -> set[str]:
-    """What it needs of `GIVEN`."""
+    """The names in `GIVEN` that it takes."""
     return inspect.signature(body).parameters.keys() & set(GIVEN)

@@ -30,13 +30,13 @@ KEYS = [f"key-{number}" for number in range(24)]
 
 
 class BatchArena:
-    """A context manager that leaves nothing behind.
+    """A context manager with a micro-batch, its Redis, load and processes; it cleans up at exit.
 
     Args:
         bootstrap_servers: The broker's bootstrap servers.
         folder: The folder for logs and Redis.
-        seed: not used: the schedule is that of the processes.
-        workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
+        seed: Not used, as the processes determine the schedule.
+        workers_at: The bootstrap servers of the processes, if they connect through a proxy.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BatchArena:
         return self.processes[name]
 
     def feed(self, number: int) -> None:
-        """Send so many events more, evenly over the keys."""
+        """Send this many further events, evenly over the keys."""
         for _ in range(number):
             self._emitter.emit(KEYS[len(self.sent) % len(KEYS)], len(self.sent))
             self.sent.append(len(self.sent))
@@ -117,7 +117,7 @@ class BatchArena:
                 time.sleep(0.1)
 
     def verify(self) -> str:
-        """Each event was seen once; each batch has read what the last one has left; and so does the store."""
+        """Check that each event was seen once, and that each batch, and the store, has what the previous batch left."""
         seen = Counter(Long().decode(value) for _, value in self._records("seen"))
         assert seen == Counter(self.sent), (
             f"lost {Counter(self.sent) - seen}, doubled {seen - Counter(self.sent)}"
@@ -126,7 +126,7 @@ class BatchArena:
         links = self._records("chain")
         for key, value in links:
             before, after = orjson.loads(value)
-            assert before == last.get(key), f"{key}: read was {before}, left was {last.get(key)}"
+            assert before == last.get(key), f"{key}: read {before}, but {last.get(key)} was left"
             last[key] = after
         assert self._rows() == last
         return f"{len(self.sent)} events in {len(links)} links of {len(last)} chains"
@@ -159,14 +159,14 @@ class BatchArena:
 
 
 class EmbeddedArena(BatchArena):
-    """An arena with rows in the group's own table and on the disks of its processes."""
+    """An arena with embedded rows: in the group's own table and on the disks of its processes."""
 
     def _begin_store(self) -> str:
         self.topics.create("mb-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
         return "embedded:"
 
     def lose_disk(self, name: str) -> None:
-        """Delete what a process that does not run has kept."""
+        """Delete the disk of a process that is not running."""
         shutil.rmtree(self.folder / name)
 
     def _rows(self) -> dict[str, Any]:

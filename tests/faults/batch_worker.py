@@ -1,6 +1,7 @@
 """One process of a micro-batch over Redis or with embedded rows, to be killed and frozen by the fault tests.
 
-Each batch sends what it has seen, and for each key what it has read and what it leaves: a chain, if nothing is lost.
+Each batch sends the events that it has seen and, for each key, the row that it read and the one that it leaves: a
+chain, if nothing is lost.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A program that emits as fast as it can and writes down what was acknowledged, to be killed by a test."""
+"""A program that emits as fast as it can and records acknowledged events in a file, to be killed by a test."""
 
 import argparse
 from concurrent.futures import Future

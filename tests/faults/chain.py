@@ -1,8 +1,8 @@
-"""Two chained groups whose handlers note what they saw, and one process of either, for the fault tests.
+"""Two chained groups whose handlers check what they see, and a process of either, for the fault tests.
 
-The first group counts the events of each key into its table, and tells each count to a second table. The other reads
-the same events, joins the second table, handles the changes of the first, loops each event to the next key, and emits
-it. Its rows keep the last number of each kind; what was wrong once stays noted for ever. Ends as `worker` does.
+The first group counts the events of each key in its table, and emits each count to a second table. The other reads the
+same events, joins the second table, handles the changes of the first, loops each event to the next key, and emits it.
+Its rows keep the last number of each kind, and every error for ever. Exits like `worker`.
 """
 
 import argparse
@@ -41,7 +41,7 @@ COMMIT_SECONDS = 0.1
 
 
 class Seen(TypedDict):
-    """The row of the second group: the last number that each kind of record has brought to the key."""
+    """The row of the second group: the last number of each kind of record for the key."""
 
     clicks: int
     looped: int
@@ -51,7 +51,7 @@ class Seen(TypedDict):
 
 
 def next_keys(keys: Sequence[str]) -> dict[str, str]:
-    """To which key the events of each key are looped: each to one other, all together a ring."""
+    """Return the key to which the events of each key are looped: all keys form a ring."""
     return dict(zip(keys, [*keys[1:], keys[0]], strict=True))
 
 
@@ -61,7 +61,7 @@ def seen(ctx: Context[str, Any]) -> Seen:
 
 
 def follow(row: Seen, number: int, last: int, what: str) -> int:
-    """Note it if the number is not the one after the last. Returns the number."""
+    """Record an error if the number does not follow the last one. Returns the number."""
     if number != last + 1:
         row["wrong"].append(f"{what} {number} after {last}")
     return number
@@ -73,7 +73,7 @@ class Chain:
 
     Args:
         prefix: The prefix of all names.
-        next_key: Returns the key that the events of a key are looped to.
+        next_key: Returns the key to which the events of a key are looped.
     """
 
     prefix: str
@@ -88,7 +88,7 @@ class Chain:
 
     @cached_property
     def marks(self) -> Table[str, int]:
-        """Each count, as the first group's handler has emitted it."""
+        """Each count, as emitted by the first group's handler."""
         return Table(f"{self.prefix}-marks", key=String(), value=Long())
 
     @cached_property
@@ -97,7 +97,7 @@ class Chain:
 
     @cached_property
     def notices(self) -> Stream[str, int]:
-        """Each event once more, by the second group."""
+        """Each event, emitted again by the second group."""
         return self.stream("notices")
 
     @cached_property
@@ -137,7 +137,7 @@ class Chain:
         ctx.emit(self.stream("marks"), ctx.key, count)
 
     def _row(self, ctx: Context[str, Any]) -> Seen:
-        """The row, with what the joined tables say now noted in it."""
+        """Return the row, after checking the joined tables' current rows."""
         row = seen(ctx)
         marked, count = ctx.join(self.marks) or 0, ctx.join(self.counts) or 0
         if marked < row["marked"]:
@@ -160,7 +160,7 @@ class Chain:
         ctx.set(row)
 
     def _changed(self, ctx: Context[str, Any], change: RowChange[int]) -> None:
-        # Not by `_row`: what is joined here is the change itself, and the row is of the one before.
+        # Without `_row`: the joined row is the change itself, and our row is of the previous change.
         row = seen(ctx)
         if (change.old or 0) != row["changed"]:
             row["wrong"].append(f"a change from {change.old}, but the last was to {row['changed']}")

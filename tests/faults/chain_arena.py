@@ -1,4 +1,4 @@
-"""The two chained groups under attack: their processes, what is waited for, and the check of everything at the end."""
+"""The two chained groups under attack: their processes, the waits, and the final check of everything."""
 
 import shutil
 import signal
@@ -25,13 +25,13 @@ STANDBY = "b2"  # keeps copies of what the others of its group work on
 
 
 class ChainArena(Arena):
-    """Both groups. A process whose name begins with `a` belongs to the first one, with `b` to the second.
+    """Both groups. Processes whose names begin with `a` belong to the first one, with `b` to the second.
 
     Attributes:
-        chain: both graphs.
-        early: all events but the last one of each key.
-        late: these.
-        armed: the failpoint of each process that runs with one.
+        chain: Both graphs.
+        early: All events but the last one of each key.
+        late: The last event of each key.
+        armed: The failpoint of each process that runs with one.
         deaths: The number of processes that a failpoint killed, by its name, or that gave up after a freeze.
     """
 
@@ -59,7 +59,7 @@ class ChainArena(Arena):
         return self
 
     def clear(self) -> None:
-        """Kill all processes, and forget what they have written, for another arena in the same folder."""
+        """Kill all processes and delete their files, for another arena in the same folder."""
         for process in self.processes.values():
             process.kill()
             shutil.rmtree(process.state, ignore_errors=True)
@@ -87,7 +87,7 @@ class ChainArena(Arena):
         self._frozen.add(name)
 
     def revive(self) -> None:
-        """Start those again that have died of their failpoint, or have given up after they had been frozen."""
+        """Restart processes that died at their failpoint, or gave up after a freeze."""
         for name, process in self.processes.items():
             if process.running or process.returncode == 0:
                 continue
@@ -102,7 +102,7 @@ class ChainArena(Arena):
             self.start(name)
 
     def disarm(self) -> None:
-        """Kill those whose failpoint they have not come to, and start them without."""
+        """Kill processes that have not reached their failpoint, and restart them without one."""
         self.revive()
         for name in list(self.armed):
             self.processes[name].kill()
@@ -119,12 +119,12 @@ class ChainArena(Arena):
         shares = [p.at_work() for name, p in self.processes.items() if name.startswith(first_letter)]
         return sum(map(len, shares)) == self.partitions == len(set().union(*shares))
 
-    # ---- what is handled -------------------------------------------------------------------------------------------
+    # ---- progress --------------------------------------------------------------------------------------------------
 
     def wait_handled(self, timeout: float = 90.0) -> None:
-        """Wait until both groups have handled all there is, including what they make for each other."""
+        """Wait until both groups have handled all input, including that from each other."""
         first, second = self.chain.first, self.chain.second
-        # In this order: when one has been handled, all of the next has been written.
+        # In this order: when one topic has been handled, all records of the next are written.
         for group, topic in (
             (first, self.input),
             (second, self.input),
@@ -151,7 +151,7 @@ class ChainArena(Arena):
     # ---- the check -------------------------------------------------------------------------------------------------
 
     def verify_chain(self) -> int:
-        """Check everything, with all processes stopped and all input handled. Returns how many copies were checked."""
+        """Check everything, with all processes stopped and all input handled. Returns the number of checked copies."""
         expected = {key: list(range(1, expected_total(key) + 1)) for key in self.keys}
         for topic in (self.input, self.chain.marks.name, self.chain.notices.name):
             found = self._by_key(topic, Long().decode)
@@ -206,13 +206,13 @@ class ChainArena(Arena):
             row, total = rows[key], expected_total(key)
             assert not row["wrong"], f"{key}: {row['wrong'][:5]}"
             marked = row.pop("marked")
-            # The last event of each key came when all before it had been handled.
+            # The last event of each key was sent when all earlier ones had been handled.
             assert total - 1 <= marked <= total, f"{key}: joined with {marked} at the end of {total}"
             looped = expected_total(before[key])
             assert row == {"clicks": total, "looped": looped, "changed": total, "wrong": []}, f"{key}: {row}"
 
     def _verify_group(self, letter: str) -> int:
-        """Every local table is what its topic says at its position, and one of each partition holds all of it."""
+        """Check that every local table equals its topic at its position, and that each partition has a complete one."""
         group = self.chain.first if letter == "a" else self.chain.second
         tables = [*group.tables, *(join.table.name for join in group.joins)]
         topics = {table: self.records(table) for table in tables}

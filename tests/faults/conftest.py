@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: a broker with a short session timeout, temporary folders, and a summary of what was done."""
+"""Fixtures of the fault tests: a broker with a short session timeout, temporary folders, and a summary of the tests."""
 
 import os
 import tempfile
@@ -24,20 +24,20 @@ _SUMMARY = pytest.StashKey[list[str]]()
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """The seed of all randomness; FAULTS_SEED sets another one."""
+    """The seed of all random choices, which FAULTS_SEED overrides."""
     return SEED
 
 
 @pytest.fixture(scope="session")
 def fault_wire() -> Iterator[WireProxy]:
-    """Another way to the common broker, on which requests can be lost, delayed and cut."""
+    """A proxy in front of the common broker that can lose, delay and cut requests."""
     with WireProxy() as wire:
         yield wire
 
 
 @pytest.fixture(scope="session")
 def fault_broker(fault_wire: WireProxy) -> Iterator[Broker]:
-    """The broker of all fault tests that do not break the broker itself."""
+    """The common broker of fault tests that do not break the broker itself."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
         broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True, listeners=[fault_wire.listener])
         try:
@@ -56,7 +56,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def arenas(broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]:
-    """Gives a function that makes an arena on the broker; it is cleared away at the end."""
+    """Yield a function that makes an arena on the broker; arenas are removed at the end."""
     with ExitStack() as stack:
 
         def make(kind_of: Callable[..., Arena] = Arena, **settings: Any) -> Arena:
@@ -92,7 +92,7 @@ def outcomes(
     request: pytest.FixtureRequest, fault_broker: Broker, fault_wire: WireProxy, seed: int
 ) -> Iterator[Outcomes]:
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    # Those that take longest begin first, so that none is left over at the end.
+    # The longest ones start first, so that none runs alone at the end.
     items.sort(key=_limit, reverse=True)
 
     one_at_a_time = threading.Lock()
@@ -118,14 +118,14 @@ def outcomes(
 
 
 def _limit(item: pytest.Function) -> float:
-    """Seconds that it may take; 0 if it has no limit of its own."""
+    """The timeout of a test in seconds; 0 if it has none of its own."""
     marker = item.get_closest_marker("timeout")
     return float(marker.args[0]) if marker is not None else 0.0
 
 
 @pytest.fixture
 def quiet(outcomes: Outcomes) -> None:
-    """Waits until no other test runs: for those that measure time."""
+    """Wait until no other test runs, for tests that measure time."""
     outcomes.wait()
 
 
@@ -141,7 +141,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs root where we are not, and say so."""
+    """Deselect tests that need root if we are not root, and report them."""
     unable = [item for item in items if os.geteuid() != 0 and item.get_closest_marker("needs_mount")]
     if unable:
         items[:] = [item for item in items if item not in unable]

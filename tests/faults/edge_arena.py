@@ -1,4 +1,4 @@
-"""Clicks through the emitter service under attack: who was answered what, and what is in the topic and in the table."""
+"""Clicks through the emitter service under attack: the responses, compared with the topic and the table."""
 
 import threading
 import time
@@ -45,11 +45,11 @@ class Ledger:
 
     Attributes:
         sent: Ids of all clicks that were ever in a request.
-        accepted: Those that an answer called stored.
-        unknown: Those that an answer called unknown without `not_sent`, or whose answer did not come.
-        not_sent: The number of answers that called a click not sent.
+        accepted: Ids that a response reported as stored.
+        unknown: Ids that a response reported as unknown but not as `not_sent`, or whose response was lost.
+        not_sent: The number of responses that reported a click as not sent.
         answers: The number of answers by status; 0: no answer arrived.
-        wrong: The contradictions between an answer and its request.
+        wrong: The contradictions between responses and their requests.
     """
 
     sent: set[str] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Ledger:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, ids: list[str], response: httpx.Response | None) -> list[str]:
-        """Take an answer down. Returns the ids that are to be sent again."""
+        """Record a response. Returns the ids to send again."""
         with self.lock:
             self.sent.update(ids)
             status = 0 if response is None else response.status_code
@@ -70,7 +70,7 @@ class Ledger:
                 self.unknown.update(ids)
                 return ids
             document = response.json()
-            if "accepted" not in document:  # not valid, or no room for one more request: nothing was sent
+            if "accepted" not in document:  # an invalid request or an overloaded server: nothing was sent
                 if "took too long" in document.get("detail", ""):
                     self.wrong.append(f"{status} without lists: {document}")
                 return ids
@@ -88,11 +88,11 @@ class EdgeArena:
     """A broker behind a proxy, the emitter and the processor of click counting, and clients behind a proxy.
 
     Args:
-        folder: Of the broker and the processor.
-        seed: Of everything that is random.
+        folder: The folder of the broker and the processor.
+        seed: The seed of all random choices.
         plant: The fault of `faulty_edge` that emitter and processor have; None: none.
-        settled_seconds: The seconds that the count may take to become right.
-        patience: The share of requests whose client sends again what was not accepted, until it is.
+        settled_seconds: The time limit until the count is right.
+        patience: The share of requests whose client retries until all clicks are accepted.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class EdgeArena:
         self._stack.callback(held.close)
         port = held.getsockname()[1]
         self.kafka_proxy = self._stack.enter_context(Proxy(port))
-        # All clients get the proxy's address, whichever they begin with.
+        # The broker advertises the proxy's address to all clients.
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.kafka_proxy.port}"}
         overrides = {**BROKER_SETTINGS, **advertised}
         self.broker = Broker(self._folder / "broker", port=port, overrides=overrides, brief=True)
@@ -131,7 +131,7 @@ class EdgeArena:
         ]
         made += [NewTopic(f"{GROUP}-{table}", PARTITIONS, config=compacted) for table in ("table", "ids")]
         create_topics(admin, made)
-        # A small queue, so that it is full while the broker is away: what finds no room is answered as not sent.
+        # A small queue, so that it is full while the broker is down: further clicks are reported as not sent.
         emitter = self._start(
             "emitter",
             SERVICEKIT_DELIVERY_TIMEOUT=str(DELIVERY_SECONDS),
@@ -172,9 +172,7 @@ class EdgeArena:
         ]
         for client in clients:
             client.start()
-        time.sleep(
-            self.random.uniform(0.0, 0.3)
-        )  # the moment of the attack is what is random here, not a wait
+        time.sleep(self.random.uniform(0.0, 0.3))  # a random moment of attack, not a wait for a condition
         self._attack(attack)
         self.kafka_proxy.faults.clear()
         self.http_proxy.faults.clear()
@@ -213,10 +211,10 @@ class EdgeArena:
     @staticmethod
     def _disturb(proxy: Proxy, faults: list[Any]) -> None:
         proxy.next(*faults)
-        time.sleep(2.0)  # so long does it go wrong
+        time.sleep(2.0)  # the duration of the fault
 
     def _client(self, random: Random) -> None:
-        """Send clicks as `docs/how-to/send-with-retries.md` says; some give up what was not accepted at once."""
+        """Send clicks as in `docs/how-to/send-with-retries.md`; some clients give up after the first response."""
         url = f"http://127.0.0.1:{self.http_proxy.port}"
         with httpx.Client(base_url=url, timeout=20) as http:
             for _ in range(REQUESTS):
@@ -236,7 +234,7 @@ class EdgeArena:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def in_topic(self) -> list[str]:
-        """Return the ids of all clicks in the topic, as often as they are there."""
+        """Return the ids of all clicks in the topic, with repetitions."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "-", "enable.auto.commit": False})
         try:
             places = [TopicPartition("user-clicks", n, 0) for n in range(PARTITIONS)]
@@ -255,7 +253,7 @@ class EdgeArena:
             consumer.close()
 
     def counted(self, expected: int) -> int:
-        """Return the sum of all rows, once it is `expected` or has not become so in time."""
+        """Return the sum of all rows when it is `expected`, or after the time limit."""
         table = topics.by_count(GROUP).table
         end = Deadline(self._settled_seconds)
         with App(Kafka(self.servers), self._folder / "view").view(table) as view:

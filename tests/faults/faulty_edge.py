@@ -1,6 +1,6 @@
-"""The command line of click counting with a fault planted in it, which the harness of the edge must find.
+"""The command line of click counting with a planted bug, which the edge tests must find.
 
-EDGE_PLANT names the fault. Everything else is as in `click_count.main`.
+EDGE_PLANT selects the bug. Everything else is as in `click_count.main`.
 """
 
 import os
@@ -20,7 +20,7 @@ PAUSE_SECONDS: Final = 0.2
 
 
 def sends_after_it_has_said_not_sent() -> None:
-    """Records that found no room in the queue are sent after the response."""
+    """Records for which the queue was full are sent after the response."""
     report = produce.Sending.report
 
     def report_and_send(self: produce.Sending[Any]) -> produce.SendReport:
@@ -31,7 +31,7 @@ def sends_after_it_has_said_not_sent() -> None:
             while late:
                 try:
                     self._emitter.emit(late[-1].user, late[-1].record).result()
-                except StreamtableError:  # there is no room yet
+                except StreamtableError:  # the queue is still full
                     time.sleep(PAUSE_SECONDS)
                 else:
                     late.pop()
@@ -43,7 +43,7 @@ def sends_after_it_has_said_not_sent() -> None:
 
 
 def accepts_before_it_is_acknowledged() -> None:
-    """Records in flight count as stored."""
+    """Records in flight are reported as stored."""
     add = produce.SendReport.add
 
     def add_as_stored(self: produce.SendReport, identity: str, future: Future[Ack] | None) -> None:
@@ -56,7 +56,7 @@ def accepts_before_it_is_acknowledged() -> None:
 
 
 def counts_each_time() -> None:
-    """The processor does not look at ids."""
+    """The processor ignores ids."""
     topics.ONCE = None  # type: ignore[assignment,misc] # that is the fault
 
 

@@ -1,4 +1,4 @@
-"""A worker that was forked: what the tests do with it, as with `localkafka.process.Child`."""
+"""A forked worker with the interface of `localkafka.process.Child`."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from servicekit_testing.prefork import prefork_of
 
 
 class ForkedChild:
-    """A running program. It is killed when our process ends, even by kill -9.
+    """A running program. It is killed when this process ends, even by SIGKILL.
 
     Args:
-        module: The module, as `python -m` takes it.
-        arguments: its arguments.
+        module: The module, as for `python -m`.
+        arguments: Its arguments.
         log_file: The file to which its output is appended.
     """
 
@@ -26,16 +26,16 @@ class ForkedChild:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code; None while it runs, minus the signal's number if a signal ended it."""
+        """The exit code: None while it runs, the negative signal number if a signal ended it."""
         return self._forked.poll()
 
     def signal_stop(self) -> None:
-        """Ask it to stop (SIGTERM), also when it is frozen; returns at once."""
+        """Send SIGTERM, also to a frozen process, and return at once."""
         self._forked.terminate()
         self.resume()
 
     def stop(self, timeout: float = 30) -> int:
-        """Ask it to stop, kill it if it does not within `timeout` seconds. Returns its return code."""
+        """Stop it with SIGTERM; kill it after `timeout` seconds. Returns its exit code."""
         self.signal_stop()
         try:
             return self._forked.wait(timeout)
@@ -48,16 +48,16 @@ class ForkedChild:
         return self._forked.wait()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP). Returns when it stands still."""
+        """Freeze it (SIGSTOP). Returns when it is stopped."""
         self._forked.send_signal(signal.SIGSTOP)
         wait_until(self._stands_still, what=f"process {self.pid} frozen", every=0.002)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume it (SIGCONT)."""
         self._forked.send_signal(signal.SIGCONT)
 
     def _stands_still(self) -> bool:
-        """Whether all of its threads have stopped, or it has ended."""
+        """Return whether all of its threads are stopped, or it has ended."""
         try:
             stats = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/stat")]
         except OSError:  # a thread has ended since

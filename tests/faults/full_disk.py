@@ -1,4 +1,4 @@
-"""A disk that is small, and can be filled to the last byte."""
+"""A small disk that can be filled completely."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ _BLOCK: Final = bytes(64 << 10)
 
 @contextmanager
 def small_disk(megabytes: int) -> Iterator[Path]:
-    """A file system of its own, in memory. Only root can mount one: see `pytest_collection_modifyitems`."""
+    """A small file system in memory. Only root can mount it: see `pytest_collection_modifyitems`."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
         try:
@@ -24,7 +24,7 @@ def small_disk(megabytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Use up all room, with a file that is called `BALLAST`."""
+    """Use up all space with the file `BALLAST`."""
     with (disk / BALLAST).open("wb", buffering=0) as ballast:
         while os.statvfs(disk).f_bavail:
             ballast.write(_BLOCK[: os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize])

@@ -1,4 +1,4 @@
-"""A flow that joins under attack: its topics, load and processes, and the check of what it has written."""
+"""A flow with joins under attack: its topics, load and processes, and the check of its output."""
 
 import random
 import signal
@@ -62,7 +62,7 @@ class JoinArena(Arena):
         return self.processes[name]
 
     def revive(self) -> None:
-        """Start those again that have given up after they had been frozen, or have died of a failpoint."""
+        """Restart processes that gave up after a freeze, or died at a failpoint."""
         for name, process in self.processes.items():
             if not process.running:
                 ended = process.returncode
@@ -72,7 +72,7 @@ class JoinArena(Arena):
                 self.start(name)
 
     def feed_for(self, seconds: float) -> None:
-        """Send events of both streams for so long, some of them late in event time."""
+        """Send events of both streams for this many seconds, some of them late in event time."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             for _ in range(_PER_SECOND // 20):
@@ -84,10 +84,10 @@ class JoinArena(Arena):
                     self._now_ms - late_ms,
                 )
             self._producer.poll(0)
-            time.sleep(1 / 20)  # the pace of the load
+            time.sleep(1 / 20)  # the rate of the load
 
     def close_windows(self) -> None:
-        """Send one late event to each partition of both streams, so that none that waits has to wait any longer."""
+        """Send an event far ahead to each partition of both streams, which ends the waits of all others."""
         for name in ("left", "right"):
             for partition in range(self.partitions):
                 keys = (b"end of %s %d" % (name.encode(), number) for number in count())
@@ -104,7 +104,7 @@ class JoinArena(Arena):
     # ---- the check -------------------------------------------------------------------------------------------------
 
     def wait_all_handled(self) -> None:
-        """Wait until all groups have committed all of their inputs, and what they make for each other."""
+        """Wait until all groups have committed all input, including that from each other."""
         before: object = None
 
         def quiet() -> bool:
@@ -128,7 +128,7 @@ class JoinArena(Arena):
             for place, marks in self.cluster.watermarks(places).items():
                 committed = done.get(place)
                 at = committed.next_offset if committed else 0
-                # Behind the last record there may be the mark of a transaction.
+                # The last record may be followed by a transaction marker.
                 if at + 1 < marks.high or (at < marks.high and place.topic in self._sources):
                     return None
                 ends[place] = marks.high
@@ -139,7 +139,7 @@ class JoinArena(Arena):
         return f"{self.prefix}-left", f"{self.prefix}-right"
 
     def verify_joins(self) -> str:
-        """Compare what was written with what the committed input makes. Returns a line about it."""
+        """Compare the output with the expected result of the committed input. Returns a summary line."""
         left, right, both, linked = (
             self.records(f"{self.prefix}-{name}") for name in ("left", "right", "both", "linked")
         )

@@ -1,4 +1,4 @@
-"""A flow that joins two streams, of which one is silent. Run by the tests of memory. After SIGTERM it ends with 0."""
+"""A flow that joins two streams, one of them without records, for the memory tests. Exits with 0 after SIGTERM."""
 
 import argparse
 import sys

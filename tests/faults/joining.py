@@ -1,6 +1,6 @@
-"""A flow with an outer join of streams and a join by a foreign key, and a process of it, to be killed and frozen.
+"""A flow with an outer join of streams and a foreign-key join, and a process of it, to be killed and frozen.
 
-Ends as `worker` does.
+Exits like `worker`.
 """
 
 import argparse

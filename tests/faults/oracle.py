@@ -1,7 +1,7 @@
-"""The expected table after faults, computed from the keys alone, so that no list has to survive outside the test.
+"""The expected table after faults, computed from the keys alone, without a list of events.
 
-Every key says how many events it gets in all: `k17-x250` gets 250, numbered 1 to 250 in the order in which they are
-sent. A table that counts must end with that number, whatever was killed in between. Everything is made from a seed.
+Each key has its number of events: `k17-x250` gets 250, numbered 1 to 250 in the order of sending. A table of counts
+must end with that number, whatever was killed in between. Everything is made from a seed.
 """
 
 import random
@@ -16,7 +16,7 @@ _HASH_BYTES = 16
 
 
 class OrderRow(TypedDict):
-    """The row of a handler that checks the order of a key's events: once wrong, it says so for ever."""
+    """The row of a handler that checks the order of a key's events; an error is kept for ever."""
 
     last: int
     violations: list[str]
@@ -32,7 +32,7 @@ class Violation:
 
     @property
     def excess(self) -> int:
-        """Events counted too often; negative: lost."""
+        """The number of events counted too often; negative: lost."""
         return (self.found or 0) - self.expected
 
     def __str__(self) -> str:
@@ -46,12 +46,12 @@ def expected_total(key: str) -> int:
 
 
 def make_keys(seed: int, partitions: int, per_partition: int, total: int) -> list[str]:
-    """Keys for which together about `total` events are sent, the same number of keys for each partition.
+    """Return keys with about `total` events together, the same number of keys for each partition.
 
     Args:
-        seed: equal seeds make equal keys.
+        seed: Equal seeds make equal keys.
         partitions: The number of partitions of the topic.
-        per_partition: keys whose murmur2 partition is the same.
+        per_partition: The number of keys in each partition, by murmur2.
         total: The number of events; each key gets between half and one and a half times its share.
     """
     rng = random.Random(seed)
@@ -70,7 +70,7 @@ def make_keys(seed: int, partitions: int, per_partition: int, total: int) -> lis
 
 
 def make_events(seed: int, keys: Sequence[str]) -> list[tuple[str, int]]:
-    """All events of the keys as (key, number), shuffled, with each key's numbers rising from 1."""
+    """Return all events of the keys as (key, number), shuffled, with each key's numbers rising from 1."""
     sequence = [key for key in keys for _ in range(expected_total(key))]
     random.Random(seed).shuffle(sequence)
     last = dict.fromkeys(keys, 0)
@@ -82,7 +82,7 @@ def make_events(seed: int, keys: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def violations(counts: Mapping[str, int], keys: Iterable[str]) -> list[Violation]:
-    """Compare a table of counts with what its keys say: missing, under, over, and rows of keys never sent."""
+    """Compare a table of counts with its keys. Returns missing, too low and too high rows, and rows of unknown keys."""
     totals = {key: expected_total(key) for key in keys}
     found = [
         Violation(key, expected, counts.get(key))
@@ -93,7 +93,7 @@ def violations(counts: Mapping[str, int], keys: Iterable[str]) -> list[Violation
 
 
 def follow(row: OrderRow | None, number: int) -> OrderRow:
-    """The row after an event: each number must be the one after the last. A gap or a step backwards stays noted."""
+    """Return the row after an event. Its number must follow the last one; a gap or a step backwards is kept as an error."""
     last = row["last"] if row else 0
     noted = row["violations"] if row else []
     if number == last + 1:
@@ -102,7 +102,7 @@ def follow(row: OrderRow | None, number: int) -> OrderRow:
 
 
 def digest(rows: Iterable[tuple[bytes, bytes]]) -> str:
-    """A fingerprint of a table's encoded rows that does not depend on their order."""
+    """Return a fingerprint of a table's encoded rows that does not depend on their order."""
     total = count = 0
     for key, value in rows:
         each = blake2b(len(key).to_bytes(8, "big") + key + value, digest_size=_HASH_BYTES)
@@ -112,7 +112,7 @@ def digest(rows: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def replayed(records: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, bytes]:
-    """The table that a changelog's records, in their order, make: the last value of each key, None deletes."""
+    """Return the table of a changelog's records, in order: the last value of each key; None deletes."""
     table: dict[bytes, bytes] = {}
     for key, value in records:
         if value is None:
@@ -123,6 +123,6 @@ def replayed(records: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, bytes
 
 
 def parts(events: Sequence[tuple[str, int]], count: int) -> Iterator[Sequence[tuple[str, int]]]:
-    """The events in `count` consecutive parts of about equal length."""
+    """Split the events into `count` consecutive parts of about equal length."""
     for index in range(count):
         yield events[index * len(events) // count : (index + 1) * len(events) // count]

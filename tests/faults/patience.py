@@ -1,4 +1,4 @@
-"""Questions to a broker that may still be starting."""
+"""Requests to a broker that may still be starting."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def patiently(ask: Callable[[], T], patience: float = 30.0) -> T:
-    """The answer; asked again for so many seconds while the broker does not know."""
+    """Return the result of a request, retried for this many seconds while the broker is not ready."""
     deadline = Deadline(patience)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Client quotas of a broker, which the Python client cannot set: by Kafka's own tool."""
+"""Client quotas of a broker, set with Kafka's own tool, as the Python client cannot set them."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ _RATES = ("producer_byte_rate", "consumer_byte_rate")
 
 
 def set_quota(broker: Broker, client_id: str, bytes_per_second: int | None) -> None:
-    """Let clients of this id produce and fetch so many bytes a second each; None: as many as they like."""
+    """Limit clients with this id to this many bytes per second of produce and of fetch each; None: no limit."""
     command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_jars()}/*"]
     command += ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers, "--alter"]
     command += ["--entity-type", "clients", "--entity-name", client_id]

@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.01
 
 
 class Reader(threading.Thread):
-    """Asks for the rows of the kind `order`: the values it reads for a key never go back.
+    """Reads rows of the kind `order`, whose values per key must never go back.
 
     Attributes:
         answers: The number of rows it has read.
@@ -33,7 +33,7 @@ class Reader(threading.Thread):
     @classmethod
     @contextmanager
     def of(cls, arena: Arena, bootstrap_servers: str) -> Iterator[Self]:
-        """Read the arena's table while the block runs. Raises `AssertionError` at its end if a row went back."""
+        """Read the arena's table during the block. Raises `AssertionError` at its end if a row went back."""
         kafka, folder = Kafka(bootstrap_servers), arena.folder / "read"
         with App(kafka, folder, name="read").view(arena.group.table) as view:
             reader = cls(view, arena.keys)
@@ -64,7 +64,7 @@ class Reader(threading.Thread):
         self.join()
 
     def shows_all(self) -> bool:
-        """Whether the view has all rows, each with all events of its key."""
+        """Return whether the view has all rows, each with all events of its key."""
         try:
             rows = {key: row["last"] for key, row in self.view.iterate()}
         except RetryLater:

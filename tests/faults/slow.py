@@ -1,6 +1,6 @@
-"""A processor that may have so much memory and no more, and is slower than its input. Run by the tests of memory.
+"""A processor with limited memory that is slower than its input, for the memory tests.
 
-After SIGTERM it ends with 0, having committed what it has handled.
+After SIGTERM it commits handled records and exits with 0.
 """
 
 import argparse
@@ -19,7 +19,7 @@ RECORD_SECONDS = 4e-6
 
 
 class SlowCount(Count):
-    """Counts, and takes longer about it than the client does about fetching."""
+    """Counts more slowly than the client fetches."""
 
     def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:
         super().fold(rows, keys, events)

@@ -1,4 +1,4 @@
-"""A handler that makes far more than a broker takes: its processor waits, stays in the group, and loses nothing."""
+"""Backpressure: a processor whose handler emits more than the broker accepts waits, stays in the group, and loses nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ OUTPUT_BYTES = 1_000  # 10 MB in all: half a minute of the quota
 BYTES_PER_SECOND = 300_000
 
 
-# Half a minute under the quota, and two starts of Kafka's tool that sets it.
+# Half a minute under the quota, and two runs of the tool that sets it.
 @pytest.mark.faults_long
 @pytest.mark.timeout(300)
 def test_a_handler_that_amplifies_beyond_the_quota_of_its_client_stays_in_its_group_and_makes_progress(
@@ -63,7 +63,7 @@ def test_a_handler_that_amplifies_beyond_the_quota_of_its_client_stays_in_its_gr
             set_quota(fault_broker, client, None)
             until(lambda: progress() >= RECORDS, "all is handled", 120)
             running.stop()
-        assert throttled < RECORDS, "the quota was not felt"
+        assert throttled < RECORDS, "the quota had no effect"
         said = [line["event"] for line in lines]
         assert said.count("partitions assigned") == 1
         assert LOST not in said

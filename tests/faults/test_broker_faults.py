@@ -1,4 +1,4 @@
-"""A broker that dies, restarts or stands still under load; the processors go on by themselves when it is back."""
+"""A broker that is killed, restarted or frozen under load; the processors continue by themselves when it is back."""
 
 import random
 import tempfile
@@ -21,8 +21,8 @@ from streamtable import Kafka
 from streamtable.types import TopicPartition
 
 KILLS_LONG = 3
-# After a start that took so long, as on a machine that is very busy, the next kill waits until records get through:
-# they must not grow too old to be sent. (The emitter gives them up after two minutes.)
+# After a start that took this long, as on a very busy machine, the next kill waits until records are accepted:
+# they must not expire. (The emitter's delivery timeout is two minutes.)
 SLOW_START_SECONDS = 20.0
 FROZEN_SECONDS = 15.0  # longer than sessions and transactions live
 
@@ -42,13 +42,13 @@ def restart(arena: Arena, broker: Broker) -> None:
 
 
 def attacked(arena: Arena, broker: Broker, rng: random.Random, kills: int) -> str:
-    """Attack while two processes work; then everything is handled by the same two. Returns what was seen."""
+    """Attack while two processes work; then the same two handle everything. Returns a summary."""
     processes = [arena.start(name) for name in ("a", "b")]
     arena.wait_at_work()
     load = arena.load(seconds=27 + 7 * kills)
     arena.wait_begun()
     for _ in range(kills):
-        time.sleep(rng.uniform(0.5, 2.5))  # the moment of the attack is what is random here, not a wait
+        time.sleep(rng.uniform(0.5, 2.5))  # a random moment of attack, not a wait for a condition
         restart(arena, broker)
     time.sleep(rng.uniform(0.5, 2.5))
     # A broker that stands still for longer than its session is fenced by its own controller; see PATIENT. It has the long
@@ -74,7 +74,7 @@ def attacked(arena: Arena, broker: Broker, rng: random.Random, kills: int) -> st
 
 @contextmanager
 def own_broker(data: Path | None = None) -> Iterator[Broker]:
-    """A broker that may be hurt; its data is in a folder of its own unless given."""
+    """A broker to be attacked; its data is in a new folder by default."""
     with ExitStack() as stack:
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-faults-")))
         broker = Broker(folder, overrides=BROKER_SETTINGS, brief=True)
@@ -115,7 +115,7 @@ def test_a_broker_that_is_away_for_minutes_costs_nothing_and_nothing_piles_up(
         load.finish()
         before = [held(process) for process in processes]
         broker.kill()
-        time.sleep(seconds)  # how long the broker is away is what is tried here, not a wait
+        time.sleep(seconds)  # the broker's downtime, not a wait for a condition
         assert all(process.running for process in processes)
         after = [held(process) for process in processes]
         broker.start()
@@ -150,9 +150,9 @@ def test_a_broker_whose_disk_is_full_goes_on_with_more_room_and_nothing_is_lost(
         arena.wait_handled()
         fill(disk)
         load = arena.load(2, second)
-        wait_until(lambda: not broker.running, "the broker ends for want of room", 60)
+        wait_until(lambda: not broker.running, "the broker ends, as its disk is full", 60)
         (disk / BALLAST).unlink()
-        broker.kill()  # it is dead: this only collects it
+        broker.kill()  # it is dead: this only reaps it
         broker.start()
         load.finish()
         arena.wait_handled(90)

@@ -1,4 +1,4 @@
-"""A machine whose clock is set forwards and back by hours while it works: ids, counts and ages stay right."""
+"""A machine whose clock is set forwards and backwards by hours during work: ids, counts and ages stay right."""
 
 import random
 import threading
@@ -65,7 +65,7 @@ def test_events_are_counted_once_while_the_clock_of_the_machine_steps_forwards_a
         bench.wait_handled(group, running)
         running.stop()
         assert sum(bench.rows(group).values()) == EVENTS
-        # And after a restart, with what the ids were kept by.
+        # And after a restart, with the stored times of the ids.
         clock.ahead = -HOUR
         bench.send(bench.name("in"), *((f"k{number % 7}", f"event-{number}") for number in range(EVENTS)))
         bench.work_off(group, clock=clock)

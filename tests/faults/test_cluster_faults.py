@@ -14,7 +14,7 @@ from tests.faults.oracle import parts
 from localkafka import waiting
 from localkafka.broker import Broker, BrokerCluster
 
-# Three brokers and two processors on one machine: starting them takes most of the time.
+# Starting three brokers and two processors on one machine takes most of the time.
 pytestmark = [pytest.mark.faults_long, pytest.mark.timeout(900)]
 
 LOAD_SECONDS = 6.0
@@ -40,7 +40,7 @@ class Roles:
         self._arena = arena
 
     def of(self, node_id: int) -> set[str]:
-        found_now = waiting.wait_until(self._look, 60, "the cluster says who does what")
+        found_now = waiting.wait_until(self._look, 60, "the cluster has leaders and a coordinator")
         assert found_now is not None
         topics, coordinator = found_now
         names = {
@@ -65,7 +65,7 @@ class Roles:
             return None
 
     def whole(self) -> bool:
-        """Whether all replicas of all partitions are in sync."""
+        """Return whether all replicas of all partitions are in sync."""
         try:
             topics = self._topics()
         except KafkaException:

@@ -20,9 +20,9 @@ JOIN_FIRST = 0.8  # otherwise a process may be killed again before it has got an
 
 
 def crash_rounds(arena: Arena, rounds: int) -> str:
-    """Kill a random one of two at a random moment, so often. Returns what was done.
+    """Kill one of two processes at random moments, this many times. Returns a summary.
 
-    At least once, the number of events that may have been counted twice is what had not been committed at each kill.
+    With at least once, the events that were not committed at each kill may have been counted twice.
     """
     rng = random.Random(f"{arena.seed} {arena.kind} {arena.exactly_once}")
     began = time.monotonic()
@@ -36,7 +36,7 @@ def crash_rounds(arena: Arena, rounds: int) -> str:
         if rng.random() < JOIN_FIRST:
             for name in names:
                 arena.processes[name].wait_joined()
-        time.sleep(rng.uniform(0.2, 3))  # the moment of the kill is what is random here, not a wait
+        time.sleep(rng.uniform(0.2, 3))  # a random moment of the kill, not a wait for a condition
         victim = arena.processes[rng.choice(names)]
         assert victim.running, f"{victim.name} has ended by itself with {victim.returncode}"
         victim.kill()
@@ -83,7 +83,7 @@ def test_state_tables_hold_what_the_table_does_after_kills(make: ArenaMaker) -> 
 
 
 def rows_of(arena: Arena, topic: str) -> dict[tuple[int, bytes], int]:
-    """The rows of a table of counts, by partition and key."""
+    """Return the rows of a table of counts, by partition and key."""
     return {
         (partition, change.key): Long().decode(change.value or b"")
         for partition, changes in arena.records(topic).items()

@@ -20,7 +20,7 @@ BIG_SST_BYTES = 1_000
 @pytest.mark.needs_mount
 @aside
 def test_a_full_disk_stops_the_process_and_more_room_lets_it_go_on(make: ArenaMaker) -> None:
-    # Many rows: RocksDB takes the room for its log in advance, and that has to be used up too.
+    # Many rows: RocksDB preallocates its log, and that space must be used up too.
     arena = make(partitions=2, keys_per_partition=2_000, events=120_000)
     first, second, third = parts(arena.events, 3)
     with small_disk(24) as disk:
@@ -49,7 +49,7 @@ def test_a_damaged_table_is_loaded_again_loudly_and_is_right_afterwards(make: Ar
     arena.feed(first)
     arena.wait_handled()
     arena.finish()
-    # Opening again moves the rows from the write-ahead log to a table file.
+    # Reopening moves the rows from the write-ahead log to a table file.
     process.start()
     arena.feed(second)
     arena.wait_handled()
@@ -128,5 +128,5 @@ def test_two_processes_that_share_a_folder_hand_their_partitions_over(make: Aren
     arena.feed(second)
     arena.wait_handled()
     arena.finish()
-    del arena.processes["b"]  # its disk is checked once
+    del arena.processes["b"]  # the shared disk is checked once
     arena.verify()

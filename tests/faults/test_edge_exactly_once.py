@@ -14,7 +14,7 @@ ROUNDS: Final = int(os.environ.get("FAULTS_EDGE_ROUNDS", "200"))
 
 
 def check(arena: EdgeArena) -> str:
-    """Check everything that was answered against the topic and the table. Returns a line for the summary."""
+    """Compare all responses with the topic and the table. Returns a line for the summary."""
     ledger = arena.ledger
     assert ledger.wrong == []
     records = arena.in_topic()
@@ -71,7 +71,7 @@ def test_answers_topic_and_count_agree_after_many_random_attacks(
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_fault_that_is_planted_in_the_edge_is_found(folder: Path, seed: int, plant: str) -> None:
-    # Who gives up what was not sent can see that it was; who sends again can see that it was counted again.
+    # A client that gives up unsent clicks detects that they were sent; one that retries detects that they counted twice.
     patience = 0.0 if plant == "sends_after_it_has_said_not_sent" else 0.7
     with EdgeArena(folder, seed, plant, settled_seconds=15, patience=patience) as arena:
         for attack in ("long freeze", "kill", "lost answers", "lost http answers"):
@@ -80,4 +80,4 @@ def test_a_fault_that_is_planted_in_the_edge_is_found(folder: Path, seed: int, p
             said = check(arena)
         except AssertionError:
             return
-    pytest.fail(f"it was not found: {said}")
+    pytest.fail(f"the bug was not found: {said}")

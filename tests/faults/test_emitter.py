@@ -1,4 +1,4 @@
-"""Emitters that are killed in a burst: what they called accepted is in the topic, once."""
+"""Emitters that are killed in a burst: every event acknowledged to them is in the topic once."""
 
 import os
 import random
@@ -25,7 +25,7 @@ FIRST_OF_ROUND = 10_000_000
 
 
 def stored(broker: Broker, topic: str) -> dict[int, list[int]]:
-    """The numbers in each partition, in their order."""
+    """Return the numbers in each partition, in order."""
     starts = [Partition(topic, partition, 0) for partition in range(PARTITIONS)]
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     for message in read_to_end(broker.bootstrap_servers, starts):
@@ -52,9 +52,9 @@ def test_what_an_emitter_called_accepted_before_it_was_killed_in_a_burst_is_stor
         before = acknowledged.stat().st_size
         child = Child(command, folder / "log", env={**os.environ, "PYTHONPATH": str(ROOT)})
         wait_until(lambda before=before: acknowledged.stat().st_size > before, "something is accepted")  # type: ignore[misc] # bound here
-        time.sleep(rng.uniform(0, 0.5))  # the moment of the kill is what is random here, not a wait
+        time.sleep(rng.uniform(0, 0.5))  # a random moment of the kill, not a wait for a condition
         child.kill()
-    # The last line may have been cut off by the kill.
+    # The kill may have truncated the last line.
     whole = acknowledged.read_text().split("\n")[:-1]
     found = stored(broker, topic)
     topics.delete_all()

@@ -1,4 +1,4 @@
-"""A process killed once at every named place, then started again."""
+"""A process that is killed once at every failpoint, then restarted."""
 
 import shutil
 import signal
@@ -14,17 +14,17 @@ from streamtable.types import TopicPartition
 
 pytestmark = pytest.mark.faults
 
-# Which reach of the place kills: not the first, where later ones come, so that there is something to lose.
+# The pass through the failpoint that kills: not the first one if there are more, so that there is work to lose.
 REACHES = dict.fromkeys(COMMIT_STEPS, 4) | {"store-written": 7, "plan-made": 2}
 LOAD_SECONDS = 6.0  # enough for that many commits after the process is ready
-# Killed behind the flush, before the offsets: at least once has to count these events again, and does.
+# Killed after the flush and before the offsets: at least once must count these events again, and does.
 COUNTED_TWICE = {"flushed", "offsets-sent"}
 MAY_BE_COUNTED_TWICE = COUNTED_TWICE | {"changelog-produced"}
-# Micro-batches have places of their own, which these groups do not come to: see test_microbatch_faults.py.
+# Micro-batches have their own failpoints, which these groups do not reach: see test_microbatch_faults.py.
 CASES = [(place, "exactly_once") for place in ALL_STEPS if place not in BATCH_STEPS] + [
     (place, "at_least_once") for place in COMMIT_STEPS
 ]
-# The others in the long form: the simulation and the Tester crash the same engine at each of them.
+# The others are in the long form: the simulation and the Tester crash the same engine at each of them.
 SHORT = {
     ("offsets-sent", "exactly_once"),
     ("committed", "exactly_once"),
@@ -51,7 +51,7 @@ def test_a_kill_at_this_place_loses_and_doubles_nothing_more_than_promised(
     ended = process.wait_end()
     load.finish()
     assert ended == -signal.SIGKILL, f"{place} was not reached: {ended}: {process.log[-2000:]}"
-    # Exactly once may leave a transaction, which hides the offsets until the next process ends it.
+    # With exactly once, an open transaction may be left, which hides the offsets until the next process aborts it.
     uncommitted = 0 if exactly_once else arena.unhandled()
     counted_ahead = not exactly_once and is_ahead(arena)
     arena.feed(third)
@@ -60,7 +60,7 @@ def test_a_kill_at_this_place_loses_and_doubles_nothing_more_than_promised(
     arena.finish()
     twice_max = uncommitted if place in MAY_BE_COUNTED_TWICE else 0
     if not exactly_once:
-        # Rows of a commit that a slow broker had not acknowledged in time may be stored, and their events come again.
+        # Rows of a commit that a slow broker did not acknowledge in time may be stored, and their events are repeated.
         twice_max += len(arena.events) * again.log.count("commit aborted")
     verdict = arena.verify(over_max=twice_max)
     if counted_ahead and place in COUNTED_TWICE:
@@ -68,7 +68,7 @@ def test_a_kill_at_this_place_loses_and_doubles_nothing_more_than_promised(
 
 
 def is_ahead(arena: Arena) -> bool:
-    """Whether the changelog holds changes by events that were not committed (the commit may have been of offsets only)."""
+    """Return whether the changelog has changes by uncommitted events (the commit may have been of offsets only)."""
     committed = arena.committed()
     for place, (_, end) in arena.cluster.watermarks(arena.places(arena.group.table.name)).items():
         offset = committed[TopicPartition(arena.input, place.partition)]
@@ -79,7 +79,7 @@ def is_ahead(arena: Arena) -> bool:
 
 
 def started(arena: Arena, place: str) -> Process:
-    """The process that is to die; for places in recovery, one that has lost its disk."""
+    """Return the process to kill; for failpoints in recovery, one that has lost its disk."""
     spec = f"{place}:{REACHES.get(place, 1)}"
     if not place.startswith("copy-"):
         return arena.start("a", spec)
@@ -92,7 +92,7 @@ def started(arena: Arena, place: str) -> Process:
 
 
 def provoke(arena: Arena, process: Process, place: str) -> None:
-    """Bring the process to where the place is reached, if it does not get there by itself."""
+    """Make the process reach the failpoint, if it does not by itself."""
     if place == "revoked-committed":
         process.wait_log("task started")
         arena.start("b")

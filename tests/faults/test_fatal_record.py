@@ -1,4 +1,4 @@
-"""A record that ends each process that handles it, without an exception: it is named in the log, and can be skipped."""
+"""A record that crashes every process that handles it, without an exception, is named in the log and can be skipped."""
 
 import signal
 import subprocess
@@ -18,7 +18,7 @@ DIED = "the previous process died while it handled these records"
 
 
 def skip(arena: Arena, partition: int, offset: int) -> None:
-    """Send the record to the dead letters, by the command line, once the killed process is no member any more."""
+    """Skip the record with the command line, once the killed process is no longer a member."""
     command = [sys.executable, "-m", "streamtable_cli", "--bootstrap-servers", arena.kafka.bootstrap_servers]
     command += ["group", "skip", arena.group.name, arena.input, str(partition), str(offset), "--yes"]
     said: list[str] = []
@@ -35,7 +35,7 @@ def skip(arena: Arena, partition: int, offset: int) -> None:
         raise
 
 
-# Each death costs a session's time-out before the next process gets the partition.
+# Each death costs a session timeout until the next process gets the partition.
 @pytest.mark.faults_long
 @pytest.mark.timeout(400)
 @aside
@@ -64,7 +64,7 @@ def test_a_record_that_kills_the_process_is_named_after_some_deaths_and_can_be_s
         assert said["first_offset"] <= killers[0] <= said["last_offset"]
         if said["first_offset"] == said["last_offset"]:
             break
-        assert deaths < DEATHS_MAX, f"the record is not known after so many deaths: {said}"
+        assert deaths < DEATHS_MAX, f"the record is not identified after this many deaths: {said}"
     process.kill()
     skip(arena, place, killers[0])
     process.start()

@@ -1,4 +1,4 @@
-"""Records that wait for a join are on disk: memory is bounded, however many records wait."""
+"""Records that wait for a join are on disk, so memory is bounded however many there are."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ WAITING = 5_000_000
 
 
 def end_of(consumer: Consumer, topic: str) -> int:
-    """Return how many records a topic has, commits among them."""
+    """Return the number of offsets of a topic, including transaction markers."""
     return sum(consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in range(PARTITIONS))
 
 

@@ -1,4 +1,4 @@
-"""A flow with an outer join of streams and a join by a foreign key, whose processes are killed and frozen under load."""
+"""A flow with an outer join of streams and a foreign-key join, whose processes are killed and frozen under load."""
 
 import os
 import random
@@ -22,13 +22,13 @@ NAMES = ("a", "b")
 
 
 def join_rounds(arena: JoinArena, kinds: Iterator[str]) -> str:
-    """Attack a random one of two processes in each round. Returns what was done."""
+    """Attack one of two processes in each round. Returns a summary."""
     began, done = time.monotonic(), Counter[str]()
     for name in NAMES:
         arena.start(name)
     arena.processes["a"].wait_joined()
     for kind in kinds:
-        arena.feed_for(arena.rng.uniform(0.5, 2))  # the moment of the attack is what is random here
+        arena.feed_for(arena.rng.uniform(0.5, 2))  # until a random moment of attack
         arena.revive()
         process = arena.processes[arena.rng.choice(NAMES)]
         if kind == "freeze":
@@ -43,7 +43,7 @@ def join_rounds(arena: JoinArena, kinds: Iterator[str]) -> str:
             arena.start(process.name, step if kind == "failpoint" else None)
         done[kind] += 1
     arena.feed_for(1)
-    for process in arena.processes.values():  # also those that have not come to their failpoint
+    for process in arena.processes.values():  # also those that have not reached their failpoint
         process.kill()
         arena.start(process.name)
     arena.close_windows()
@@ -65,7 +65,7 @@ def test_joins_are_those_of_the_definition_after_a_kill_a_freeze_and_a_lost_disk
     return join_rounds(made(make), iter(SHORT))
 
 
-@pytest.mark.faults_long("rounds for as long as is asked for")
+@pytest.mark.faults_long("rounds for as long as requested")
 @pytest.mark.timeout(LONG_SECONDS + 600)
 @aside
 def test_joins_are_those_of_the_definition_after_many_attacks(make: ArenaMaker) -> str:

@@ -24,10 +24,10 @@ EVENTS_PER_SECOND = 250
 PAUSE_SECONDS = (0.2, 2.0)  # between two attacks
 FROZEN_SECONDS = (4.0, 7.0)  # longer than a session lives
 MEMBERS, GUESTS = ("a1", "a2", "b1", "b2"), ("a3", "b3")
-# The broker once, the others as often as there is time for.
+# The broker is attacked once, the others as often as time allows.
 SHORT = ("failpoint", "disk", "freeze", "broker")
-# A lone broker that is started again with transactions to be ended knows no leaders yet, takes their partitions for
-# deleted, and leaves these transactions open for ever: only `kafka-transactions.sh abort` helps.
+# A single broker that restarts with transactions to complete knows no leaders yet, treats their partitions as deleted,
+# and leaves these transactions open for ever: only `kafka-transactions.sh abort` helps.
 MARKERS_LOST = b"these partitions are likely deleted already"
 TRIES = 3
 LONG = ("failpoint",) * 4 + ("kill",) * 3 + ("guest",) * 2 + ("disk", "freeze")
@@ -49,9 +49,9 @@ class Attack:
         self._rng = rng
 
     def round(self, kind: str) -> None:
-        """One attack, after a pause and often after all processes have partitions again."""
+        """Attack once, after a pause and often after all processes have partitions again."""
         self._arena.revive()
-        time.sleep(self._rng.uniform(*PAUSE_SECONDS))  # the moment is what is random here, not a wait
+        time.sleep(self._rng.uniform(*PAUSE_SECONDS))  # a random moment, not a wait for a condition
         self._arena.revive()
         getattr(self, f"_{kind}")(self._rng.choice(MEMBERS))
         self.done[kind] += 1
@@ -68,7 +68,7 @@ class Attack:
         self._arena.start(name)
 
     def _failpoint(self, name: str) -> None:
-        """The process is killed, and again at a place of the next few commits, or in its recovery."""
+        """Kill the process, and again at a failpoint of one of the next commits or of its recovery."""
         self._arena.processes[name].kill()
         in_commit = self._rng.random() < 0.7
         place = self._rng.choice(COMMIT_STEPS if in_commit else RECOVERY_STEPS[1:])
@@ -80,10 +80,10 @@ class Attack:
         if guest is None or not guest.running:
             self._arena.start(name).wait_joined()
         else:
-            assert guest.stop() == 0, f"{name} did not leave in order: {guest.log[-2000:]}"
+            assert guest.stop() == 0, f"{name} did not shut down gracefully: {guest.log[-2000:]}"
 
     def _freeze(self, name: str) -> None:
-        if name in self._arena.armed:  # it could be dead before it is frozen
+        if name in self._arena.armed:  # it might die before it is frozen
             self._kill(name)
             self._arena.processes[name].wait_joined()
         self._arena.freeze(name)
@@ -96,7 +96,7 @@ class Attack:
 
 
 def joined_rounds(arena: ChainArena, broker: Broker, seconds: float, kinds: Iterator[str]) -> str:
-    """Attack both groups for so long, or until there are no more kinds of attack. Returns what was done."""
+    """Attack both groups for this many seconds, or until the kinds of attack are used up. Returns a summary."""
     rng = random.Random(arena.seed)
     began = time.monotonic()
     for name in MEMBERS:
@@ -129,7 +129,7 @@ def long_kinds(seed: int) -> Iterator[str]:
 
 
 def run(make: ArenaMaker, seconds: float, kinds: Callable[[int], Iterator[str]]) -> str:
-    """The rounds on a broker of their own, and again on a new one if the broker has lost transactions of its own."""
+    """Run the rounds on their own broker, and again on a new one if the broker itself has lost transactions."""
     for tries_left in reversed(range(TRIES)):
         with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as data:
             broker = Broker(Path(data), overrides=BROKER_SETTINGS, brief=True)

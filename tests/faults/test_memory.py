@@ -1,4 +1,4 @@
-"""Memory has a bound, whatever is asked of a processor: the one that `docs/explanation/speed.md` states."""
+"""The memory of a processor stays within the bound that `docs/explanation/speed.md` states, whatever its load."""
 
 import os
 import re
@@ -23,13 +23,13 @@ from streamtable.types import TopicPartition
 
 PARTITIONS = 64
 BOUND_MB = 512
-# What may be written to, resident or not: stacks of threads and the allocator's reserves are most of the difference.
+# Writable memory, resident or not: the difference is mostly thread stacks and the allocator's reserves.
 DATA_BYTES = 1024 << 20
 PADDING = b"." * 100
 
 
 def fill(bootstrap_servers: str, topic: str, keys: int) -> int:
-    """Write a record for each key, and a second one for each third. Returns how many."""
+    """Write a record for each key, and a second one for each third key. Returns the number of records."""
     producer = Producer(
         {
             "enable.idempotence": True,
@@ -55,7 +55,7 @@ def fill(bootstrap_servers: str, topic: str, keys: int) -> int:
 
 
 def peak_mb(pid: int) -> float:
-    """The most of its memory that was resident at a time."""
+    """Return its peak resident memory."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
@@ -79,7 +79,7 @@ class Slow:
 
     @contextmanager
     def at_work(self) -> Iterator[Child]:
-        """Run it; at the end it must stop in order."""
+        """Run it during the block; at the end it must shut down gracefully."""
         self.log.write_text("")
         child = Child(self._command, self.log, env={**os.environ, "PYTHONPATH": str(ROOT)})
         try:
@@ -106,7 +106,7 @@ class Slow:
         return self.log.read_text(errors="replace").count("task started")
 
     def counts(self) -> Iterator[tuple[int, int]]:
-        """The rows of its table on disk: the number of a key, and its count."""
+        """Return the rows of its table on disk, as number of the key -> count."""
         decode = Avro("long").decode
         stores = RocksStores(self.state / self.group.name)
         try:
@@ -130,7 +130,7 @@ class Slow:
 def check_bound(
     broker: Broker, folder: Path, tell: Callable[[str], None], *, keys: int, seconds: float
 ) -> None:
-    """Fill a topic with so many keys, count them slowly, restore the table to an empty disk; look at the memory."""
+    """Fill a topic with this many keys, count them slowly, restore the table to an empty disk, and check the memory."""
     topics = Topics(broker.bootstrap_servers)
     try:
         member = Slow(broker.bootstrap_servers, topics, folder)

@@ -81,7 +81,7 @@ def test_a_frozen_process_that_writes_late_changes_nothing(
     zombie.wait_stopped()
     heir = arena.start("heir")
     arena.feed(600)
-    wait_until(lambda: len(heir.at_work()) == PARTITIONS, "the zombie's partitions are with the heir", 60)
+    wait_until(lambda: len(heir.at_work()) == PARTITIONS, "the heir has the zombie's partitions", 60)
     arena.wait_handled()
     zombie.child.resume()
     arena.feed(600)

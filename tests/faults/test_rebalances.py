@@ -52,10 +52,10 @@ def longest_pause(
     commits: Mapping[int, Sequence[Change]],
     inputs: Mapping[int, Sequence[float]],
 ) -> tuple[float, Stint | None]:
-    """The longest time in which a partition that did not move had input waiting and committed nothing.
+    """Return the longest time in which a partition that did not move had pending input and committed nothing.
 
-    A pause begins when the first event after a commit has arrived, and ends with the next commit's changes: so a
-    pause of the load is none of the processor's.
+    A pause begins when the first event after a commit arrives, and ends with the changes of the next commit, so a pause
+    of the load does not count.
     """
     longest: tuple[float, Stint | None] = (0.0, None)
     for stint in all_stints:
@@ -73,7 +73,7 @@ def longest_pause(
 
 
 def storm(arena: Arena, seconds: float, pace: tuple[float, float], seed: int) -> tuple[float, str]:
-    """Let members come and go while one stays. Returns the longest pause, and what was done."""
+    """Let members join and leave while one stays. Returns the longest pause, and a summary."""
     rng = random.Random(seed)
     guests = ["b", "c", "d"]
     arena.start("a").wait_log("task started")
@@ -88,7 +88,7 @@ def storm(arena: Arena, seconds: float, pace: tuple[float, float], seed: int) ->
         else:
             arena.start(name).wait_joined()
             joined += 1
-        time.sleep(rng.uniform(*pace))  # how long a membership lasts is what is random here, not a wait
+        time.sleep(rng.uniform(*pace))  # the random duration of a membership, not a wait for a condition
     load.finish()
     arena.wait_handled()
     arena.finish()
@@ -149,7 +149,7 @@ def test_members_that_come_and_go_while_a_large_table_is_loading_lose_nothing(ma
     made.finish()
     shutil.rmtree(made.processes["a"].state)
     load = made.load(5, second)
-    # Frozen in the middle of loading, until its session is over; its heir dies in the middle of loading.
+    # Frozen during its restore until its session expires; its heir is killed during its restore.
     frozen = made.start("a", "stop@copy-loading")
     frozen.wait_stopped()
     heir = made.start("b", "copy-loading:3")

@@ -1,4 +1,4 @@
-"""A link that is slower than what a processor makes: commits shrink until they come through."""
+"""A link that is slower than a processor's output: commits shrink until they succeed."""
 
 import tempfile
 import time
@@ -92,7 +92,7 @@ def test_a_record_whose_outputs_take_longer_than_a_commit_may_is_given_more_time
         for _ in range(5):
             ctx.emit(
                 out, ctx.key, event * 600_000
-            )  # 3 MB a record: 6 seconds of the link, where 4 are the rule
+            )  # 3 MB per record: 6 seconds on the link, where 4 are usual
 
     group: Group[str, int] = Group(
         bench.name("g"), Input(bench.stream(), amplify), Output(out), Persist(Long())

@@ -1,4 +1,4 @@
-"""Owners that die while others keep warm copies of their partitions."""
+"""Owners that are killed while others keep standby replicas of their partitions."""
 
 import pytest
 from tests.faults.arena import Arena, Process, wait_until
@@ -40,7 +40,7 @@ def test_what_a_killed_owner_had_goes_on_from_a_warm_copy(make: ArenaMaker) -> s
     wait_copied(arena, heir)
     arena.wait_handled()
     load = arena.load(LOAD_SECONDS, second)
-    wait_until(lambda: arena.handled() > len(first) + len(second) / 2, "half of it is handled")
+    wait_until(lambda: arena.handled() > len(first) + len(second) / 2, "half of the input is handled")
     inherited, before = owner.at_work(), len(heir.events())
     assert inherited
     owner.kill()
@@ -57,7 +57,7 @@ def test_what_a_killed_owner_had_goes_on_from_a_warm_copy(make: ArenaMaker) -> s
         if p in inherited and changes
     )
     verdict = arena.verify()
-    # The copy lacks the last commit or two; how many there were in all depends on the machine.
+    # The replica lacks the last commit or two; the total number of commits depends on the machine.
     assert read < written / 3, f"{read} offsets were read, of a changelog of {written}"
     return (
         f"{read} offsets read for {len(inherited)} partitions, of {written}; {verdict.copies} copies are good"
@@ -74,7 +74,7 @@ def test_workers_that_share_a_folder_give_each_other_the_copies_that_they_need(m
     wait_until(lambda: all(p.at_work() for p in (*workers, elsewhere)), "all three run tasks")
     arena.wait_at_work()
     arena.feed(first)
-    wait_copied(arena, workers[0])  # between them they have all
+    wait_copied(arena, workers[0])  # together they have all partitions
     arena.feed(second)
     elsewhere.kill()
     wait_until(
@@ -85,7 +85,7 @@ def test_workers_that_share_a_folder_give_each_other_the_copies_that_they_need(m
     arena.wait_handled()
     arena.finish()
     arena.verify()
-    return f"a folder was waited for {waits} times"
+    return f"{waits} waits for a folder"
 
 
 @pytest.mark.faults_long("partitions move there and back; the copy of a killed owner is the short form")
@@ -128,7 +128,7 @@ def kept(arena: Arena, process: Process, partitions: set[int]) -> dict[int, int]
                 checkpoint = stores.open(arena.table, partition, spare=True).checkpoint()
                 found[partition] = LocalPosition.decode(checkpoint).changelog if checkpoint else 0
         except StoreInUse:
-            return False  # it is still being closed
+            return False  # still being closed
         finally:
             stores.close()
         return True

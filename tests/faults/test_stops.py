@@ -1,4 +1,4 @@
-"""Processes that are asked to stop in the middle of something: they leave in order, and soon."""
+"""Graceful shutdown: processes that get SIGTERM at any point leave in order and quickly."""
 
 import time
 
@@ -16,7 +16,7 @@ GRACE_SECONDS = 30  # what a service is given by default
 
 
 def assert_released(arena: Arena, name: str) -> None:
-    """Another process can open what this one has kept."""
+    """Check that another process can open the stores of this one."""
     stores = RocksStores(arena.processes[name].state / arena.group.name)
     for table, partition in stores.present():
         stores.open(table, partition)
@@ -34,7 +34,7 @@ def assert_released(arena: Arena, name: str) -> None:
 def test_a_process_that_is_stopped_while_it_recovers_leaves_in_order(make: ArenaMaker, place: str) -> None:
     arena = make()
     first, second = parts(arena.events, 2)
-    # A second disk that is empty: all of its tables are loaded. A new group's partitions are committed first.
+    # A second, empty disk: all tables are restored. The partitions of a new group are committed first.
     if place != "new-partition-committed":
         arena.feed(first)
         arena.start("before")

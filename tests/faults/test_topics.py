@@ -1,4 +1,4 @@
-"""Topics that are deleted, cut, created again and widened: a processor refuses loudly, and never starts over in silence."""
+"""Topics that are deleted, truncated, recreated or extended: a processor stops with an error and never silently starts over."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -15,7 +15,7 @@ CHECK_TOPICS_SECONDS = 40.0  # a processor compares its topics every 30 s
 
 
 def stopped_halfway(arena: Arena) -> Process:
-    """A process that has handled half of the events and left in order."""
+    """Run a process that handles half of the events and shuts down gracefully."""
     first, _ = parts(arena.events, 2)
     process = arena.start("a")
     arena.feed(first)
@@ -39,7 +39,7 @@ def delete_records(arena: Arena, topic: str, partition: int, before: int) -> Non
     place = Partition(topic, partition, before)
 
     def allowed() -> bool:
-        # The broker takes over a changed cleanup policy a moment later.
+        # The broker applies a changed cleanup policy a moment later.
         try:
             arena.admin.delete_records([place])[place].result(30)
         except KafkaException as error:
@@ -92,7 +92,7 @@ def test_a_changelog_cut_before_the_store_has_it_is_refused(make: ArenaMaker) ->
     process = stopped_halfway(arena)
     partition, changes = max(arena.records(arena.table).items(), key=lambda item: len(item[1]))
     cut = changes[len(changes) // 2].offset
-    # A compacted topic refuses the deletion of records, but an operator can get around that.
+    # A compacted topic rejects DeleteRecords, but an operator can work around that.
     set_cleanup_policy(arena, arena.table, "delete")
     delete_records(arena, arena.table, partition, cut)
     set_cleanup_policy(arena, arena.table, "compact")
@@ -101,7 +101,7 @@ def test_a_changelog_cut_before_the_store_has_it_is_refused(make: ArenaMaker) ->
     assert said.startswith("StateLost: ")
     assert f"records 0 to {cut}" in said
     assert f"[{partition}]" in said
-    # A process that has everything on its own disk can go on.
+    # A process that has everything on its own disk can continue.
     arena.feed(arena.events[len(arena.events) // 2 :])
     process.start()
     arena.processes.pop(other.name)

@@ -1,4 +1,4 @@
-"""Requests and answers that are lost, late or cut, and darkness: on a real broker, behind a proxy that plans them."""
+"""Lost, delayed and truncated requests and responses, and network partitions: on a real broker, behind a proxy."""
 
 import os
 import random
@@ -35,11 +35,11 @@ from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.types import TopicPartition
 
 LONG_SECONDS: Final = float(os.environ.get("FAULTS_SECONDS", "120"))
-LATE: Final = 7.0  # longer than the client waits for any step of a commit
+LATE: Final = 7.0  # longer than the client's timeout of any step of a commit
 SILENT_SECONDS: Final = 300.0
 PARTITIONS: Final = 6
 SKIPPED: Final = 600
-DARK_SECONDS: Final = 5.0  # longer than sessions live
+DARK_SECONDS: Final = 5.0  # longer than the session timeout
 EACH: Final[Sequence[tuple[Api, Fault]]] = (
     (Api.PRODUCE, LoseAnswer(0.5)),
     (Api.END_TXN, LoseAnswer(0.5)),
@@ -53,7 +53,7 @@ EACH: Final[Sequence[tuple[Api, Fault]]] = (
     (Api.PRODUCE, CutRequest(30)),
     (Api.CONSUMER_GROUP_HEARTBEAT, DelayAnswer(LATE)),
 )
-# Of the requests of a commit, of which there are ten a second and process, and of those that come more often.
+# For the requests of a commit, about ten per second and process, and for more frequent requests.
 RATES: Final[Mapping[Api, float]] = dict.fromkeys(
     (
         Api.PRODUCE,
@@ -98,7 +98,7 @@ def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coord
     cluster = Kafka(wire.bootstrap_servers).cluster()
     try:
         assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places)) == {places[0]: None}
-        # As when the coordinator's machine has lost its power: the connection stays, and nothing comes.
+        # Like a power loss of the coordinator's machine: the connection stays open, but nothing arrives.
         wire.plan = Each(Api.OFFSET_FETCH, LoseAnswer(SILENT_SECONDS))
         with pytest.raises(RetryLater):
             cluster.stable_offsets(topics.name("g"), places)
@@ -111,7 +111,7 @@ def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coord
 
 
 class Owned:
-    """A listener that keeps what it was assigned."""
+    """A listener that records its assignment."""
 
     def __init__(self) -> None:
         self.places: set[TopicPartition] = set()
@@ -155,7 +155,7 @@ def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_
         member.resume(position)
         for _ in range(8):
             send(10)
-            time.sleep(0.4)  # busy, as in a commit: records from the start queue up behind those before
+            time.sleep(0.4)  # busy, as in a commit: records from the start are queued behind earlier ones
             follow(member, position)
         end = SKIPPED + 180
 
@@ -172,7 +172,7 @@ def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_
 
 
 def follow(member: KafkaGroupConsumer, position: dict[TopicPartition, int]) -> None:
-    """Read what there is. Each partition must go on exactly from its position."""
+    """Read the available records. Each partition must continue exactly at its position."""
     for batch in member.poll(100_000, 0.05):
         start = position[batch.place]
         assert list(batch.offsets) == list(range(start, start + len(batch)))
@@ -193,7 +193,7 @@ def test_storms_of_lost_late_and_cut_requests_cost_nothing(
         while time.monotonic() < ends:
             arena.wire.plan = storm
             arena.batch.feed(200)
-            time.sleep(arena.rng.uniform(2, 8))  # when the next one comes is what is random here, not a wait
+            time.sleep(arena.rng.uniform(2, 8))  # a random pause, not a wait for a condition
             blow(arena, arena.rng)
         seconds = arena.settle()
         tell(f"all handled {seconds:.1f} s after the storm; {arena.verify()}")

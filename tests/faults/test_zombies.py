@@ -1,4 +1,4 @@
-"""Processes that stand still, are given up by their group, and go on."""
+"""Processes that are frozen, removed from their group, and resumed."""
 
 import time
 
@@ -16,17 +16,17 @@ pytestmark = pytest.mark.faults
 
 
 def taken_over(arena: Arena, zombie: Process) -> None:
-    """Wait until the others have all partitions; the frozen one's log says that it has some."""
+    """Wait until the others have all partitions, although the frozen process still claims some."""
     others = [process for process in arena.processes.values() if process is not zombie]
 
     def all_there() -> bool:
         return sum(len(process.at_work()) for process in others) == arena.partitions
 
-    wait_until(all_there, "the frozen process's partitions are with the others", 40)
+    wait_until(all_there, "the others have the frozen process's partitions", 40)
 
 
 def go_on(arena: Arena, zombie: Process) -> str:
-    """Wake the zombie, let the rest be handled, check everything. Returns what became of the zombie."""
+    """Resume the zombie, let the rest be handled, check everything. Returns the fate of the zombie."""
     zombie.child.resume()
     arena.feed(arena.events[len(arena.events) * 2 // 3 :])
     fate = wait_fate(zombie)
@@ -42,7 +42,7 @@ def go_on(arena: Arena, zombie: Process) -> str:
 
 
 def wait_fate(zombie: Process) -> str:
-    """Whether it notices that it was given up, and joins again, or ends."""
+    """Wait until the zombie notices its removal and either rejoins or ends."""
     wait_until(
         lambda: not zombie.running or zombie.log.count("partitions assigned") > 1,
         f"{zombie.name} a member again, or ended",
@@ -86,10 +86,10 @@ def test_a_process_frozen_in_a_commit_past_its_transaction_writes_nothing_when_i
     zombie = frozen_in(arena, place)
     began = time.monotonic()
     arena.start("heir")
-    # The heir waits for a pending transaction: until the broker aborts it, ten seconds after it began.
+    # The heir waits for the pending transaction until the broker aborts it, ten seconds after its start.
     taken_over(arena, zombie)
     arena.wait_handled()
-    time.sleep(max(0.0, began + TRANSACTION_SECONDS - time.monotonic()))  # nothing shows its end to others
+    time.sleep(max(0.0, began + TRANSACTION_SECONDS - time.monotonic()))  # its end is not observable
     return f"the zombie {go_on(arena, zombie)}"
 
 
@@ -101,13 +101,13 @@ def test_a_process_that_wakes_after_its_session_but_within_its_transaction_tells
     arena = make()
     zombie = frozen_in(arena, place)
     heir = arena.start("heir")
-    # With offsets in the transaction the heir must wait for it, and the commit that the zombie still makes counts.
+    # With offsets in the transaction, the heir must wait for it, and the zombie's late commit counts.
     heir.wait_joined()
     return f"the zombie {go_on(arena, zombie)}"
 
 
 def frozen_in(arena: Arena, place: str) -> Process:
-    """A process that has handled some events and has frozen itself in a later commit."""
+    """Run a process that handles some events and freezes itself in a later commit."""
     first, second, _ = parts(arena.events, 3)
     arena.feed(first)
     zombie = arena.start("zombie", f"stop@{place}:3")

@@ -1,6 +1,6 @@
-"""Everything that reads or writes Kafka behind one proxy that loses, delays and cuts: groups, a view, a lookup, a batch.
+"""All kinds of Kafka clients behind one faulty proxy: groups, a view, a lookup, a micro-batch.
 
-The test itself sends its load, and looks at what was committed, on the broker's own address, undisturbed.
+The test itself sends its load and reads committed offsets through the broker's own address, unaffected.
 """
 
 import random
@@ -26,25 +26,25 @@ from localkafka.wirefaults import Api, Each
 from streamtable import Context, Group, Input, Kafka, Long, Lookup, Persist, Stream
 
 PROGRESS_SECONDS: Final = 60.0
-"""Within so long after the last fault all input is handled, on an idle machine: time-outs of sessions and transactions
-and what has piled up meanwhile."""
+"""The time limit, on an idle machine, until all input is handled after the last fault: timeouts of sessions and
+transactions, and the backlog."""
 STRIKE_SECONDS: Final = 30.0
-BATCH: Final = 40  # records that the micro-batch gets with each fault
+BATCH: Final = 40  # records for the micro-batch per fault
 
 
 class WireArena:
-    """Two groups, a view, a group that looks rows up, and a micro-batch; leaves nothing behind.
+    """Two groups, a view, a group with lookups, and a micro-batch; it cleans up at exit.
 
     Args:
         folder: The folder for all files.
         seed: The seed of keys, events and faults.
-        events: about how many each group gets.
+        events: The approximate number of events of each group.
 
     Attributes:
         wire: The proxy between all of them and the broker.
-        exact: counts in order, exactly once, in two processes.
-        loose: counts at least once, in one.
-        batch: a micro-batch over Redis.
+        exact: A group that counts in order, exactly once, in two processes.
+        loose: A group that counts at least once, in one process.
+        batch: A micro-batch over Redis.
     """
 
     def __init__(self, folder: Path, seed: int, events: int) -> None:
@@ -106,7 +106,7 @@ class WireArena:
         )
 
     def _look(self) -> None:
-        """Begin a group whose rows are what it finds in the exact group's table when it is asked."""
+        """Start a group whose rows are the results of lookups in the exact group's table."""
         table, servers = self.exact.group.table, self.broker.bootstrap_servers
 
         def look(ctx: Context[str, int], _: str) -> None:
@@ -153,11 +153,11 @@ class WireArena:
             wait_until(plan.done, f"{plan} strikes", STRIKE_SECONDS)
 
     def load(self, seconds: float) -> None:
-        """Send all events over so many seconds, in threads."""
+        """Send all events over this many seconds, from threads."""
         self._loads = [arena.load(seconds) for arena in (self.exact, self.loose)]
 
     def dark(self, seconds: float) -> None:
-        """Let nothing through for so long."""
+        """Hold all data for this many seconds."""
         self.wire.darken()
         time.sleep(seconds)
         self.wire.lighten()
@@ -175,7 +175,7 @@ class WireArena:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def settle(self) -> float:
-        """End the faults, and wait until all that was sent is handled. Returns the seconds that this took."""
+        """End the faults, and wait until all events are handled. Returns the seconds that this took."""
         self.wire.plan = None
         began = time.monotonic()
         for load in self._loads:
@@ -186,7 +186,7 @@ class WireArena:
         return time.monotonic() - began
 
     def verify(self) -> str:
-        """Check that nothing was lost or doubled, and that view and lookups have become equal to the table."""
+        """Check that nothing was lost or doubled, and that view and lookups equal the table."""
         totals = {key: expected_total(key) for key in self.exact.keys}
 
         def looked_up() -> bool:

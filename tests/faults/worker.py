@@ -1,6 +1,6 @@
-"""One process of a group, to be killed, frozen and starved by the fault tests.
+"""One process of a group, to be killed and frozen by the fault tests.
 
-Exit code 3 and a last line `<kind of error>: <message>` if the processor gives up; 0 after SIGTERM.
+Exits with code 3 and a last line `<class of error>: <message>` if the processor gives up, and with 0 after SIGTERM.
 """
 
 import argparse
@@ -38,7 +38,7 @@ TOTALS = State("totals", key=String(), value=Long())
 THIRDS = State("thirds", key=String(), value=Long())
 """A state table with a row for each third of the numbers."""
 FATAL = -1
-"""The event that ends a process whose kind is `fatal`, as a decoder does that crashes."""
+"""The event that crashes a process of the kind `fatal`, like a crashing decoder."""
 
 
 def add_one(ctx: Context[str, int], number: int) -> None:
@@ -82,7 +82,7 @@ def group(kind: str, name: str, topic: str) -> Group[str, Any]:
 
 
 def kafka(bootstrap_servers: str, protocol: Literal["consumer", "classic"], *, static: bool) -> Kafka:
-    """The cluster. In the classic protocol the member, not the broker, says after how long it counts as dead."""
+    """Return the cluster. In the classic protocol, the member and not the broker sets the session timeout."""
     options = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"} if protocol == "classic" else {}
     return Kafka(bootstrap_servers, options, group_protocol=protocol, static_membership=static)
 
