@@ -155,6 +155,13 @@ def test_rows_need_a_state_dir_or_a_store(place: Place) -> None:
         BatchProcessor(place.graph(), place.kafka)
 
 
+def test_cluster_and_folder_may_be_given_as_text_as_to_an_app(tmp_path: Path) -> None:
+    group = MicroBatch("g", inputs=[Stream("in", String(), Long())], process=add, rows=[TOTALS])
+    processor = BatchProcessor(group, "127.0.0.1:1", state_dir=str(tmp_path))
+    assert processor.group is group
+    processor.close()
+
+
 def test_a_service_rejects_a_store_in_memory(place: Place) -> None:
     settings = Settings(bootstrap_servers="127.0.0.1:1", store="memory:")
     with pytest.raises(ConfigurationError, match="use embedded: "):

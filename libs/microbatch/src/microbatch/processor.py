@@ -32,7 +32,7 @@ _DUE_IS_DUE_S = 0.001  # the commit interval: batches decide themselves when the
 class BatchProcessor(GroupProcessor):
     """One process of a `MicroBatch`.
 
-        BatchProcessor(AUTHORS, kafka, state_dir=Path("state")).run()
+        BatchProcessor(AUTHORS, "127.0.0.1:9092", state_dir="state").run()
         BatchProcessor(AUTHORS, kafka, store=RedisDriver(url, tenant="authors")).run()
 
     The rows, the output and the input offsets of a batch are committed atomically. Without `store` the rows are
@@ -40,7 +40,7 @@ class BatchProcessor(GroupProcessor):
 
     Args:
         group: The graph.
-        kafka: The Kafka cluster.
+        kafka: The Kafka cluster, or its bootstrap servers.
         store: A central store with the group's tenant, closed at the end; None: the rows are embedded.
         state_dir: The folder of embedded rows: `<state_dir>/<group>/<table>/<partition>`.
         instance_id: The id of this process, unique in the group; default: the host name.
@@ -69,10 +69,10 @@ class BatchProcessor(GroupProcessor):
     def __init__(
         self,
         group: MicroBatch,
-        kafka: Log,
+        kafka: Log | str,
         *,
         store: Driver | None = None,
-        state_dir: Path | None = None,
+        state_dir: Path | str | None = None,
         instance_id: str | None = None,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         plain_writes: bool = False,
@@ -98,6 +98,7 @@ class BatchProcessor(GroupProcessor):
             raise ConfigurationError(
                 f"store_attempt={store_attempt!r}: more than 0 and at most store_deadline, {store_deadline!r}"
             )
+        kafka = Kafka(kafka) if isinstance(kafka, str) else kafka
         clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
         numbers, tracer = batch_metrics or BatchMetrics.register(CollectorRegistry()), tracer_of(kafka)
         tasks: CustomTasks
@@ -180,11 +181,11 @@ class BatchProcessor(GroupProcessor):
         )
 
 
-def _local_stores(group: MicroBatch, state_dir: Path | None, memory_bytes: int) -> Stores:
+def _local_stores(group: MicroBatch, state_dir: Path | str | None, memory_bytes: int) -> Stores:
     if group.persist is None:
         return local_stores(None)
     if state_dir is None:
         raise ConfigurationError(
             f"micro-batch {group.name!r} keeps rows: give state_dir= for the embedded store, or store= for a central one"
         )
-    return local_stores(state_dir / group.name, memory_bytes)
+    return local_stores(Path(state_dir) / group.name, memory_bytes)
