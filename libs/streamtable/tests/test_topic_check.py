@@ -48,6 +48,17 @@ def test_another_number_of_partitions_is_refused_with_both_numbers(
         check_topics(GROUP, cluster)
 
 
+@pytest.mark.parametrize("name", ["g-retry", "g-dead-letters"])
+def test_a_group_without_tables_is_asked_to_add_partitions_to_its_own_topics(
+    name: str, make_cluster: Any, topic_infos: Any, topic_info: Info
+) -> None:
+    group: Group[str, int] = Group("g", *GROUP.inputs)
+    cluster = make_cluster(topic_infos(group, partitions=4))
+    cluster.infos[name] = topic_info(name, partitions=2)
+    with pytest.raises(TopicMismatch, match=f"--alter --topic {name} --partitions 4"):
+        check_topics(group, cluster)
+
+
 USERS = Table("users", String(), Long())
 
 

@@ -45,9 +45,7 @@ def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, To
         if name not in elsewhere and found[name].partitions != found[first].partitions:
             raise TopicMismatch(
                 f"group {group.name!r} needs {name!r} to have as many partitions as its input {first!r}: it has "
-                f"{found[name].partitions}, the input {found[first].partitions}. Partitions cannot be taken away and "
-                "adding some moves keys to other tables: make a new topic of the right size and copy, or in a flow bring it "
-                "there by repartition(name, beside=...)",
+                f"{found[name].partitions}, the input {found[first].partitions}. {_remedy(group, name, found[first].partitions)}",
                 topic=name,
             )
     for name in group.tables:
@@ -58,6 +56,18 @@ def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, To
                 topic=name,
             )
     return found
+
+
+def _remedy(group: Group[Any, Any], name: str, partitions: int) -> str:
+    if name in {group.retry, group.dead_letters} and not group.tables:
+        return (
+            "The group keeps no table, so partitions can be added to the topic: "
+            f"kafka-topics.sh --alter --topic {name} --partitions {partitions}"
+        )
+    return (
+        "Partitions cannot be taken away and adding some moves keys to other tables: make a new topic of the right size and "
+        "copy, or in a flow bring it there by repartition(name, beside=...)"
+    )
 
 
 def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapping[str, TopicInfo]) -> None:
