@@ -103,6 +103,7 @@ def test_a_window_closes_when_event_time_has_passed_its_end_and_the_grace(
         ),
         (lambda: Hopping(ms(10), ms(11), grace=NOW), "no window"),
         (lambda: Hopping(ms(10), ms(0), grace=NOW), "every"),
+        (lambda: Hopping(ms(20_001), ms(2), grace=NOW), "change 10,001 windows; give at most 10,000"),
         (lambda: Sliding(ms(-1), grace=NOW), "difference"),
         (lambda: Session(ms(-1), grace=NOW), "gap"),
     ],

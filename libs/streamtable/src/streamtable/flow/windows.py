@@ -19,6 +19,8 @@ K = TypeVar("K")
 
 _MS = timedelta(milliseconds=1)
 _REMEMBERED = 1024
+HOPS_MAX = 10_000
+"""The maximum number of hopping windows of a record: a batch holds as many of these for each of its records."""
 
 
 class Assigned(NamedTuple):
@@ -133,7 +135,8 @@ class Hopping(TimeWindow):
 
     Args:
         size: The length of a window.
-        every: The time from the start of one window to that of the next.
+        every: The time from the start of one window to that of the next: at least a ten-thousandth of `size`, since each
+            record changes size / every windows.
         grace: The time that late records are accepted after the end of a window.
     """
 
@@ -148,6 +151,11 @@ class Hopping(TimeWindow):
             raise GraphError(
                 f"Hopping has every={self.every!r}, more than size={self.size!r}: records in between would belong to no "
                 "window"
+            )
+        if (windows := -(-self.size // self.every)) > HOPS_MAX:
+            raise GraphError(
+                f"Hopping has size={self.size!r} and every={self.every!r}: each record would change {windows:,} windows; give "
+                f"at most {HOPS_MAX:,}, by a longer every or a shorter size"
             )
 
     @property
