@@ -6,6 +6,7 @@ from bench.site import Site
 from bench.tests.test_bench import TINY
 
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 
 
 def test_processes_share_the_partitions_before_they_begin_and_no_click_is_missing(
@@ -28,5 +29,5 @@ def test_clicks_of_an_open_transaction_are_not_seen_before_it_is_committed(
     producer = fill_unseen(site.broker, Clicks(50, 5), "unseen")
     assert site.last_values("unseen") == {}
     producer.commit_transaction()
-    assert len(site.last_values("unseen")) == 5
+    wait_until(lambda: len(site.last_values("unseen")) == 5)  # the markers come a moment after the commit
     site.delete("unseen")

@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text()
 def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_started(
     tmp_path: Path,
 ) -> None:
-    own = {**BRIEF_JAVA, "TMPDIR": str(tmp_path)}  # by which its processes are told from those of other demos
+    own = {**BRIEF_JAVA, "TMPDIR": str(tmp_path)}  # which tells its processes from those of other demos
     with subprocess.Popen(
         [ROOT / ".venv/bin/python", "-m", "infra.demo"],
         cwd=ROOT, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True, start_new_session=True,

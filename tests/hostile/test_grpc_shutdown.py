@@ -70,8 +70,8 @@ def test_calls_are_finished_and_streams_are_asked_to_connect_again(world: World)
 
     message = "the server is stopping; connect again and retry the request"
     assert ends == {(grpc.StatusCode.UNAVAILABLE, message): STREAMS}
-    # A call that had been begun was answered; one that came later is told so for half a second, and finds no server then.
-    # Both may be retried on another one.
+    # A call that had been begun was answered. One that came later gets this message for half a second, and finds no server
+    # then. Both may be retried on another one.
     assert {asker.last.code() for asker in askers} == {grpc.StatusCode.UNAVAILABLE}
     assert all(message == said or NO_SERVER in said for said in (asker.last.details() for asker in askers))
     assert not [line for line in world.lines if "Traceback" in line or '"level": "error"' in line]

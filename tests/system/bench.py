@@ -34,7 +34,6 @@ from streamtable.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.views.lookup import LookupTables
 
 SECONDS_MAX = 60.0
-MARKERS_SECONDS = 2.0
 
 
 def until(true: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:
@@ -289,7 +288,6 @@ class Bench:
         """All committed records, partition by partition."""
         until(lambda: self.cluster.topics([topic]), "the broker tells the partitions")
         partitions = self.cluster.topics([topic])[topic].partitions
-        self._wait_markers([TopicPartition(topic, number) for number in range(partitions)])
         starts = [Partition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
         messages = read_to_end(self.kafka.bootstrap_servers, starts, SECONDS_MAX)
         return [
@@ -301,16 +299,6 @@ class Bench:
             )
             for message in sorted(messages, key=lambda each: (each.partition() or 0, each.offset() or 0))
         ]
-
-    def _wait_markers(self, places: Sequence[TopicPartition]) -> None:
-        """Wait a little for the markers of transactions, which come a moment after the commit; some stay open on purpose."""
-        deadline = Deadline(MARKERS_SECONDS)
-
-        def ended() -> bool:
-            highs = {place: marks.high for place, marks in self.cluster.watermarks(places).items()}
-            return self.cluster.stable_ends(places) == highs or deadline.passed()
-
-        until(ended, "the broker tells the ends")
 
     def table(self, group: Group[Any, Any]) -> dict[str, int]:
         """The counts that the changelog says."""

@@ -1,13 +1,17 @@
 """Reads all records of a topic, for assertions of tests."""
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from localkafka.waiting import Deadline
 
 _AT_ONCE: Final = 10_000
+_MARKERS_SECONDS: Final = 2.0
+_ANSWER_SECONDS: Final = 10.0
 
 
 def read_to_end(
@@ -15,7 +19,8 @@ def read_to_end(
 ) -> list[Message]:
     """Return the committed records of partitions, from these offsets to their ends, in order within each partition.
 
-    The end is the last stable offset: records of open transactions, and those after them, are not returned.
+    The end is the last stable offset: records of open transactions, and those after them, are not returned. Transactions that
+    have been committed are waited for, since their markers come a moment after the answer to the commit.
 
     Args:
         bootstrap_servers: The broker's bootstrap servers.
@@ -40,6 +45,7 @@ def read_to_end(
             "log_level": 0,
         }
     )
+    _wait_for_markers(bootstrap_servers, starts)
     found: list[Message] = []
     left = {(start.topic, start.partition) for start in starts}
     deadline = Deadline(seconds)
@@ -61,3 +67,31 @@ def read_to_end(
     finally:
         consumer.close()
     return found
+
+
+def _wait_for_markers(bootstrap_servers: str, places: Sequence[TopicPartition]) -> None:
+    """Wait until no transaction is open in the partitions, but not long: one may be left open on purpose."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    deadline = Deadline(_MARKERS_SECONDS)
+    while not deadline.passed():
+        written = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
+        stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)
+        if written and stable and all(stable[place] >= end for place, end in written.items()):
+            return
+        time.sleep(0.02)
+
+
+def _ends(
+    admin: AdminClient, places: Sequence[TopicPartition], level: IsolationLevel
+) -> dict[tuple[str, int], int] | None:
+    """Return the ends of partitions; None if they are not known now."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the client's
+    asked = {TopicPartition(place.topic, place.partition): latest for place in places}
+    try:
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_ANSWER_SECONDS)
+        return {
+            (place.topic, place.partition): answer.result(_ANSWER_SECONDS + 1).offset
+            for place, answer in answers.items()
+        }
+    except (KafkaException, TimeoutError):
+        return None
