@@ -262,7 +262,7 @@ class App:
     def run(self, program: Group[Any, Any] | Topology, **options: Unpack[ProcessorOptions]) -> None:
         """Process a group, or all groups of a flow, in this process until it is stopped by SIGTERM or SIGINT.
 
-        Groups of a flow run side by side; when one of them ends, the others are stopped. Raises as `Processor.run`.
+        Groups of a flow run side by side; when one of them ends, the others are stopped. Raises like `Processor.run`.
         """
         self.run_all([self.processor(group, **options) for group in groups_in([program])])
 

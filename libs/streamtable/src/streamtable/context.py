@@ -251,7 +251,7 @@ class Context(BaseContext[K, V]):
         """A window is closed for this record if it ended, grace included, at or before this time.
 
         The greatest event time seen in the record's input, including the record itself, or the watermark if that is
-        greater, as after its input was idle. Raises as `watermark_ms`.
+        greater, as after its input was idle. Raises like `watermark_ms`.
         """
         times = self._records.times
         return self._watermark() if times is None else times.late_before_ms[self._index]
@@ -469,7 +469,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
         own_keys.refuse_others(encoded, self._batch_keys.union(again))
 
     def join(self, table: Table[K, J]) -> list[J | None]:
-        """Return the row that a joined table has for the key of each record. Raises as `Context.join`."""
+        """Return the row that a joined table has for the key of each record. Raises like `Context.join`."""
         rows = self.joined_rows(table)
         return [rows.get(key) for key in self._records.keys if key is not None]
 

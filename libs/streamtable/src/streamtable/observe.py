@@ -197,7 +197,7 @@ class Metrics:
                 "hanging_transaction_seconds", "Seconds of waiting for a transaction that does not end"
             ),
             recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
-            standby_lag=gauge("standby_lag_records", "Changelog records that a warm copy has still to read"),
+            standby_lag=gauge("standby_lag_records", "Changelog records that a replica still has to read"),
             store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),
             watermark_timestamp=Gauge(
                 "streamtable_watermark_timestamp_seconds",

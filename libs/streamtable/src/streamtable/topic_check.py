@@ -71,7 +71,7 @@ def _remedy(group: Group[Any, Any], name: str, partitions: int) -> str:
 
 
 def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapping[str, TopicInfo]) -> None:
-    """Check the topics again while the group is running. Raises as `check_topics`.
+    """Check the topics again while the group is running. Raises like `check_topics`.
 
     Raises:
         InputLost: An input was deleted and created again; its offsets say nothing about the new one.

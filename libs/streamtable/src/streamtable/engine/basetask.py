@@ -38,12 +38,10 @@ class Work:
         default_factory=dict
     )  # changes, by table name
     repeats: Mapping[str, int] = field(default_factory=dict)  # events left out as repeated, by input
-    traced: bool = (
-        False  # the task knows which record has made which output: find out which ones Kafka refuses
-    )
+    traced: bool = False  # whether the task can find the records of outputs that Kafka rejects
     times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
     late: Mapping[str, int] = field(default_factory=dict)  # records that came too late, by named table
-    marks: Sequence[OutputRecord] = ()  # the watermark, for those who read the outputs; behind all of these
+    marks: Sequence[OutputRecord] = ()  # the watermark for readers of the outputs; sent after all outputs
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class BaseTask(ABC):
         topic_ids: The ids of its input topics, by name.
 
     Attributes:
-        failure: A local store must be rebuilt.
+        failure: The error because of which a local store must be rebuilt, or None.
         named_positions: The position of each named table of the group, by its name.
         must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
             offsets.
@@ -142,7 +140,7 @@ class BaseTask(ABC):
 
     @abstractmethod
     def passed(self, topic: str, offset: int, now: float) -> None:
-        """Note that only transaction markers are left to read of this input below the offset.
+        """Record that only transaction markers are left to read in this input below the offset.
 
         Args:
             topic: The input.
@@ -151,7 +149,7 @@ class BaseTask(ABC):
         """
 
     def observe_ends(self, observed: ObservedEnds) -> None:  # noqa: B027 - only of use where event time is followed
-        """Note the ends of the inputs, once all records that were read before have been handled."""
+        """Record the ends of the inputs, once all records that were read before have been handled."""
 
     @property
     def watermark_ms(self) -> int | None:
@@ -179,7 +177,7 @@ class BaseTask(ABC):
         """Return the time up to which records need not wait for joined tables. Only called after a record was held."""
         return 0
 
-    # ---- what falls due without a record -----------------------------------------------------------------------------
+    # ---- due work without a record -----------------------------------------------------------------------------------
 
     @property
     def firing(self) -> bool:
@@ -187,14 +185,14 @@ class BaseTask(ABC):
         return False
 
     def run_due(self) -> bool:
-        """Do a slice of the work that falls due without a record. Returns whether there was any. Raises as `process`."""
+        """Do a slice of the work that falls due without a record. Returns whether there was any. Raises like `process`."""
         return False
 
     @property
     def wakes_at(self) -> float | None:
         """The wall-clock time, in seconds since 1970, from which `run_due` has work even if no record comes.
 
-        None: nothing ever. As the last `run_due` has left it.
+        None: never. As of the last `run_due`.
         """
         return None
 
@@ -243,7 +241,7 @@ class BaseTask(ABC):
         return []
 
     def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
-        """Handle the result, or the exception, of a deferred awaitable. Raises as `process`."""
+        """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
         """Return the awaitable that completes the commit, None if there is none. Those of several tasks run together.
@@ -259,7 +257,7 @@ class BaseTask(ABC):
         """Return the work to commit now. Raises `RewindNeeded` if its records must be read again."""
 
     def write_ahead(self, work: Work) -> None:  # noqa: B027 - not every kind has something to do here
-        """Write what must be durable before Kafka commits. Raises as `Checkpoint.commit`."""
+        """Write what must be durable before Kafka commits. Raises like `Checkpoint.commit`."""
 
     @abstractmethod
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
@@ -280,14 +278,14 @@ class BaseTask(ABC):
         """Apply work that Kafka has committed. An error now is kept in `failure` or `must_recover`; the commit stands."""
 
     def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:  # noqa: ARG002 - of those who can
-        """Note that Kafka has refused records of the last work, which will be rewound.
+        """Record that Kafka has rejected records of the last work, which will be rewound.
 
         Args:
             outputs: Their indexes in `Work.outputs`, as far as they are known.
             error: The error that Kafka has returned.
 
         Returns:
-            False if trying again would end as it did.
+            False if a retry would fail in the same way.
         """
         return False
 

@@ -71,7 +71,7 @@ class HandlerCalls:
         self._context = context
         self._outgoing = outgoing
         self._deferrals = deferrals
-        self._said = LimitedLog(log, clock)
+        self._limited_log = LimitedLog(log, clock)
         self._failed_keys: set[bytes] = set()  # of deferred calls, since the last commit
 
     # ---- records ---------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class HandlerCalls:
             self._undo.undo([key])
             self._mode.begin(0)
             failed = self._failure(record, 0, error)
-            self._said.warning(
+            self._limited_log.warning(
                 "row is skipped", group=self._group, key=key, error=str(failed), exc_info=error
             )
 
@@ -191,7 +191,7 @@ class HandlerCalls:
         if not isinstance(error, HandlerFailed) or on_error is OnError.DEAD_LETTER:
             self._outgoing.set_aside(records, index, error)
         elif on_error is OnError.SKIP:
-            self._said.warning("record is skipped", group=self._group, error=str(error))
+            self._limited_log.warning("record is skipped", group=self._group, error=str(error))
         else:
             self.stopped = self._stop(error)
             return False
@@ -209,7 +209,7 @@ class HandlerCalls:
         Raises:
             RewindNeeded: Always.
         """
-        self._said.warning(
+        self._limited_log.warning(
             "handler failed, the records since the last commit are handled again one by one",
             error=str(self._failure(records, index, error)), exc_info=error,
         )  # fmt: skip
@@ -338,7 +338,7 @@ class HandlerCalls:
     def _condemn(self, source: OutputSource, error: Exception, key: bytes | None) -> None:
         records, index, on_error = source.records, source.index, source.on_error
         failed = self._failure(records, index, error)
-        self._said.warning(
+        self._limited_log.warning(
             "record failed after its handler had returned, its batch is undone and read again",
             group=self._group, error=str(failed), then=on_error.value, exc_info=error,
         )  # fmt: skip

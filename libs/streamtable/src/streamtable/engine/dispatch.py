@@ -402,7 +402,7 @@ class Dispatcher:
         )
 
     def finish(self, deferral: Deferral, result: Any) -> None:
-        """Call the function of a deferred awaitable with its result. Raises as `handle`."""
+        """Call the function of a deferred awaitable with its result. Raises like `handle`."""
         self._calls_of_rows += 1
         try:
             self._calls.finish(deferral, result)
@@ -439,7 +439,7 @@ class Dispatcher:
         return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
 
     def state_changes(self) -> dict[str, Encoded]:
-        """Fire what must come first, and return the changed rows of each state table. Raises as `changes` and `DueRunner.run`."""
+        """Fire what must come first, and return the changed rows of each state table. Raises like `changes` and `DueRunner.run`."""
         if self.due is not None:
             self.due.before_commit()
         return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}

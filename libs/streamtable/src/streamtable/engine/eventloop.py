@@ -1,4 +1,4 @@
-"""The event loop of a member, closed with it at the latest."""
+"""The event loop of a member, closed no later than the member."""
 
 import asyncio
 import weakref

@@ -106,7 +106,7 @@ class DueState:
         decoded = self.kept.state.key.decode_many(keys)
         for index, error in decoded.poison.items():
             raise Fatal(f"the key {keys[index]!r} of a row that is due cannot be decoded: {error.message}")
-        # Carefully, each is noted before the handler may change it in place.
+        # In careful mode, each row is recorded before the handler may change it in place.
         found = self.kept.journal.get_many(keys) if careful else self.kept.table.peek(keys)
         there = [
             ((key, name, row), time_of(entry))
@@ -182,7 +182,7 @@ class DueRunner:
         self._undo = undo
         self._outgoing = outgoing
         self._clock = clock
-        self._said = LimitedLog(log, clock)
+        self._limited_log = LimitedLog(log, clock)
 
         def watermark_ms() -> int | None:
             return None if event_clock is None or event_clock.watermark_ms < 0 else event_clock.watermark_ms
@@ -206,7 +206,7 @@ class DueRunner:
         self._event_timers = in_order[0] if in_order else None
         self._opened = False
 
-    # ---- when there is something to do -----------------------------------------------------------------------------
+    # ---- due work ----------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
         """Do a slice of the work. Returns whether there was any.
@@ -221,7 +221,7 @@ class DueRunner:
         held = False
         for each in self._states:
             self._look(each)
-            # What is due in one state may change rows of those after it, before they are due themselves.
+            # Due rows of one state may change rows of later states before those are due.
             follows = each.due.clock == "event" and each is not self._event_timers
             if each.pending and not (held and follows):
                 self._run(each, end)
@@ -235,7 +235,7 @@ class DueRunner:
         return {each.rows.topic: each.pending_rows.step(limit) for each in self._states}
 
     def before_commit(self) -> None:
-        """Fire the rows that the commit must not overtake, and fix the positions of all. Raises as `run`."""
+        """Fire the rows that the commit must not overtake, and fix the positions of all. Raises like `run`."""
         self._open()
         for each in self._states:
             self._look(each)
@@ -297,7 +297,7 @@ class DueRunner:
         return self._event_timers is not None and self._opened and self._event_timers.pending
 
     def fire_timers(self) -> bool:
-        """Fire a slice of the due timers. Returns whether all have fired. Raises as `run`."""
+        """Fire a slice of the due timers. Returns whether all have fired. Raises like `run`."""
         if self._event_timers is None:
             return True
         self._open()
@@ -345,7 +345,7 @@ class DueRunner:
 
     def _fire(self, each: DueState, now: int, limit: int) -> int:
         """Call the handler for the next rows. Returns the number of rows."""
-        # Carefully one by one: what comes next may be another one after that.
+        # In careful mode one by one, as a handler may change which row is next.
         entries = each.index.take(now, 1 if self._calls.careful else limit)
         if not entries:
             return 0
@@ -378,8 +378,8 @@ class DueRunner:
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:
-            self._said.warning(
-                "handler of rows that are due failed, what came since the last commit is done again one by one",
+            self._limited_log.warning(
+                "handler of due rows failed, work since the last commit is repeated one by one",
                 error=str(self._failure(each, error)), exc_info=error,
             )  # fmt: skip
             self._mode.begin(self._calls.records + self.fired + len(entries))
@@ -406,7 +406,7 @@ class DueRunner:
         self._count(1)
 
     def _give_up(self, each: DueState, entry: bytes, error: Exception) -> None:
-        """Treat a row as `on_error` says."""
+        """Handle a failed row by its `on_error` policy."""
         self._calls.failures += 1
         self._mode.begin(0)
         failed = self._failure(each, error)
@@ -419,7 +419,7 @@ class DueRunner:
             record = RecordBatch(each.rows.topic, self._partition, [message])
             self._outgoing.set_aside(record, 0, failed)
         else:
-            self._said.warning("row that is due is skipped", group=self._group, error=str(failed))
+            self._limited_log.warning("due row is skipped", group=self._group, error=str(failed))
         if not each.due.keep:
             each.delete([key_of(entry)])
         self._undo.keep_unsourced()
@@ -441,7 +441,7 @@ class DueRunner:
     def _look(self, each: DueState) -> None:
         self._calls.encoded(each.index.look)
 
-    # ---- how far it has come ---------------------------------------------------------------------------------------
+    # ---- progress ---------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Read the recorded progress. Deferred until first use, where a damaged store can be repaired."""

@@ -154,8 +154,8 @@ class _Accepted:
         self._filter_ids_max: int | None = None  # with more it is made again; None: it is being filled
         self._opened = False
         self._time_ms = self._committed_ms = NO_TIME
-        self._first = self._next = 0  # numbers of the chunks that there are
-        self._dropped = 0  # of them by the commit that is under way
+        self._first = self._next = 0  # the range of numbers of existing chunks
+        self._dropped = 0  # chunks deleted by the current commit
         self._added = 0
         self._last: _Batch | None = None  # since the last commit
 
@@ -236,7 +236,7 @@ class _Accepted:
     def _perhaps_accepted(self, ids: Sequence[bytes]) -> Sequence[bytes]:
         """Return the ids that may have been accepted before; the others certainly were not.
 
-        The filter has all of them from now on. It takes ids whose acceptance is undone for such that may be known.
+        All of them are in the filter from now on, including ids whose acceptance is undone later.
         """
         if self._filter is None:
             if len(ids) < _ARRAYS_FROM or self._first == self._next:
@@ -257,7 +257,7 @@ class _Accepted:
         if self._filled_from > self._first:
             return ids
         if self._filter_ids_max is None:
-            # Filling it reads all ids there are: it pays when as many have come since, of which some expired.
+            # Filling reads all ids, which pays once as many new ones have come, when some have expired.
             self._filter_ids_max = 2 * max(self._filter.room, self._filter.added)
         return [ids[index] for index in perhaps]
 
@@ -341,7 +341,7 @@ def expanded(store: Store, changes: Changes) -> Changes:
                     rows[prefix + each] = None
         else:
             added.setdefault(prefix, []).append(_decoded(value))
-    # What comes in order costs RocksDB half the time. New ids last: they win over their own deletion.
+    # Sorted writes cost RocksDB half the time. New ids come last, so that they win over their own deletion.
     return chain(sorted(rows.items()), *(_id_rows(prefix, chunks) for prefix, chunks in added.items()))
 
 

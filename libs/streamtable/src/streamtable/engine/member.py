@@ -46,7 +46,7 @@ from streamtable.types import Guarantee, RecordBatch, TopicPartition
 log = structlog.get_logger()
 T = TypeVar("T")
 
-_SAVE_SECONDS = 60.0  # how often an idle task notes in its store that it is current, and old state is removed
+_SAVE_SECONDS = 60.0  # the interval in which idle stores are marked current, and old state is removed
 _OPEN_SECONDS_MAX = 5.0
 _SPARE_SECONDS = 15.0  # three heartbeats at the broker's default
 _BACKOFF_SECONDS_MAX = 5.0
@@ -91,20 +91,20 @@ class Member:
         self.settings = settings
         self._log = log_
         self._cluster = cluster
-        # A batch larger than its topic accepts is refused as a whole, however small its records.
+        # A batch larger than its topic accepts is rejected as a whole, however small its records.
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._stores = stores
         self._clock = clock
         self._vitals = vitals
         self._reached = failpoint
         self._budget = CommitBudget.of(group.name, settings)
-        self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
+        self._rewound = False  # tasks are back at their committed offsets, the consumer is not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
         self._joined_at: float | None = None
-        self.undone = 0  # how often all tasks have gone back
+        self.undone = 0  # the number of rewinds of all tasks
         self._failures = 0  # commits that failed in a row
-        # One event loop for a whole life: clients that handlers share keep their connections in it.
+        # One event loop for the member's lifetime: clients that handlers share keep their connections in it.
         self._loop = event_loop_of(self)
         self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
@@ -159,7 +159,7 @@ class Member:
             return f"{len(restores)} of its partitions load their tables"
         if self._renew_needed:
             return "the outcome of its last commit is not known yet"
-        # A first assignment follows the joining by some heartbeats; later than that, it is a spare member.
+        # The first assignment follows some heartbeats after joining; without one by then, it is a spare member.
         if self._joined_at is None or not (
             self.assignment.tasks or self._clock.monotonic() - self._joined_at > _SPARE_SECONDS
         ):
@@ -168,19 +168,19 @@ class Member:
 
     def step(self) -> None:
         """Poll, handle the records, and commit if it is time."""
-        since = self.heartbeat.polled_at  # what comes now may be here since the last look
+        since = self.heartbeat.polled_at  # the records of this poll may have arrived since the last one
         timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
         batches = self._consumer.poll(self.settings.poll_records, timeout)
         self.heartbeat.polled(self._clock.monotonic(), self.assignment.tasks, self.assignment.restores)
         if self._joined_at is None and self._consumer.membership().member_id:
             self._joined_at = self._clock.monotonic()
         if not self._settled():
-            return  # what was polled lies beyond the offsets that we have gone back to
+            return  # the polled records are beyond the offsets of the rewind
         started = self._start_tasks()
         if not self._settled():
             return
         self._holding.resume(self.assignment.tasks)
-        # What was polled before a task has said where it continues may lie beyond that: it is read again.
+        # Records that were polled before a task's start offset was known may be beyond it: they are read again.
         gone_back = {task.partition for task in started}
         self._handle(batches, since, gone_back)
         self._run_due(gone_back)
@@ -212,7 +212,7 @@ class Member:
             except OutcomeUnknown as error:
                 self._budget.failed(held, self._clock.monotonic() - began)
                 self._renew_later(error)
-            except StoreCorrupted as error:  # a task has looked into its store for what there is to commit
+            except StoreCorrupted as error:  # a task has read its store to prepare the commit
                 self._undo(error)
                 self._rebuild([task for task in tasks if task.failure is not None])
             else:
@@ -239,7 +239,7 @@ class Member:
 
     def close(self) -> None:
         """Leave the group, which revokes the partitions: they are committed and their stores closed."""
-        with ExitStack() as last:  # each also if one before it fails; the last named first
+        with ExitStack() as last:  # each is closed even if another fails, in reverse order
             last.callback(self._producer.close)
             last.callback(self.restorer.close)
             last.callback(self.assignment.close)
@@ -252,7 +252,7 @@ class Member:
         for polled in self._budget.parts(batches, self._pending_bytes):
             task = self.assignment.tasks.get(polled.partition)
             if task is None or polled.partition in gone_back:
-                # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
+                # Revoked, not recovered yet, or rewound: it is read again from the position of its table.
                 continue
             records = self._holding.let_wait(task, polled)
             while records:
@@ -302,7 +302,7 @@ class Member:
             gone_back.add(task.partition)
             return None
         except HandlerFailed:
-            self.commit()  # what is good before it: the group stands at this record
+            self.commit()  # commits all records before it, so that the group stops at this record
             raise
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
@@ -322,7 +322,7 @@ class Member:
         error = self._pending.finish_work(tasks, reach)
         if error is None:
             return True
-        self._checkpoint.abort()  # some may have been sent ahead
+        self._checkpoint.abort()  # some records may have been sent ahead
         if not isinstance(error, RewindNeeded):
             raise error
         self._rebuild([task for task in tasks if task.failure is not None])
@@ -361,12 +361,12 @@ class Member:
                 return
 
     def _due(self) -> list[BaseTask]:
-        """Return the tasks that are to be committed now."""
+        """Return the tasks whose commit is due."""
         now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
         if (
             now - self._committed_at >= self.settings.commit_interval
             or self._pending_bytes() >= self._budget.bytes
-            # Rows that have changed cannot leave the cache, and a commit takes as much memory again.
+            # Changed rows cannot be evicted from the cache, and a commit takes as much memory again.
             or sum(task.changed_memory for task in tasks) >= self.settings.cache_bytes // 4
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
             or any(task.must_commit for task in tasks)
@@ -424,7 +424,7 @@ class Member:
         except OutcomeUnknown as unknown:
             self._renew_later(unknown)
             return
-        # The broker is given the time of a transaction when a producer is made.
+        # The transaction timeout is fixed when a producer is created.
         self._renew_needed = self._budget.step_seconds > self._checkpoint.step_seconds
         self._go_back()
         self._back_off()

@@ -55,7 +55,7 @@ class OutputBuffer:
         self._group = group
         self._topics = topics
         self._clock = clock
-        self._said = LimitedLog(log, clock)
+        self._limited_log = LimitedLog(log, clock)
         declared = [edge.stream for edge in group.outputs]
         if group.loop is not None:
             declared.append(group.loop.stream)
@@ -192,7 +192,7 @@ class OutputBuffer:
             now=self._clock.now(),
             bytes_max=topic.max_message_bytes,
         )
-        self._said.warning("record goes to the dead letters", group=self._group.name, error=str(error))
+        self._limited_log.warning("record goes to the dead letters", group=self._group.name, error=str(error))
         self.dead_letters += 1
         self.add(letter)
 

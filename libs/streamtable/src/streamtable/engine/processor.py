@@ -198,7 +198,7 @@ class GroupProcessor:
     # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
 
     def start(self) -> None:
-        """Check the topics and join the group. Raises as `run`, and `RetryLater` if it may be started again."""
+        """Check the topics and join the group. Raises like `run`, and `RetryLater` if it may be started again."""
         self._cluster = self._cluster or self._log.cluster()
         self._topics = check_topics(self.group, self._cluster)
         if self._lookups is not None:

@@ -115,13 +115,13 @@ class Task(BaseTask):
         self._records: StateRecords | None = None
         if STATES in group.named_tables:
             self.named[STATES] = self._records = StateRecords(self._store_of(STATES))
-        self._unchecked = self._records is not None  # the first work compares what the states mean
+        self._unchecked = self._records is not None  # the first work compares the meanings of the states
         self._states = [
             KeptState(state, self._store_of(state.name), self._bytes_max(state.name), cache_bytes)
             for state in group.all_states
         ]
         self.named |= {kept.state.name: kept for kept in self._states}
-        # Those whose rows are still to be taken as known; the first work looks which are.
+        # The tables whose rows are still to be recorded as known; determined by the first work.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
         handled = {change.table.name for change in group.changes}
@@ -133,7 +133,7 @@ class Task(BaseTask):
                 table.value,
                 cache_bytes,
                 timed=table.name in self._waits,
-                # Where changes are handled, it is loaded to the committed offset only, of whatever time that is.
+                # If changes are handled, the table is loaded only to the committed offset, whatever its time.
                 time_ms=-1 if table.name in handled else int(loaded_at * 1000),
             )
             for table in (join.table for join in group.joins)
@@ -213,13 +213,13 @@ class Task(BaseTask):
     def process(
         self,
         records: RecordBatch,
-        since: float | None = None,  # noqa: ARG002 - of those who wait
+        since: float | None = None,  # noqa: ARG002 - used by tasks that wait
         room: int = DEFERRED_MAX,
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
         due = self._dispatcher.due
         if due is not None and not due.fire_timers():
-            return 0  # they come before these records
+            return 0  # due rows come before these records
         with self._tracer.process(self.group.name, [records]) as span:
             taken = self._dispatcher.handle(records, room)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
@@ -252,7 +252,7 @@ class Task(BaseTask):
 
         Args:
             records: Records of one topic.
-            waited_to: Up to this offset they have waited already.
+            waited_to: The offset up to which records have already waited.
         """
         if records.topic not in self._patient:
             return None
@@ -295,7 +295,7 @@ class Task(BaseTask):
         return self._dispatcher.deferrals.take()
 
     def finish(self, deferral: Deferral, result: Any) -> None:
-        """Handle the result, or the exception, of a deferred awaitable. Raises as `process`."""
+        """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
         self._dispatcher.finish(deferral, result)
 
     @property
@@ -427,7 +427,7 @@ class Task(BaseTask):
             self.table.committed()
         for kept in self._kept:
             kept.committed()
-        # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
+        # Not before the write: if that fails for good, `save` must not record the store as up to date.
         self.changelog_position, self.named_positions = position.changelog, dict(position.tables)
         self.committed_offsets = dict(work.next_offsets)
         self.committed_at = self._clock.monotonic()

@@ -240,7 +240,7 @@ class RecordUndo:
             self._outgoing.made_by(OutputSource(records, index, on_error))
 
     def keep_unsourced(self) -> None:
-        """Keep effects that no record has made. Raises as `keep`."""
+        """Keep effects that no record has made. Raises like `keep`."""
         self._keep_rows()
         self._outgoing.made_by(None)
 

@@ -62,7 +62,7 @@ class AsOfJoin:
     def of(
         cls, operator: str, name: str, function: Callable[..., Any], history: timedelta, grace: timedelta
     ) -> "AsOfJoin":
-        """Return the join of these arguments. Raises `GraphError`: they cannot be ones."""
+        """Return the join with these arguments. Raises `GraphError` for invalid ones."""
         for what, value in (("history", history), ("grace", grace)):
             if value < timedelta(0) or value % _MS:
                 raise GraphError(
@@ -141,7 +141,7 @@ class AsOfJoin:
             if side == LEFT:
                 table.put(place(key, LEFT, time, number), Waiting(LEFT, False, bound, value))
             else:
-                # One that comes late counts from the time on whose records still wait, had all inputs been as far.
+                # A late version applies from the earliest time whose records would still wait if all inputs were this far.
                 since = max(time, bound - self.grace_ms)
                 table.put(place(key, RIGHT, since, number), _version(time, value))
             number += 1

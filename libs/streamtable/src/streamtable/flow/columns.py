@@ -70,7 +70,7 @@ class Columns:
 
     @property
     def keys(self) -> Sequence[Any]:
-        """The decoded keys; decoded now if no step before has asked for them."""
+        """The decoded keys, decoded at first use."""
         if self.decoded_keys is None:
             assert self.codec is not None, "keys are there in one form or the other"
             assert self.raw_keys is not None, "keys are there in one form or the other"
@@ -81,8 +81,8 @@ class Columns:
     def keyed_times(self) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
         """Return the encoded keys, the event times and `late_before`, for a step that keeps state by time."""
         assert self.raw_keys is not None, "the builder refuses state after changed keys"
-        assert self.times is not None, "the plan asks for them"
-        assert self.late_before is not None, "the plan asks for them"
+        assert self.times is not None, "the plan requests them"
+        assert self.late_before is not None, "the plan requests them"
         return self.raw_keys, self.times, self.late_before
 
     def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
@@ -163,7 +163,7 @@ class Columns:
         every = [self, *others]
         keyed = all(each.raw_keys is not None for each in every)
         order = _concatenated([each.order for each in every])
-        assert order is not None, "the plan asks for it where branches are merged"
+        assert order is not None, "the plan requests it where branches are merged"
         values = _concatenated([each.values for each in every])
         assert values is not None, "records have values"
         whole = Columns(
@@ -184,7 +184,7 @@ class Columns:
         return Columns(
             self.codec,
             changed(self.raw_keys),
-            # Decoded again if a step asks for them: mostly none does, and they would have to be decoded here.
+            # Decoded again if a step needs them: usually none does, so they are not decoded here.
             None if self.raw_keys is not None else changed(self.decoded_keys),
             change(self.values),
             changed(self.times),
@@ -196,6 +196,6 @@ class Columns:
 
 
 def _concatenated(columns: Sequence[Sequence[T] | None]) -> list[T] | None:
-    """Return one column of several; None if one of them is not there."""
+    """Return several columns joined into one; None if one of them is missing."""
     there = [column for column in columns if column is not None]
     return list(chain.from_iterable(there)) if len(there) == len(columns) else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[Group[Any, Any], ...]:
-    """Compile a flow to groups, in the order of the data. Raises `GraphError`: it cannot be one."""
+    """Compile a flow to groups, in the order of the data. Raises `GraphError` for an invalid flow."""
     names = dict.fromkeys(node.group for node in nodes)
     if not names:
         raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
@@ -153,8 +153,8 @@ class CompiledSource:
         self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, self._late_before(due))
 
     def _late_before(self, due: DueRows[Any, Any]) -> Sequence[int] | None:
-        # Not the watermark: when it jumps, windows behind these are as open as when it comes to each time by itself. What
-        # closes at the same time as a row comes out closes after it.
+        # Not the watermark: after a jump, later windows must be as open as if it had advanced step by step. A window
+        # that closes when a row is emitted closes after it.
         return [at_ms - 1 for at_ms in due.times_ms] if self._windowed else None
 
     def _run(

@@ -18,7 +18,7 @@ _ROW, _DELETED = b"+", b"-"
 
 
 class Pending(NamedTuple, Generic[K]):
-    """The key of a change that is to be emitted.
+    """The key of a pending change.
 
     Attributes:
         key: The key of the row.
@@ -92,11 +92,11 @@ def emitted_at(key: bytes, _: bytes) -> int | None:
 class EmitLater:
     """The step that remembers the changes of a windowed table until the end of their interval, or of their window.
 
-    A later change of the same row in the same interval takes the place of an earlier one.
+    A later change of the same row in the same interval replaces an earlier one.
 
     Args:
         table: The windowed table.
-        pending: The table of the changes that are to be emitted.
+        pending: The table of the pending changes.
         interval_ms: The length of an interval; intervals are aligned to 1970.
     """
 
@@ -107,7 +107,7 @@ class EmitLater:
     def __call__(self, scope: Scope, changes: Columns) -> None:
         keys, late_before = changes.raw_keys, changes.late_before
         assert keys is not None, "rows of a table have encoded keys"
-        assert late_before is not None, "the plan asks for them"
+        assert late_before is not None, "the plan requests them"
         assert self.table.due is not None, "rows of a windowed table fall due when their window closes"
         closes_at, interval = self.table.due.when, self.interval_ms
         found: dict[bytes, tuple[Any]] = {}

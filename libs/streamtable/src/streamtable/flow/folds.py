@@ -14,7 +14,7 @@ from streamtable.state import State, codec_name
 Function = Callable[..., Any]
 Rows = MutableMapping[bytes, Any]
 Fold = Callable[[Rows, Sequence[bytes], Sequence[Any]], None]
-"""Applies values to the rows of their keys, in order. The rows of these keys are there; None: there is no row."""
+"""Applies values to the rows of their keys, in order. All these keys are in the mapping; None: no row."""
 
 _UNCHANGEABLE = (int, float, str, bytes, bool)
 _ADD, _SUBTRACT = b"+", b"-"
@@ -33,7 +33,7 @@ def total(of: Function) -> Fold:
 
 
 def combined(of: Function, combine: Function) -> Fold:
-    """Combine what `of` takes from each value with the row, by a function that Python's own library has."""
+    """Combine the result of `of` for each value with the row, by a function of Python's standard library."""
 
     def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         for key, number in zip(keys, map(of, values), strict=True):
@@ -170,7 +170,7 @@ def changes_of(scope: Scope, state: State[Any, Any], fold: Fold, records: Column
 
 
 def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
-    """Return rows as they are now: a fold may change them in place."""
+    """Return copies of the rows, as a fold may change rows in place."""
     encode, decode = state.value.encode, state.value.decode
     return [row if row is None or isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
 

@@ -41,7 +41,7 @@ def _readers(topic: str, nodes: Sequence[Node]) -> set[str]:
 
 
 def _leads_back(topic: str, fed: Mapping[str, str], read: Mapping[str, set[str]]) -> bool:
-    """Whether the group that writes a topic also follows it: its watermark would wait for itself."""
+    """Return whether the group that writes a topic also reads it, so that its watermark would wait for itself."""
     reached: set[str] = set()
     following = set(read[topic])
     while following:

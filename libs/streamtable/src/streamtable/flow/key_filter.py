@@ -1,4 +1,4 @@
-"""A filter of the keys that have rows in a state table: a key that it does not have has no rows, which saves a look into the store.
+"""A filter of the keys with rows in a state table: a key that is not in it has no rows, which saves a read of the store.
 
 It is a Bloom filter with one bit for each key, as in [Bloom 1970](https://doi.org/10.1145/362686.362692), in generations: one
 takes keys until it is full, and is dropped when all rows of its keys are gone. All times are milliseconds since 1970.
@@ -46,7 +46,7 @@ class KeyFilter:
         self._generations = [_Generation(_FIRST_BYTES)]
 
     def add(self, keys: Iterable[bytes], due_ms: int) -> None:
-        """Add keys, of which the last row is due at this time."""
+        """Add keys; their last row is due at this time."""
         newest = self._generations[-1]
         if newest.full and len(self._generations) < _GENERATIONS_MAX:
             newest = _Generation(min(2 * len(newest.bits), _LARGEST_BYTES))

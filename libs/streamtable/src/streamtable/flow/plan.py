@@ -55,7 +55,7 @@ class Plan:
         return name
 
     def source(self, group: str, source: Source) -> Node:
-        """Return the node of a source; of two for the same topic it is the same node."""
+        """Return the node of a source; two sources of the same topic share a node."""
         for node in self.nodes:
             if (
                 node.source is not None
@@ -78,7 +78,7 @@ class Plan:
         return "murmur2"
 
     def closed(self, table: Node, source: Source) -> Node:
-        """Return the node of a table's closed windows; asked again it is the same node."""
+        """Return the node of a table's closed windows, the same one at each call."""
         for node in self.nodes:
             if node.source is not None and node.source.topic is source.topic:
                 return node
@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def groups(self) -> tuple[Group[Any, Any], ...]:
-        """The groups, made again when steps have been added. Raises `GraphError`."""
+        """The groups, compiled again when steps were added. Raises `GraphError`."""
         if self._groups[0] != len(self.nodes) or not self.nodes:
             self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time)
         return self._groups[1]

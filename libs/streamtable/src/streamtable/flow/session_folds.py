@@ -1,8 +1,8 @@
 """The stateful step of session windows: it folds the records of a batch key by key, and writes the sessions that are left.
 
-Nearly all records make the last session of their key longer, or begin one after it. What is remembered of a key tells so
-without a look into the table, and all its records in the batch are folded into one row, which takes the place of the former
-one. Records in any other place go through `_Sessions`, which follows each session of a key.
+Nearly all records extend the last session of their key, or begin one after it. The cached sessions of a key show this
+without a read of the table, and all its records in the batch are folded into one row, which replaces the previous one.
+All other records go through `_Sessions`, which handles each session of a key.
 """
 
 from bisect import insort
@@ -73,7 +73,7 @@ class KeepSessions:
         Args:
             scope: The part of the task that the step can use.
             records: The records.
-            changes: Filled with the changes; None: they are not asked for.
+            changes: Filled with the changes; None: no step needs them.
         """
         first: dict[bytes, int] = {}
         several: dict[bytes, list[int]] = {}
@@ -94,13 +94,13 @@ class KeepSessions:
 
 
 class _Folding:
-    """The sessions of the keys of a batch, of which nothing is written before `write`.
+    """The sessions of the keys of a batch. Nothing is written before `write`.
 
     Args:
         keep: The step.
         table: The rows.
         records: The records.
-        changes: Filled with the changes; None: they are not asked for, and rows need not be kept as they were found.
+        changes: Filled with the changes; None: no step needs them, and the previous rows need not be kept.
 
     Attributes:
         late: The indexes of the late records.
@@ -125,7 +125,7 @@ class _Folding:
         self._gone: list[bytes] = []
 
     def look_up(self, first: dict[bytes, int], several: dict[bytes, list[int]]) -> None:
-        """Read which sessions there are of keys of which nothing is remembered, all at once.
+        """Read the sessions of all keys that are not cached, in one read.
 
         Args:
             first: The index of the first record of each key.
@@ -144,7 +144,7 @@ class _Folding:
 
     def fold(self, key: bytes, indexes: Sequence[int]) -> None:
         """Fold the records of one key, in order."""
-        # Not remembered any more until it is written: if the step fails meanwhile, nothing wrong is remembered.
+        # Removed from the cache until it is written, so that a failure of the step leaves no wrong entry.
         known = self._remembered.pop(key)
         since, former, start, end, earlier = known
         gap, life, times, late_before = self._gap, self._life, self._times, self._late_before
@@ -153,8 +153,8 @@ class _Folding:
             time, closed = times[index], late_before[index] - life
             least = time - gap
             in_order = since <= least
-            # A closed session is final: it is not extended, though the record is near enough. For a record that comes
-            # later it may be open nevertheless: that of another producer.
+            # A closed session is final and not extended, even by a record within the gap. For a later record of another
+            # producer, the session may still be open.
             if closed >= least:
                 least = closed + 1
             if not in_order or before_ms >= least:
@@ -185,7 +185,7 @@ class _Folding:
         """
         since, former, start, end, earlier = after
         row = self._table.get(former) if former else None
-        if former and row is None:  # it has been closed for longer than the retention
+        if former and row is None:  # closed for longer than the retention
             return self._fold_any(key, known, indexes)
         before = row if self._changes is None else kept_apart(self._state, [row])[0]
         add, values = self._fold.add, self._values
@@ -271,7 +271,7 @@ class _Folding:
         remembered = self._remembered
         remembered.update(self._known)
         if len(remembered) > _KNOWN_MAX:
-            # Those that were used last come last.
+            # The most recently used ones come last.
             for key in list(islice(remembered, len(remembered) - _KNOWN_MAX // 2)):
                 del remembered[key]
 
@@ -283,13 +283,13 @@ class _Sessions:
     Attributes:
         key: The encoded key.
         table: The rows.
-        apart: Rows are kept as they were found, though the fold may change them in place.
+        apart: Whether the previous rows are kept, as the fold may change rows in place.
         state: The table.
         since: All sessions that end at this time or later are known.
-        spans: The times of those that are known, in order.
-        rows: The rows of those that were read or made.
+        spans: The times of the known sessions, in order.
+        rows: The rows of the sessions that were read or created.
         before: The rows as they were found.
-        touched: The index of the last record that has changed a session, also of those that are gone.
+        touched: The index of the last record that changed a session, including removed sessions.
     """
 
     key: bytes
@@ -303,7 +303,7 @@ class _Sessions:
     touched: dict[SessionBounds, int] = field(default_factory=dict)
 
     def read(self, since: int) -> None:
-        """Read which sessions end at this time or later."""
+        """Read the sessions that end at this time or later."""
         (rows,) = self.table.ranges([_range(self.key, since)])
         self.since, self.spans = since, _spans(self.key, (raw for raw, _ in rows))
 
@@ -317,7 +317,7 @@ class _Sessions:
             if span not in self.rows:
                 found = self.table.get(raw_key(self.key, span))
                 if found is None:
-                    continue  # it has been closed for longer than the retention
+                    continue  # closed for longer than the retention
                 self.rows[span] = found
                 self.before[span] = kept_apart(self.state, [found])[0] if self.apart else found
             former = self.rows.pop(span)
@@ -339,7 +339,7 @@ def raw_key(key: bytes, span: SessionBounds) -> bytes:
 
 
 def _range(key: bytes, since: int) -> tuple[bytes, bytes]:
-    """Return between which encoded keys the sessions of a key are that end at this time or later."""
+    """Return the range of encoded keys with the sessions of a key that end at this time or later."""
     return key + END_START.pack(max(since, 0), 0), key + END_START.pack(_ALWAYS_MS, _ALWAYS_MS)
 
 
@@ -355,7 +355,7 @@ def _known(key: bytes, since: int, spans: Sequence[SessionBounds]) -> _Known:
     """Return the sessions of a key to cache."""
     if not spans:
         return since, b"", _NEVER_MS, _NEVER_MS, ()
-    # A session that was open may have grown around one that was closed for the record that it grew by.
+    # An open session may have grown around one that was closed for the record that extended it.
     in_order = sorted(spans, key=_END_OF)
     *earlier, last = in_order[-_EARLIER_MAX - 1 :]
     if len(in_order) > len(earlier) + 1:

@@ -14,7 +14,7 @@ Part = bytes | None
 
 
 class Sides(NamedTuple):
-    """The rows of one key in both tables, encoded: so nothing that a step before changes in place changes them.
+    """The rows of one key in both tables, encoded, so that earlier steps cannot change them in place.
 
     Attributes:
         left: The row of the left table; None if there is none.
@@ -60,7 +60,7 @@ def unpacked(data: bytes, count: int, least: int | None = None) -> list[Part]:
     Args:
         data: The encoded parts.
         count: Their number.
-        least: The data may end after so many parts; the others are None then. None: it may not.
+        least: The minimum number of parts; missing ones are None. None: all parts are required.
 
     Raises:
         DeserializationError: The data is something else.

@@ -65,7 +65,7 @@ def times_state(
 ) -> State[Any, Any]:
     """Return the state that keeps the rows of the windows around each time of a record.
 
-    A record that is not late reaches the windows that its neighbours' neighbours have made: three times the size back.
+    A record that is not late affects windows that its neighbours' neighbours created: up to three times the size back.
     """
     needed_ms = 3 * window.size_ms + 2 + window.grace_ms
 
@@ -87,7 +87,7 @@ def times_state(
 
 
 def _forgotten(_: DueRows[Any, Any]) -> None:
-    """Nothing is done with a time that no record can reach any more; it is deleted."""
+    """Do nothing: a time that no record can reach any more is only deleted."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class _Times:
         if window.closes_at(time, time + size) <= late_before:
             return False
         if time not in self.until:
-            # Before the record is added: what the windows that it makes hold already.
+            # Before the record is added: the existing content of the windows that it creates.
             self.until[time], self.after[time] = self._held(self._start(time)), self._held(time + 1)
             insort(self.times, time)
             if self.after[time] is not None:

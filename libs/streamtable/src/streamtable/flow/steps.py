@@ -57,7 +57,7 @@ def flat_map_values(function: Function, *, with_key: bool) -> Step:
 def peek(function: Function) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
         deque(map(function, records.keys, records.values), maxlen=0)
-        return records.with_values(records.values)  # which may have been changed in place
+        return records.with_values(records.values)  # the values may have been changed in place
 
     return step
 
@@ -125,7 +125,7 @@ def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
         known = {stream.name: stream for stream in streams}
         for name in dict.fromkeys(chosen):
             if name is not None:
-                # One that is not known is refused as an output that the graph does not declare.
+                # An unknown one is rejected as an output that the graph does not declare.
                 stream = known.get(name) or Stream(name, streams[0].key, streams[0].value)
                 _emit(scope, stream, records.only([to == name for to in chosen]))
 
@@ -146,8 +146,8 @@ def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
 
 
 def same_bytes(one: object, other: object) -> bool:
-    """Whether two codecs encode a key as the same bytes, as far as that is known without calling them."""
-    # The codecs without arguments are all alike; of others, only the very same is known to be.
+    """Return whether two codecs are known to encode keys equally, without calling them."""
+    # Codecs without arguments are equal if their classes are; others only if they are the same object.
     return one is other or (
         type(one) is type(other) and one is not None and not getattr(one, "__dict__", True)
     )
@@ -157,7 +157,7 @@ def same_bytes(one: object, other: object) -> bool:
 
 
 def filter_rows(predicate: Function, *, with_key: bool) -> Step:
-    """A row that the predicate refuses is not there: a change to it is a deletion, a change from it is a new row."""
+    """Filter changes. Rejected rows count as missing: a change to one is a deletion, a change from one a new row."""
 
     def step(_: Scope, changes: Columns) -> Columns:
         news, olds = _both(predicate, changes, with_key=with_key)
@@ -182,7 +182,7 @@ def rows_as_records(_: Scope, changes: Columns) -> Columns:
 
 
 def retractions(function: Function, *, with_key: bool) -> Step:
-    """Make records by another key of changes: one takes the old row away, one adds the new one."""
+    """Make records with another key from changes: one removes the old row, one adds the new one."""
 
     def step(_: Scope, changes: Columns) -> Columns:
         news, olds = _both(function, changes, with_key=with_key)
@@ -201,7 +201,7 @@ def retractions(function: Function, *, with_key: bool) -> Step:
 
 
 def _both(function: Function, changes: Columns, *, with_key: bool) -> tuple[list[Any], list[Any]]:
-    """Call a function for the new and for the old rows. None where there is no row."""
+    """Call a function for the new and the old rows; a missing row stays None."""
     olds = changes.olds or ()
     if with_key:
         keys = changes.keys

@@ -25,7 +25,7 @@ class Late:
     state: State[Any, Any]
 
     def leave_out(self, scope: Scope, records: Columns, in_time: Sequence[bool]) -> None:
-        """Count the records that do not come in time, and write them to the stream for late records."""
+        """Count the late records, and write them to the stream for late records."""
         if all(in_time):
             return
         records = records.only([not each for each in in_time])
@@ -66,9 +66,9 @@ class KeepWindows:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
         raw, times, late_before = records.keyed_times()
         indexes, starts = self.window.assign(times)
-        # Of a window that starts here, the row is closed for a record whose `late_before` is not below start + life.
+        # The row of a window that starts here is closed for a record whose `late_before` is at least start + life.
         life = self.window.size_ms + self.window.grace_ms
-        if starts and min(starts) + life <= max(late_before):  # perhaps: if they are of one record
+        if starts and min(starts) + life <= max(late_before):  # some may be closed, if both are of one record
             indexes = range(len(times)) if indexes is None else indexes
             open_ = [at for at, index in enumerate(indexes) if starts[at] + life > late_before[index]]
             if len(open_) < len(starts):

@@ -153,7 +153,7 @@ class KafkaGroupConsumer:
     def resume(self, places: Iterable[TopicPartition]) -> None:
         resumed = self._paused.intersection(places)
         if unplaced := resumed - self._next.keys():
-            raise AssertionError(f"resumed before it was said where to read: {sorted(unplaced)}")
+            raise AssertionError(f"resumed before a seek: {sorted(unplaced)}")
         self._consumer.resume(partitions(resumed))
         self._paused -= resumed
         self._wake(resumed)

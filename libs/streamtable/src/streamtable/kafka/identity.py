@@ -55,7 +55,7 @@ class ClientIdentity:
         """
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             resource, name = "group", self.group
-            operation = "READ" if operation == "WRITE" else operation  # who writes, commits offsets with it
+            operation = "READ" if operation == "WRITE" else operation  # a writer also commits offsets
         elif error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             resource, name = "transactional id", self.transactional_id
         elif error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
@@ -116,21 +116,21 @@ def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_
     except ssl.SSLError:
         return f"{host}:{port} does not speak TLS: correct the port, or STREAMTABLE_KAFKA_SECURITY_PROTOCOL"
     except OSError:
-        return ""  # nothing listens there: the client reports that itself
+        return ""  # no server listens: the client reports that itself
 
 
 class ConnectionErrors:
     """Collects the connection errors of a client that is not polled."""
 
     def __init__(self) -> None:
-        self._said: deque[KafkaError] = deque(maxlen=10)
+        self._errors: deque[KafkaError] = deque(maxlen=10)
 
     def heard(self, error: KafkaError) -> None:
         """Take an error; the client's error callback."""
-        self._said.append(error)
+        self._errors.append(error)
 
     def taken(self) -> KafkaError | None:
         """Return the latest refusal, once, else None. A lost connection is not a refusal."""
-        refusals = [each for each in self._said if each.code() in _REFUSALS]
-        self._said.clear()
+        refusals = [each for each in self._errors if each.code() in _REFUSALS]
+        self._errors.clear()
         return refusals[-1] if refusals else None

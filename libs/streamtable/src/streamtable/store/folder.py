@@ -24,7 +24,7 @@ class Folder:
     and host) is for people only. RocksDB has a lock of its own, but cannot tell who holds it.
 
     Args:
-        path: Made if it is not there.
+        path: The folder, created if it is missing.
         spare: The process that holds the folder is not asked to release it.
 
     Raises:
@@ -49,7 +49,7 @@ class Folder:
             lock = os.open(self._owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # A file that was deleted meanwhile (by `destroy`) would be locked by us alone: look again.
+                # If the file was deleted meanwhile (by `destroy`), our lock would be on a removed file: retry.
                 if self._owner.exists() and os.fstat(lock).st_ino == self._owner.stat().st_ino:
                     os.ftruncate(lock, 0)
                     os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
@@ -108,7 +108,7 @@ class Folder:
     def clear(self) -> None:
         """Delete everything in the folder but the lock file.
 
-        What says whose rows these are goes first: a half-cleared folder is refused by `identify`, never read.
+        The identity of the rows is deleted first, so `identify` rejects a half-cleared folder.
         """
         try:
             self._identity.unlink(missing_ok=True)
@@ -120,11 +120,11 @@ class Folder:
     def release(self, *, remove: bool = False) -> None:
         """Release the lock; with `remove`, remove the empty folder too."""
         if remove:
-            with suppress(OSError):  # something else lies in it: then it stays
+            with suppress(OSError):  # the folder stays if it has other files
                 self._release_requested.unlink(missing_ok=True)
                 self._owner.unlink()
                 self.path.rmdir()
-        os.utime(self._lock)  # how long it has been left alone is counted from here
+        os.utime(self._lock)  # the start of the time that the folder is unused
         os.close(self._lock)
 
 

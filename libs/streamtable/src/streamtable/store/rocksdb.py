@@ -52,7 +52,7 @@ class RocksStores:
     Args:
         root: The folder of one group, or of one view. It is created if it does not exist.
         memory_bytes: The memory for block cache, indexes, filters and memory tables of all stores together. A quarter of it
-            may be memory tables. The cache refuses no block that a read needs, so this is a target, not a wall.
+            may be memory tables. The cache rejects no block that a read needs, so this is a target and not a hard limit.
     """
 
     def __init__(self, root: Path, *, memory_bytes: int = 64 << 20) -> None:
@@ -163,7 +163,7 @@ class RocksStores:
             return
         with self._lock:
             active = {store: store.memtable_bytes(active=True) for store in self._open.values()}
-        # Otherwise most of it is on its way to disk already, and more flushes would only make small files.
+        # Otherwise most of it is already being flushed, and further flushes would only make small files.
         if sum(active.values()) > self._memtable_bytes // 2:
             fullest = max(active, key=active.__getitem__)
             fullest.relieve(wait=usage > self._memtable_bytes * 5 // 4)
@@ -190,7 +190,7 @@ class RocksStore:
         create = not folder.identify(table, partition)
         with self._named_errors():
             self._rows = Rdict(str(folder.rows), stores._options(create=create))  # noqa: SLF001 - one unit
-        # Rows without a log that a former process left are on disk, or gone: nothing is owed at the start.
+        # Unlogged rows of an earlier process are on disk or lost: nothing is pending at the start.
         self._owes_flush = False
 
     def get(self, key: bytes) -> bytes | None:
@@ -213,7 +213,7 @@ class RocksStore:
         put(CHECKPOINT, checkpoint)
         with self._named_errors():
             if self._owes_flush and not bulk:
-                # The log would bring back this write after a crash, but not the bulk writes before it: a hole.
+                # After a crash the log would restore this write, but not the bulk writes before it: a gap.
                 self._rows.flush()
                 self._owes_flush = False
             self._owes_flush = bulk

@@ -51,8 +51,8 @@ class OrderedTable(WorkingTable[V]):
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
         self._new: set[bytes] = set()  # rows that the store certainly does not have
-        self._replaced: set[bytes] = set()  # deleted rows that will hardly be asked for again
-        self._appended: list[Sequence[bytes]] = []  # rows that will hardly be asked for again
+        self._replaced: set[bytes] = set()  # deleted rows that will hardly be read again
+        self._appended: list[Sequence[bytes]] = []  # rows that will hardly be read again
 
     @property
     def changed_memory(self) -> int:
@@ -85,7 +85,7 @@ class OrderedTable(WorkingTable[V]):
         self.notes, self._notify_deletion = {}, None
 
     def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:
-        """Write rows, and delete those whose place they take. One that comes and goes between two commits costs no record.
+        """Write rows and delete those that they replace. A row that is created and deleted between two commits costs no record.
 
         Args:
             gone: The keys of the rows to delete; none of them is in `made`.
@@ -106,7 +106,7 @@ class OrderedTable(WorkingTable[V]):
                 keys.update(deleted, made)
 
     def append(self, keys: Sequence[bytes], rows: Sequence[V], due_ms: Sequence[int]) -> None:
-        """Write rows whose keys the table has never had, and that will hardly be asked for again.
+        """Write rows with new keys that will hardly be read again.
 
         Args:
             keys: Their keys.
@@ -267,7 +267,7 @@ class OrderedTable(WorkingTable[V]):
         if self._touched is None:
             self._ordered = sorted(self._changed)
         elif len(self._touched) > _INSERTED_MAX:
-            # Two sorted parts are merged in a time that grows with the keys, without a comparison of each with many.
+            # Merging two sorted parts takes linear time.
             self._ordered = list(dict.fromkeys(sorted([*self._ordered, *sorted(self._touched)])))
         else:
             for key in self._touched:

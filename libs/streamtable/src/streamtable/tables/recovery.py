@@ -1,6 +1,6 @@
 """Decides how a partition's tables are recovered: from where, to where, and when to refuse. Pure functions.
 
-The rules, each of which has lost or doubled data somewhere when it was missing:
+The rules; without any one of them, data was lost or doubled:
 
 - Read to the position in the committed offsets' metadata, the largest over the inputs; not to the last stable
   offset, which may still be behind a commit that has returned.
@@ -346,7 +346,7 @@ def _target(
         if state.committed is not None
     ]
     known = [position for position in positions if position is not None]
-    # What was committed before the group had this table, or after it has left it, does not name it: it is read to its end.
+    # Offsets committed before the group had this table, or after it has left it, do not name it; it is then read to its end.
     reached = [position.tables.get(name, -1) if name else _own(position) for position in known]
     furthest = max(reached, default=0)
     if furthest > changelog.marks.high:

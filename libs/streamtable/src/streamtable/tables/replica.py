@@ -1,7 +1,7 @@
 """A replica of one changelog partition on this machine: its rows, its position, and whether it can be used.
 
-The same class serves everybody who keeps a replica: views and lookups follow theirs for ever, a task restores those of
-its tables before it starts, a standby keeps those of partitions that other members work on.
+All replicas use this class: views and lookups follow theirs for ever, a task restores those of its tables before it
+starts, a standby keeps those of other members' partitions.
 
     OPENING ── follow ──> LOADING ── caught up ──> CURRENT        a new or half-loaded store
     OPENING ── follow ──> STALE   ── caught up ──> CURRENT        a store that was complete in an earlier life
@@ -54,7 +54,7 @@ class ReplicaState(Enum):
     CURRENT = "current"
     """It has reached an end that the changelog had in this life, and keeps up."""
     FAILED = "failed"
-    """It is followed no more; `failure` says why. It has to be discarded."""
+    """It is no longer followed; `failure` is the reason. It must be discarded."""
 
 
 class PartitionReplica:
@@ -171,7 +171,7 @@ class PartitionReplica:
         return local
 
     def fail(self, error: Exception) -> None:
-        """Note an error that stops it. Any thread: a reader may be the first to find damage."""
+        """Record an error that stops it. Any thread: a reader may be the first to find corruption."""
         self.failure = error
 
     def discard(self, reason: str) -> None:
@@ -212,16 +212,16 @@ class PartitionReplica:
                 written = self._expand(self.store, written)
             # Loading is bulk; once complete, rows are written through, so that a crash costs no reload.
             self.store.write(written, self._checkpoint(position), bulk=not self.complete)
-            # Last: a reader who takes the position and then a row finds no less than the position says.
+            # Last: a reader that takes the position and then a row finds at least the state of that position.
             self.position = position
         if self._listener is not None and self.complete:
             self._listener(self.partition, rows, position)  # type: ignore[arg-type] # the same
 
     def advance(self, position: int) -> bool:
-        """Note that the log holds nothing more below `position`: markers and compacted gaps are passed.
+        """Record that the log has no more records below `position`, only markers and compacted gaps.
 
         Returns:
-            Whether it has become CURRENT by that.
+            Whether this has made it CURRENT.
         """
         if self._limit is not None:
             position = min(position, self._limit)
@@ -233,7 +233,7 @@ class PartitionReplica:
         return reached and self._state is not ReplicaState.CURRENT and self.mark_current(self.current_at)
 
     def observe_end(self, asked_at: float, low: int, end: int) -> bool:
-        """Note the first and the end offset of the changelog as the broker reported them. Returns as `advance`."""
+        """Record the first and the end offset of the changelog as reported by the broker. Returns like `advance`."""
         self.low, self.end = low, end
         self._ends.append((asked_at, end))
         return self.advance(self.position)
@@ -291,8 +291,8 @@ class PartitionReplica:
         self.position = local.changelog if local else 0
         self.begins = local.begins if local else None
         self.complete = local.whole if local else False
-        # Until it has caught up it is as old as it was, however many records are applied, and a first load is as old as
-        # its beginning: tombstones of that time may be gone when the load comes to where they were.
+        # Until it has caught up, its age does not improve, however many records are applied. A first load is as old as
+        # its beginning: tombstones of that time may be deleted before the load reaches their offsets.
         self.current_at = local.current_at if local else self._clock.now()
         self.end = self._limit = self.failure = None
         self._ends.clear()

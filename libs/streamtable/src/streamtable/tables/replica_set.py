@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 _WAKE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_CHECK_SECONDS = 30.0  # how often the topic itself is looked at
+_CHECK_SECONDS = 30.0  # between two checks of the topic itself
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
 _AWAY_SECONDS = 2.0  # after this time without an answer since the start, Kafka counts as unreachable
@@ -99,7 +99,7 @@ class ReplicaSet:
     # ---- any thread ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Wake all callers that wait: it is about to be closed."""
+        """Wake all waiting callers, as the set is about to be closed."""
         self._stop.set()
         self._end(NotReady(f"view of {self._table!r} is closed"))
 
@@ -114,7 +114,7 @@ class ReplicaSet:
 
     @property
     def ready(self) -> bool:
-        """Whether every partition can answer. Raises as `check`."""
+        """Whether every partition can answer. Raises like `check`."""
         self.check()
         return self._ready or self._complete_on_disk()
 
@@ -128,7 +128,7 @@ class ReplicaSet:
         left = math.inf if timeout is None else timeout
         while not self.ready and not self._stop.is_set() and left > 0:
             with self._changed:
-                self._changed.wait(min(left, _WAKE_SECONDS))  # nothing notifies that Kafka stays away
+                self._changed.wait(min(left, _WAKE_SECONDS))  # an unreachable Kafka notifies nothing
             left -= _WAKE_SECONDS
         return self.ready
 
@@ -275,7 +275,7 @@ class ReplicaSet:
             replica.low = low
             age = self._asked_at - replica.current_at
             if replica.current and age * 1000 > topic.delete_retention_ms:
-                # The process, or Kafka, stood still: what was deleted meanwhile may have left no trace in the log.
+                # The process or Kafka has stalled: deletions meanwhile may have left no tombstones in the log.
                 replica.fail(
                     StoreCorrupted(
                         f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
@@ -300,7 +300,7 @@ class ReplicaSet:
             log.warning("view cannot describe its topic", table=self._table, reason=str(error))
             return None
         if found is None:
-            return None  # deleted; perhaps it is going to be created again
+            return None  # deleted, possibly to be recreated
         if found.topic_id == topic.topic_id:
             if found.partitions != topic.partitions:
                 raise self._more_partitions(topic.partitions, found.partitions)
@@ -342,7 +342,7 @@ class ReplicaSet:
             self._start(replica, topic, reader)
         for table, partition in self._stores.present():
             if table == self._table and partition >= topic.partitions:
-                # Of an earlier topic with more partitions: it would look like part of a copy at the next start.
+                # From an earlier topic with more partitions: at the next start it would look like part of this copy.
                 self._stores.destroy(table, partition)
 
     def _why_discard(self, replica: PartitionReplica, changelog: Changelog) -> str | None:
@@ -377,7 +377,7 @@ class ReplicaSet:
             if isinstance(failure, StoreCorrupted):
                 self._reload(replica, failure.message, topic, reader)
             elif isinstance(failure, InputLost):
-                # Records are also gone when the topic was created again; while that is not known, it is asked again.
+                # Records are also missing if the topic was recreated; while that is unknown, it is checked again.
                 if (recreated := self._recreated(topic, cluster)) is None:
                     continue
                 if recreated:
@@ -402,7 +402,7 @@ class ReplicaSet:
             self._judge()
 
     def _save_current(self) -> None:
-        """Record in the stores that they are current although nothing changed: their age decides if they are used."""
+        """Record in the stores that they are current although nothing changed: their age decides whether they can be used."""
         if self._clock.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self._saved_at = self._clock.monotonic()
             for replica in self._replicas:

@@ -6,7 +6,7 @@ from sys import getsizeof
 from typing import Any
 
 MEASURED_EVERY = 16
-"""Loads, one of which is measured: to measure each would make loads slower by a sixth."""
+"""One of this many loads is measured; measuring each would slow loads down by a sixth."""
 _ENTRY_BYTES = 40  # counted beside the encoded key and value, so that rows without bytes count too
 _ENTRY_MEMORY_BYTES = 100  # of a dict entry and its share of the table's growth in CPython
 _SAMPLE_EVERY = 4  # measured loads; to look into a row takes about as long as decoding it

@@ -53,7 +53,7 @@ class WorkingTable(RowCache[V]):
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
         """Return rows in the order of the keys."""
         keys = list(keys)
-        if self._crowded:  # not later: all of these rows have to be in memory together
+        if self._crowded:  # evicted now, as all of these rows must then be in memory together
             self._make_room(self._changed)
         rows = self._rows
         for key in [key for key in keys if key not in rows]:
@@ -103,7 +103,7 @@ class WorkingTable(RowCache[V]):
         if not self._changed:
             return []
         encode = self._codec.encode
-        keys = sorted(self._changed)  # what comes in order costs RocksDB half the time
+        keys = sorted(self._changed)  # sorted writes cost RocksDB half the time
         if encoded:
             values = [encoded[key] if key in encoded else self.encoded(key) for key in keys]
         else:

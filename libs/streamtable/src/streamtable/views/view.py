@@ -221,7 +221,7 @@ class View(Generic[K, V]):
                     raise self._not_yet(ack, end, timeout) from None
 
     def _source(self, ack: Ack) -> tuple[str, TopicPartition]:
-        """Return the group that keeps the table, and the input's partition. Raises as `wait_for`."""
+        """Return the group that keeps the table, and the input's partition. Raises like `wait_for`."""
         if not self.table.group:
             raise GraphError(
                 f"the table {self.table.name!r} does not say which group keeps it, so it is not known when an event is in "
@@ -238,7 +238,7 @@ class View(Generic[K, V]):
         """Return the changelog offset that a view must reach to show the effects of this commit."""
         written = TablePosition.decode(committed.metadata)
         end = None if written is None else written.end_of(self.table.group, self.table.name)
-        # An offset that was set by a tool does not say where the table was: then it is in what there is by now.
+        # An offset set by a tool has no table position: the event is then in the table's current state.
         return self._updater.end_of(TopicPartition(self.table.name, ack.partition)) if end is None else end
 
     def _not_yet(self, ack: Ack, end: int, timeout: float) -> NotReady:
@@ -258,11 +258,11 @@ class View(Generic[K, V]):
         return None if value is None else self._reader.value(data, value)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the rows of those keys that have one. Raises as `get`."""
+        """Return the rows of those keys that have one. Raises like `get`."""
         return {key: row for key in keys if (row := self.get(key)) is not None}
 
     def answer(self, key: K) -> Answer[V]:
-        """Return the row of a key with partition, offset and age. Raises as `get`."""
+        """Return the row of a key with partition, offset and age. Raises like `get`."""
         data = self.table.key.encode(key)
         loads, copies = self._replicas.loads, self._whole()
         copy = copies[self._hash(data) % len(copies)]

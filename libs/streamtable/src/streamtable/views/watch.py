@@ -108,7 +108,7 @@ class Watch(Generic[K, V]):
         return change
 
     async def next_async(self) -> Change[K, V] | None:
-        """Return the next change, without blocking the event loop; None when the watch was closed. Raises as `next`.
+        """Return the next change, without blocking the event loop; None when the watch was closed. Raises like `next`.
 
         It can be cancelled, as by `asyncio.timeout`, without losing a change.
         """
