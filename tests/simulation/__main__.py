@@ -13,13 +13,13 @@ from streamtable.observe import Metrics
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("seed", type=int, nargs="?", help="of the schedule to print")
+    parser.add_argument("seed", type=int, nargs="?", help="seed of the schedule to print")
     parser.add_argument(
-        "--calls", action="store_true", help="with each request to the broker, and the engine's log"
+        "--calls", action="store_true", help="also print each request to the broker, and the engine's log"
     )
-    parser.add_argument("--joins", action="store_true", help="schedules of flows that join")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long, without a seed")
-    parser.add_argument("--first", type=int, default=1, help="the seed to begin with, without a seed")
+    parser.add_argument("--joins", action="store_true", help="run schedules of flows with joins")
+    parser.add_argument("--seconds", type=float, default=30.0, help="duration without a seed")
+    parser.add_argument("--first", type=int, default=1, help="first seed without a seed")
     given = parser.parse_args()
     drawn = draw_join if given.joins else draw
     if given.seed is None:

@@ -1,6 +1,6 @@
-"""Bugs to plant in the engine: each breaks one rule of docs/explanation/engine.md, as a mistake might.
+"""Bugs to plant in the engine: each breaks one rule of docs/explanation/engine.md, like a plausible mistake.
 
-A plant is a function that patches the engine through pytest's `monkeypatch`, which takes the patches away again.
+A plant is a function that patches the engine with pytest's `monkeypatch`, which reverts the patches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +120,7 @@ def offsets_sent_with_the_first_membership(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_sent_without_a_membership(patch: pytest.MonkeyPatch) -> None:
-    """The broker then accepts them from any client; the virtual one gets the name of a member that it knows."""
+    """The broker then accepts them from any client; the virtual one gets the name of a known member."""
     membership = VirtualGroupConsumer.membership
 
     def anybody(self: VirtualGroupConsumer) -> VirtualMembership:
@@ -178,7 +178,7 @@ def input_not_read_again_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
 
 
 def abort_without_an_answer_taken_for_done(patch: pytest.MonkeyPatch) -> None:
-    """The request may come later, and end the next transaction of the same producer."""
+    """The request may arrive later, and end the next transaction of the same producer."""
     abort = Checkpoint.abort
 
     def abort_and_hope(self: Checkpoint) -> None:
@@ -238,7 +238,7 @@ def outputs_sent_before_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def revocation_without_a_release(patch: pytest.MonkeyPatch) -> None:
-    """The task of a partition that was given away stays: it comes back with what it had then."""
+    """The task of a revoked partition is kept, and later resumes with its old state."""
 
     def revoked(self: Assignment, places: Sequence[TopicPartition]) -> None:
         if any(place.partition in self.tasks for place in places):
@@ -365,11 +365,11 @@ def condemned_records_forgotten_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "rewind", rewind_and_forget)
 
 
-# ---- named tables: ids of events that count once, and what the handlers of changes were given last -------------------
+# ---- named tables: ids of events that count once, and the last rows given to handlers of changes ----------------------
 
 
 def ids_not_written_to_the_changelog(patch: pytest.MonkeyPatch) -> None:
-    """Only to the local store: a lost disk, or another process, knows nothing of them."""
+    """Only to the local store: they are missing after a lost disk, and in another process."""
     work = Task.work
 
     def work_without_ids(self: Task) -> Any:
@@ -384,7 +384,7 @@ def ids_kept_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
 
 
 def ids_expired_early(patch: pytest.MonkeyPatch) -> None:
-    """Chunks go when half of the horizon has passed."""
+    """Chunks are deleted when half of the horizon has passed."""
     expired = _Accepted._expired
 
     def expired_at_half(self: _Accepted, limit: int) -> Any:
@@ -424,7 +424,7 @@ def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
 
 
 def watermark_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """Only the watermark: stream times come back."""
+    """Only the watermark is lost: stream times are restored."""
     init = EventClock.__init__
 
     def without_watermark(
@@ -469,7 +469,7 @@ def inputs_never_idle(patch: pytest.MonkeyPatch) -> None:
 
 
 def inputs_always_idle(patch: pytest.MonkeyPatch) -> None:
-    """An input whose end has been reached is idle, however short a time ago it had a record."""
+    """An input is idle as soon as its end is reached, however recent its last record."""
     observe = EventClock.observe
 
     def observe_at_once(self: EventClock, observed: Any, next_offsets: Any) -> None:
@@ -504,7 +504,7 @@ def watermark_of_the_producer_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
 
 
 def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """Only those: the least of them comes back, as the stream time."""
+    """Only these are lost: the least of them is restored, as the stream time."""
     init = EventClock.__init__
 
     def without_producers(
@@ -517,7 +517,7 @@ def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def marks_only_for_the_own_partition(patch: pytest.MonkeyPatch) -> None:
-    """Those who read the others wait for this producer for ever."""
+    """Readers of the other partitions wait for this producer for ever."""
     init = PassedOn.__init__
 
     def own_only(self: PassedOn, group: Any, topics: Any, partition: int) -> None:
@@ -542,7 +542,7 @@ def marks_before_the_records_of_their_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def timers_left_after_they_have_fired(patch: pytest.MonkeyPatch) -> None:
-    """Fired rows stay in the changelog: a task that moves, or restarts after a crash, fires them again."""
+    """Fired rows stay in the changelog: a task fires them again after a move or a restart."""
     changes = KeptState.changes
 
     def changes_without_deletions(self: KeptState) -> Any:

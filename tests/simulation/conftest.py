@@ -16,7 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select of the simulation only the test that runs the requested schedule."""
+    """With `--seed`, deselect all tests of the simulation but the one that runs this schedule."""
     if config.getoption("--seed", default=None) is not None:
         others = [i for i in items if __name__.rpartition(".")[0] in i.nodeid.replace("/", ".")]
         others = [i for i in others if "only_seed" not in getattr(i, "fixturenames", ())]
@@ -26,27 +26,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def only_seed(request: pytest.FixtureRequest) -> int | None:
-    """The one that was asked for."""
+    """The requested seed."""
     seed: int | None = request.config.getoption("--seed", default=None)
     return seed
 
 
 @pytest.fixture
 def first_seed() -> int:
-    """Return the first seed; SIMULATION_SEED sets another one."""
+    """Return the first seed, which SIMULATION_SEED overrides."""
     return int(os.environ.get("SIMULATION_SEED", "1"))
 
 
 @pytest.fixture
 def seconds(request: pytest.FixtureRequest) -> float:
-    """Return the seconds for which schedules run in every test run: by SIMULATION_SECONDS, and less in the fast form."""
+    """Return the seconds for which schedules run: SIMULATION_SECONDS, and less in the fast form."""
     usual = float(os.environ.get("SIMULATION_SECONDS", "5"))
     return usual / FEWER if request.config.getoption("--fast", default=False) else usual
 
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[Totals, int], None]:
-    """A function that puts a line into the summary: totals, and the seed that was the first."""
+    """A function that adds a line to the summary: the totals and the first seed."""
 
     def record(totals: Totals, first: int) -> None:
         # As a property, because under xdist the summary is written by another process.
@@ -63,5 +63,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, value in getattr(report, "user_properties", ())
         if name == _PROPERTY
     ]
-    for line in dict.fromkeys(lines):  # setup and teardown have it too
+    for line in dict.fromkeys(lines):  # setup and teardown report it too
         terminalreporter.write_line(f"simulation: {line}")

@@ -1,4 +1,4 @@
-"""The disk of a process: stores in memory that survive a crash, and that can be damaged or full."""
+"""The disk of a process: stores in memory that survive a crash, and can be damaged or full."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,9 +13,9 @@ class Disk:
     """The stores of a machine.
 
     Attributes:
-        damaged: stores in which every operation fails until they are destroyed.
-        full: every write fails.
-        refused: a write has failed.
+        damaged: The stores in which every operation fails until they are destroyed.
+        full: Whether every write fails.
+        refused: Whether a write has failed.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -41,12 +41,12 @@ class Disk:
         self._stores.close()
 
     def heal(self) -> None:
-        """Repair the disk: there is room again, and damage that was not read yet is gone."""
+        """Repair the disk: it has space again, and damage that was not read yet is gone."""
         self.full = False
         self.damaged.clear()
 
     def crash(self, *, lose_bulk: bool) -> None:
-        """The process is killed. `lose_bulk`: what was written in bulk had not come to the disk."""
+        """Apply a kill of the process. `lose_bulk`: bulk writes had not reached the disk."""
         if lose_bulk:
             self._stores.crash()
         else:
@@ -54,7 +54,7 @@ class Disk:
 
 
 class Mounted:
-    """A disk as one life sees it, a `ports.Stores`: when that is over, nothing of it reaches the disk any more."""
+    """The disk of one life of a process, a `ports.Stores`: after that life, none of its writes reach the disk."""
 
     def __init__(
         self, disk: Disk, dead: Callable[[], bool], destroyed: Callable[[int], object] = lambda _: None
@@ -132,7 +132,7 @@ class DiskStore:
         self._store.close()
 
     def rows(self) -> dict[bytes, bytes] | None:
-        """All rows, to look at; None if it is closed or damaged."""
+        """Return all rows; None if it is closed or damaged."""
         contents = self._store._now
         return None if contents is None or self._place in self._disk.damaged else contents.rows
 

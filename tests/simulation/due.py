@@ -1,7 +1,7 @@
-"""Rows that fall due and timers in the simulation: what handlers set, and what must have come of it.
+"""Rows that fall due and timers in the simulation: those that handlers set, and their expected effects.
 
-Each event sets one thing for some time after its own timestamp, by the number of the event: a row that is deleted when it
-is due, a row that is kept for a while, a timer by the wall clock or in event time. What fires is emitted with its source.
+By its number, each event sets one of these for a time after its timestamp: a row that is deleted when due, a row that
+is kept for a while, a wall-clock or an event-time timer. Everything that fires is emitted with its source.
 """
 
 from collections.abc import Mapping
@@ -33,14 +33,14 @@ class Planned(NamedTuple):
 
 
 def planned(source: int, event: int, timestamp_ms: int, *, event_time: bool) -> Planned:
-    """Return what a record sets."""
+    """Return the row or timer that a record sets."""
     kind = KINDS[event // 128 % (4 if event_time else 3)]
     start = timestamp_ms if 0 <= timestamp_ms < _FAR_MS else 0
     return Planned(kind, source, start + event % AHEAD_MS_MAX)
 
 
 class DueHandlers:
-    """The rows and timers that a job's handlers set, and those that fire."""
+    """The rows and timers that a job's handlers set and fire."""
 
     def __init__(self, name: str, *, event_time: bool) -> None:
         self.output = Stream[str, Any](f"{name}-due", String(), Json())
@@ -57,7 +57,7 @@ class DueHandlers:
 
     @property
     def edges(self) -> list[Any]:
-        """Return the edges that they need in the graph."""
+        """Return their edges of the graph."""
         return [
             Output(self.output),
             self.waiting,
@@ -67,7 +67,7 @@ class DueHandlers:
         ]
 
     def set(self, ctx: Context[str, Any], source: int, event: int) -> None:
-        """Set what the record sets."""
+        """Set the row or timer of the record."""
         kind, _, at_ms = what = planned(source, event, ctx.timestamp_ms, event_time=self._event_time)
         row = [ctx.key, *what]
         if kind == "waiting":
@@ -92,12 +92,12 @@ def _row_says(key: bytes, data: bytes) -> int:
 
 
 def _key_says(key: bytes, data: bytes) -> int:
-    assert not data, "the key says it alone"
+    assert not data, "the key has all data"
     return int.from_bytes(key[:8], "big")
 
 
 def local_rows(name: str, records: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Return the local rows that the changelog of a state whose rows fall due makes."""
+    """Return the local rows that result from the changelog of a state whose rows fall due."""
     rows = {b"r" + key: value for key, value in records.items()}
     for key, value in records.items():
         if name == "waiting":

@@ -7,7 +7,7 @@ from tests.simulation.oracle import Wrong
 
 
 class DueBooks:
-    """The rows and timers that one partition of a group has still to fire.
+    """The pending rows and timers of one partition of a group.
 
     Attributes:
         pending: The rows and timers set by committed records that have not fired.
@@ -17,7 +17,7 @@ class DueBooks:
         self.pending: dict[tuple[str, int], int] = {}
 
     def follow(self, new: Collection[Planned], fired: Sequence[Planned], now_ms: int) -> None:
-        """Some commits were seen. Raises `Wrong`.
+        """Check newly observed commits. Raises `Wrong`.
 
         Args:
             new: The rows and timers that their records have set.

@@ -1,4 +1,4 @@
-"""The adversary: at each request to the broker, and at each failpoint, it decides what happens to whom."""
+"""The adversary: decides at each request to the broker, and at each failpoint, which fault happens to which process."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -23,14 +23,14 @@ class Crash(BaseException):
 
 
 class Adversary(Faults):
-    """Draws what happens from the world's chance.
+    """Draws faults from the world's random numbers.
 
     Args:
         world: The world in which the faults happen.
-        rates: probabilities, by hazard.
+        rates: The probability of each hazard.
 
     Attributes:
-        active: if not, nothing goes wrong any more.
+        active: Whether faults happen.
         cut_until: The time until which no process reaches the broker.
     """
 
@@ -79,7 +79,7 @@ class Adversary(Faults):
             life.at = ("at", name)
             draw = self._world.rng.random() / _RARE_TIMES
             if draw < self._freeze:
-                # A failpoint may be reached with a lock held: no other thread of the process runs there.
+                # A failpoint may be reached with a lock held, so no other thread of the process runs there.
                 self._meddle(life, draw, between_threads=False)
 
     def marker_late(self, transactional_id: str, topic: str) -> bool:

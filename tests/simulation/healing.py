@@ -1,4 +1,4 @@
-"""The end of a phase: nothing goes wrong any more, so all must be done soon, and everything must be equal."""
+"""The end of a phase: without faults, all work must be done soon, and all copies must be equal."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ ROUNDS_MAX = 10_000
 
 
 def heal(world: World) -> None:
-    """Mend everything, and let all processes work until there is nothing left to do. Raises `Violation`."""
+    """End all faults, and let all processes work until nothing is left to do. Raises `Violation`."""
     world.trace.add("", "HEAL")
     world.adversary.active = False
     world.adversary.cut_until = 0.0
@@ -29,11 +29,11 @@ def heal(world: World) -> None:
         life.cut_until = 0.0
     world.kafka.deliver_late()
     if world.shape.exactly_once:
-        world.clock.advance(world.shape.session_timeout + 1)  # of those who are not there any more
+        world.clock.advance(world.shape.session_timeout + 1)  # expires the sessions of dead members
     if world.shape.join is not None:
         world.close_windows()
     due = any(job.due for job in world.shape.jobs)
-    # What a watermark sets off takes longer where it has to go from one group to the next.
+    # The effects of a watermark take longer if it travels from one group to the next.
     every = 20 if any(job.carried for job in world.jobs) else 5
     rounds = commits = progress_at = 0
     while not (rounds % every == every - 1 and next(undone(world), None) is None):
@@ -42,7 +42,7 @@ def heal(world: World) -> None:
             progress_at = rounds
         if rounds - progress_at > IDLE_ROUNDS_MAX or rounds > ROUNDS_MAX:
             raise world.broken(f"not quiet after {rounds} rounds without a fault: {next(undone(world))}")
-        if due and rounds % every == 0:  # what was set for a time falls due, also by what was sent meanwhile
+        if due and rounds % every == 0:  # pending rows and timers fall due, also those set meanwhile
             world.clock.advance((AHEAD_MS_MAX + KEPT_MS) / 1000 / 20)
         _round(world)
     world.trace.add("", "quiet", rounds)
@@ -62,14 +62,14 @@ def _round(world: World) -> None:
 
 
 def undone(world: World) -> Iterator[str]:
-    """Yield the work that is not done yet."""
+    """Yield descriptions of unfinished work."""
     for job, books in zip(world.jobs, world.books, strict=True):
         committed = world.kafka.committed(job.group.name)
         for topic in job.topics:
             for partition in world.kafka.topics[topic].partitions:
                 at = committed.get(partition.place)
                 if at is not None and job.carried and _only_marks(partition, at.next_offset):
-                    continue  # while time goes on there are always new ones
+                    continue  # as time passes there are always new ones
                 if at is None or at.next_offset < partition.high:
                     yield f"{partition.place} has a lag: {at} is committed of {partition.high}, and it is quiet"
                 applied = books.expected[partition.place.partition].next[topic]
@@ -106,13 +106,13 @@ def undone(world: World) -> Iterator[str]:
 
 
 def _only_marks(partition: Partition, start: int) -> bool:
-    """Whether an input holds nothing but watermarks from this offset on, and no transaction is open."""
+    """Return whether an input has only watermarks from this offset on, and no open transaction."""
     records = partition.records[bisect_left(partition.records, start, key=InMemoryMessage.offset) :]
     return partition.stable_end == partition.high and all(Mark.read(each.headers() or ()) for each in records)
 
 
 def _compare(world: World) -> None:
-    """Local tables, changelogs, the view, and the oracle (I1, I2, I4)."""
+    """Compare local tables, changelogs, the view, and the oracle (I1, I2, I4)."""
     try:
         for books in world.books:
             books.check_end()
@@ -121,7 +121,7 @@ def _compare(world: World) -> None:
     for life in world.living:
         books = world.books[world.jobs.index(life.job)]
         if isinstance(books, JoinBooks):
-            continue  # it has named tables only
+            continue  # it has only named tables
         assert life.processor.member is not None
         for partition, task in life.processor.member.assignment.tasks.items():
             with task.stores[life.job.group.table.name].scan() as rows:

@@ -4,11 +4,11 @@
     I3  order of each key         I4  local table = changelog, replayed = view, when quiet
     I5  no offset is committed ahead of the changelog
     I6  recovery starts where the local copy ends; positions never go back
-    I7  what a fenced member has written is never visible
-    I9  what was set for a time fires once, in order, and leaves nothing behind
+    I7  writes of a fenced member are never visible
+    I9  due rows and timers fire once, in order, and leave nothing behind
     I8  event time is that of the committed input, and never goes back
 
-A transaction counts from the moment it is decided, whether or not its markers have been written.
+A transaction counts from the moment when it is decided, even before its markers are written.
 """
 
 from bisect import bisect_left
@@ -38,12 +38,12 @@ DUE_STATES = ("waiting", "kept", "timers", "wall-timers")
 
 
 class Books:
-    """Keeps account of one group.
+    """The expected and the observed state of one group.
 
     Attributes:
         commits: The number of observed changes of its committed offsets.
         times: The bounds of its event time; None if it does not use event time.
-        named: the changelogs of its named tables, replayed.
+        named: The replayed changelogs of its named tables.
         tables: The table of each partition replayed from the changelog, when it was last quiet.
     """
 
@@ -68,7 +68,7 @@ class Books:
         )
         self._marked: dict[
             tuple[int, int], int
-        ] = {}  # what each producer has said last in a partition of the output
+        ] = {}  # the last watermark of each producer in a partition of the output
         self._outputs = [Unread(p) for p in kafka.topics[job.output].partitions] if job.output else []
         due = kafka.topics.get(f"{job.group.name}-due") if job.shape.due else None
         self._fired = [Unread(p) for p in due.partitions] if due is not None else []
@@ -77,16 +77,14 @@ class Books:
         self._looped = (
             [Unread(p) for p in kafka.topics[f"{job.group.name}-loop"].partitions] if job.group.loop else []
         )
-        self._visits: list[
-            tuple[str, int, set[bytes]]
-        ] = []  # run, partition, and rows that were there when it began
+        self._visits: list[tuple[str, int, set[bytes]]] = []  # run, partition, and the rows at its start
         self._visited: set[tuple[str, int, bytes]] = set()
-        self._emitted: set[object] = set()  # at least once: what has been seen of outputs and dead letters
+        self._emitted: set[object] = set()  # at least once: the observed outputs and dead letters
         self.commits = 0
         self.tables: list[dict[bytes, bytes]] = []
 
     def check(self) -> None:
-        """Look at what has changed. Raises `Wrong`."""
+        """Check the changes since the last call. Raises `Wrong`."""
         if self.times is not None:
             self.times.look()
         for replayed in (*self.replayed, *(each for named in self.named.values() for each in named)):
@@ -103,7 +101,7 @@ class Books:
         self.check_outputs()
 
     def check_outputs(self) -> None:
-        """Compare what was emitted with what must have been (I2, I3, I7)."""
+        """Compare the emitted with the expected records (I2, I3, I7)."""
         for number, unread in enumerate(self._outputs):
             for record in unread.take():
                 if (mark := Mark.read(record.headers() or ())) is not None:
@@ -149,7 +147,7 @@ class Books:
                     raise Wrong(f"I1: committed, but not emitted: {missing[:3]}")
 
     def _check_marked(self, number: int, producer: int, record: InMemoryMessage) -> None:
-        """Behind the watermark of a producer comes nothing for which earlier windows were still open (I8)."""
+        """Check that no record after a producer's watermark had earlier windows open (I8)."""
         marked = self._marked.get((number, producer))
         if marked is not None and late_before_of(record) < marked:
             raise Wrong(
@@ -192,7 +190,7 @@ class Books:
                 raise Wrong(f"I1: run {run} has not visited {sorted(left)[:3]} of {partition}")
 
     def check_joined(self, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
-        """Compare a local part of the joined table with its topic, up to where it stands (I4)."""
+        """Compare a local partition of the joined table with its topic, up to its position (I4)."""
         assert self._job.joined is not None
         expected = joined_rows(self._kafka.topics[self._job.joined].partitions[partition].records, position)
         if rows != expected:
@@ -207,7 +205,7 @@ class Books:
             )
 
     def check_named(self, name: str, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
-        """Compare a local part of a named table with its changelog as it was at the same position (I4)."""
+        """Compare a local partition of a named table with its changelog at the same position (I4)."""
         expected = self.named[name][partition].at(position)
         if name == IDS:
             expected = _with_ids(expected)
@@ -217,7 +215,7 @@ class Books:
             raise Wrong(f"I4: named table {name} {partition} at {position}: {_difference(rows, expected)}")
 
     def check_end(self) -> None:
-        """Check at rest that everything that was sent has been applied, and nothing else exists."""
+        """Check at rest that exactly the sent events were applied."""
         self.check()
         self.check_outputs()
         for topic in self._job.topics:
@@ -232,7 +230,7 @@ class Books:
             self._compare(number, table, f"at the end of the changelog {number}")
 
     def due_left(self) -> str:
-        """Describe the rows that have still to fire, or to expire; empty if there are none."""
+        """Describe the rows that are still to fire or to expire; empty if there are none."""
         for number, books in enumerate(self.due):
             if books.pending:
                 return f"{len(books.pending)} are to fire in {number}, of which one is {next(iter(books.pending.items()))}"
@@ -245,7 +243,7 @@ class Books:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _decided(self) -> Mapping[TopicPartition, Committed]:
-        """The offsets that are committed, also where the marker is still missing."""
+        """Return the committed offsets, even if the transaction marker is still missing."""
         found: Mapping[TopicPartition, Committed] = self._offsets.committed
         for transaction, offsets in self._offsets._pending.items():
             if transaction.committed:
@@ -258,7 +256,7 @@ class Books:
         now: Mapping[TopicPartition, Committed],
         before: Mapping[TopicPartition, Committed],
     ) -> None:
-        """A partition's offsets have changed: the table must have changed likewise."""
+        """Check that the table has changed in accordance with a partition's offsets."""
         expected, replayed = self.expected[partition], self.replayed[partition]
         positions = set()
         tables: Mapping[str, int] = {}
@@ -289,7 +287,7 @@ class Books:
         high = self._kafka.topics[self._job.group.table.name].partitions[partition].high
         if position_now > high:
             raise Wrong(
-                f"I5: table {partition} is said to be at {position_now}, and its changelog ends at {high}"
+                f"I5: table {partition} is recorded at {position_now}, but its changelog ends at {high}"
             )
         replayed.advance(max(position_now, replayed.position))
         for name, changelogs in self.named.items():
@@ -297,7 +295,7 @@ class Books:
         self._compare(partition, replayed.rows, f"after the commit at {position_now} of table {partition}")
 
     def _compare(self, partition: int, found: Mapping[bytes, bytes], when: str) -> None:
-        """The table in the log is the one that the committed input makes (I2; at least once: has all of it, I1)."""
+        """Check that the table in the log is the result of the committed input (I2; at least once: includes all of it, I1)."""
         expected = self.expected[partition].rows
         if self._job.exact:
             if found != expected:
@@ -310,7 +308,7 @@ class Books:
                 raise Wrong(f"I1 {when}: {key!r} is {have}, and must have at least {want}")
 
     def _emit(self, queues: Mapping[int, Any], topic: int, what: object) -> None:
-        """Something was emitted: it must be the next of its source; at least once: it may be there already."""
+        """Check that an emitted record is the next one of its source; with at least once, it may be a repeat."""
         if not self._job.exact:
             self._emitted.add(what)
             return
@@ -323,12 +321,12 @@ class Books:
     def _letter_of(record: InMemoryMessage) -> Letter:
         origin = Origin.read(record.headers() or ())
         if origin is None:
-            raise Wrong(f"dead letter {record.offset()} does not say where it comes from")
+            raise Wrong(f"dead letter {record.offset()} does not name its origin")
         return (origin.topic, origin.partition, origin.offset, origin.attempt)
 
 
 def joined_rows(records: Iterable[InMemoryMessage], position: int) -> Mapping[bytes, bytes]:
-    """Return the table made by the records below a position."""
+    """Return the table that results from the records below a position."""
     rows: dict[bytes, bytes] = {}
     for record in records:
         key, value = record.key(), record.value()
@@ -342,7 +340,7 @@ def joined_rows(records: Iterable[InMemoryMessage], position: int) -> Mapping[by
 
 
 class Unread:
-    """The committed records of a partition, each once, as soon as they are decided."""
+    """Yields the committed records of a partition once, as soon as their transaction is decided."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
@@ -358,14 +356,14 @@ class Unread:
 
 
 def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int, *, discarded: bool) -> None:
-    """A recovery is about to start (I6).
+    """Check a recovery that is about to start (I6).
 
     Args:
         local: The position in the store.
-        known: the position that this disk is known to hold.
+        known: The position that this disk is known to have.
         read_from: The offset at which the recovery starts.
-        low: the beginning of the changelog.
-        discarded: the local copy was thrown away.
+        low: The first offset of the changelog.
+        discarded: Whether the local copy was discarded.
     """
     at = local.changelog if local is not None else 0
     if at < known:
@@ -375,7 +373,7 @@ def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int
 
 
 def _with_ids(records: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """The local rows that the changelog of accepted ids makes."""
+    """Return the local rows that result from the changelog of accepted ids."""
     rows = {b"r" + key: value for key, value in records.items()}
     for key, value in sorted(records.items()):
         topic, separator, _ = key.partition(b"\0")

@@ -1,8 +1,7 @@
-"""The groups that the simulation runs, and what their handlers make of an event.
+"""The groups that the simulation runs, and the results of their handlers.
 
-An event is a number; the handlers keep, for each key and input, how many events there were and a checksum over offset
-and number of all of them in their order. So a row says by itself whether something was lost, doubled, or swapped. What
-they emit says where it came from.
+An event is a number. For each key and input, the handlers keep the number of events and a checksum over their offsets
+and numbers in order, so a row shows whether an event was lost, doubled or swapped. Emitted records name their source.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -27,31 +26,31 @@ from streamtable.types import Headers
 _STEP = Struct(">qq")
 ROW_BYTES_MAX = 20_000
 ENFORCED_BYTES_MAX = 5_000
-"""The largest record that the broker accepts in the topics that jobs emit to; the limit that it reports is higher."""
+"""The largest record that the broker accepts in output topics; the limit that it reports is higher."""
 _MANY = [0] * ROW_BYTES_MAX
 _OFFSET_BITS, _PARTITION_BITS = 40, 4
 LATE_BEFORE = "late-before"
 """The header of an output with the `late_before_ms` that its handler has seen, in groups that follow it."""
 
 Row = list[int]
-"""For each topic of the group: events and their checksum. At least once: the places of all events, in order."""
+"""The number of events and their checksum for each topic of the group; at least once: the places of all events, in order."""
 
 
 class Refused(Exception):
-    """A handler will not have an event."""
+    """A handler rejects an event."""
 
 
 class Flaky(Exception):
-    """A handler fails for a reason that has nothing to do with its event."""
+    """A handler fails for a reason unrelated to its event."""
 
 
 def source_id(topic: int, partition: int, offset: int) -> int:
-    """The place of a record as one number: what a handler emits, and the event of a group that reads that."""
+    """Return the place of a record as one number, which handlers emit, and which is the event of a downstream group."""
     return ((topic << _PARTITION_BITS) | partition) << _OFFSET_BITS | offset
 
 
 def source_of(number: int) -> tuple[int, int, int]:
-    """Topic, partition and offset of a `source_id`."""
+    """Return topic, partition and offset of a `source_id`."""
     place, offset = divmod(number, 1 << _OFFSET_BITS)
     return *divmod(place, 1 << _PARTITION_BITS), offset
 
@@ -61,12 +60,12 @@ class Job:
     """A group of the simulation.
 
     Attributes:
-        reads: the streams that it reads.
-        topics: its inputs, the retries last; a topic's number is its index here.
-        output: the topic that it emits to; None if it emits nothing.
-        joined: the table that it joins, if it does.
-        visits: the topic of its visits, if it has any.
-        carried: its streams carry watermarks.
+        reads: The streams that it reads.
+        topics: Its inputs, the retry topic last; a topic's number is its index here.
+        output: The topic that it emits to; None if it emits nothing.
+        joined: The table that it joins, if any.
+        visits: The topic of its visits, if any.
+        carried: Whether its streams carry watermarks.
     """
 
     shape: JobShape
@@ -80,34 +79,34 @@ class Job:
     carried: bool = False
 
     def bad(self, event: int) -> bool:
-        """Its handler refuses the event. What is tried again is accepted, but for aggregates, which cannot know."""
+        """Return whether its handler rejects the event. Only aggregates also reject replayed events."""
         if self.shape.on_error is OnError.STOP:
             return False
         return event % 100 < self.shape.failing if self.shape.failing else event % 13 == 5
 
     def swells(self, event: int) -> bool:
-        """Its handler makes a row of the event that does not fit, which is noticed only at the commit."""
+        """Return whether its handler makes an invalid row, which is noticed only at the commit."""
         return not self.shape.deletes and self.bad(event) and event % 2 == 0
 
     def choke(self, event: int) -> int:
-        """Bytes of a header that its handler adds to an output: more than the broker takes, which it says at once, or not."""
+        """Return the size of a header that makes an output too large for the broker, detected at once or not; 0: none."""
         if not self.shape.chokes or not self.bad(event) or self.swells(event):
             return 0
         return (0, ROW_BYTES_MAX, 0, ENFORCED_BYTES_MAX)[event % 4]
 
     def loops_to(self, topic: str, event: int) -> str | None:
-        """The key to which the handler sends an event on; what is tried again stays."""
+        """Return the key to which the handler loops an event; replayed events are not looped."""
         return f"k{event % 7}" if self.shape.loops and topic in self.reads and event % 3 == 0 else None
 
     def change(self, old: int | None, new: int | None) -> int:
-        """The event that a change of a joined row is."""
+        """Return a change of a joined row as an event."""
         return crc32(_STEP.pack(-1 if old is None else old, -1 if new is None else new))
 
     def deletes(self, event: int) -> bool:
         return self.shape.deletes and event % 7 == 3
 
     def follow(self, row: Row | None, source: int, event: int) -> Row | None:
-        """The row after an event; changed in place."""
+        """Return the row after an event; it is changed in place."""
         topic, _, offset = source_of(source)
         if not self.exact:
             row = row or []
@@ -163,7 +162,7 @@ class Handlers:
             ctx.loopback(self.loop, key, source)
         if self.due is not None:
             self.due.set(ctx, source, event)
-        self._fail_if_bad(event, ctx.topic)  # at the end: what it did until then must leave no trace
+        self._fail_if_bad(event, ctx.topic)  # at the end: its earlier effects must leave no trace
 
     def whole(self, batch: BatchContext[str, int, Row]) -> None:
         job = self.job
@@ -214,7 +213,7 @@ class Handlers:
 
 
 class _Later:
-    """An awaitable that is no coroutine: a process that crashes must not leave one behind that was never awaited."""
+    """An awaitable that is not a coroutine, because a crashed process would leave a coroutine that was never awaited."""
 
     def __init__(self, event: int) -> None:
         self._event = event
@@ -234,16 +233,16 @@ def make_job(
     carried: bool = False,
     passes_on: bool = False,
 ) -> Job:
-    """A group that reads these topics.
+    """Return a group that reads these topics.
 
     Args:
         name: The name of the group.
         shape: The shape of the job.
-        reads: topics.
-        exact: exactly once.
-        flaky: whether a handler is to fail now, though nothing is wrong with its event.
-        carried: these topics carry watermarks.
-        passes_on: its output does.
+        reads: The topics.
+        exact: Whether it runs exactly once.
+        flaky: Returns whether a handler fails now, although its event is valid.
+        carried: The topics that carry watermarks.
+        passes_on: Whether its output carries watermarks.
     """
     do = Handlers(name, flaky)
     handlers: dict[Kind, dict[str, Any]] = {

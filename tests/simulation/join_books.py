@@ -1,4 +1,4 @@
-"""The invariants of a flow that joins, checked after each turn, as `invariants` are for other groups."""
+"""The invariants of a flow with joins, checked after each turn; `invariants` has those of other groups."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Applied:
 
     Attributes:
         next: The next offset of each input.
-        letters: The offsets of what must be in the dead letters, by input.
+        letters: The offsets of expected dead letters, by input.
     """
 
     next: dict[str, int]
@@ -34,7 +34,7 @@ class Applied:
 
 
 class JoinBooks:
-    """Keeps account of one group of a flow. The first group of the flow also has the account of what is written.
+    """The expected and the observed state of one group of a flow. That of the first group also checks the flow's output.
 
     Args:
         job: The group.
@@ -63,7 +63,7 @@ class JoinBooks:
         self._written = [Unread(each) for each in out]
         self._timed = [Timed(shape) for _ in partitions] if shape.timed else []
         self._sent: dict[str, dict[bytes, list[int]]] = {LEFT: defaultdict(list), RIGHT: defaultdict(list)}
-        # What a join by a foreign key reads is in two groups, which commit apart: what was sent counts.
+        # The inputs of a foreign-key join are in two groups, which commit independently, so sent events count.
         followed = (LEFT, RIGHT) if job.output and not shape.timed else ()
         self._sources = [
             (topic, Unread(each)) for topic in followed for each in kafka.topics[topic].partitions
@@ -86,7 +86,7 @@ class JoinBooks:
         self._check_written()
 
     def check_named(self, name: str, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
-        """Compare a local part of a named table with its changelog as it was at the same position (I4)."""
+        """Compare a local partition of a named table with its changelog at the same position (I4)."""
         expected = self.named[name][partition].at(position)
         due = next((each.due for each in self._job.group.all_states if each.name == name), None)
         if due is not None:
@@ -102,7 +102,7 @@ class JoinBooks:
             raise Wrong(f"I4: table {name} {partition} at {position} differs at {wrong[:3]}")
 
     def check_end(self) -> None:
-        """Check at the end, when nothing happens any more: all that was sent is applied, and all due records are written."""
+        """Check at rest that all sent events are applied, and all due records are written."""
         self.check()
         for topic in self._job.topics:
             for partition in self._kafka.topics[topic].partitions:
@@ -116,7 +116,7 @@ class JoinBooks:
             raise Wrong(f"I1: {left}")
 
     def due_left(self) -> str:
-        """Return the records that are missing; empty if none is."""
+        """Describe the missing records; empty if there are none."""
         if not self._written:
             return ""
         if not self._timed:

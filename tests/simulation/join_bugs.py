@@ -1,4 +1,4 @@
-"""Bugs to plant in the joins of flows, as `bugs` are in the engine: each breaks one rule of docs/explanation/joins.md."""
+"""Bugs to plant in the joins of flows: each breaks one rule of docs/explanation/joins.md."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def matched_records_come_out_alone_too(patch: pytest.MonkeyPatch) -> None:
-    """Records that were matched while they waited are not followed."""
+    """Records that matched while they waited are forgotten."""
     waited = StreamJoin._waited
 
     def waited_and_forgotten(self: StreamJoin, rows: Any, due: Any) -> Any:
@@ -37,7 +37,7 @@ def matched_records_come_out_alone_too(patch: pytest.MonkeyPatch) -> None:
 
 
 def records_that_come_out_alone_stay_in_the_changelog(patch: pytest.MonkeyPatch) -> None:
-    """After a crash they come out once more."""
+    """After a crash they are emitted again."""
     changes = KeptState.changes
 
     def changes_without_deletions(self: KeptState) -> Any:
@@ -48,12 +48,12 @@ def records_that_come_out_alone_stay_in_the_changelog(patch: pytest.MonkeyPatch)
 
 
 def waiting_records_only_on_the_own_disk(patch: pytest.MonkeyPatch) -> None:
-    """A lost disk, or another process, knows nothing of them."""
+    """They are missing after a lost disk, and in another process."""
     _keep_from_the_changelog(patch, "both")
 
 
 def waiting_records_expire_early(patch: pytest.MonkeyPatch) -> None:
-    """The grace does not count."""
+    """The grace is ignored."""
     life_ms = Bounds.life_ms
     patch.setattr(Bounds, "life_ms", lambda self, side: life_ms(self, side) - self.grace_ms)
 
@@ -90,7 +90,7 @@ def records_that_are_rolled_back_stay_in_memory(patch: pytest.MonkeyPatch) -> No
 
 
 def keys_from_before_a_restart_are_taken_as_without_records(patch: pytest.MonkeyPatch) -> None:
-    """The filter of keys does not know that the table had rows when it was made."""
+    """The filter of keys ignores rows that were in the table when it was created."""
     patch.setattr(OrderedTable, "last_due_ms", lambda _: None)
 
 
@@ -145,7 +145,7 @@ def entries_of_an_undone_batch_stay_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """The last one before the history goes too."""
+    """The last version before the history is deleted too."""
     patch.setattr(AsOfJoin, "_make_base", lambda *_: None)
 
 
@@ -177,7 +177,7 @@ def answers_for_old_versions_of_a_row_are_taken(patch: pytest.MonkeyPatch) -> No
 
 
 def answers_go_to_the_partition_of_the_left_key(patch: pytest.MonkeyPatch) -> None:
-    """Not to the one that has asked, where its row is."""
+    """Not to the requesting partition, which has its row."""
     asked = Right._asked
 
     def asked_by_no_partition(self: Right, table: Any, key: bytes, subscription: Parts) -> Any:

@@ -20,7 +20,7 @@ from streamtable.topics import Stream
 
 LEFT, RIGHT = "in0", "in1"
 REACH_MS = 20_000
-"""No record waits for longer."""
+"""The longest time that a record waits."""
 _JSON: Any = Json()
 
 
@@ -55,11 +55,11 @@ def pair(one: int | None, other: int | None) -> list[int | None]:
 
 
 def row_of(event: int) -> Any:
-    """Return the row that an event makes, a number; None: it deletes it."""
+    """Return the row of an event, a number; None: it deletes the row."""
     return None if event % 5 == 0 else event
 
 
-# ---- what must come out -----------------------------------------------------------------------------------------------------
+# ---- the expected output ----------------------------------------------------------------------------------------------------
 
 
 class Made(NamedTuple):
@@ -98,16 +98,16 @@ class Timed:
     def __init__(self, shape: JoinShape) -> None:
         self._shape = shape
         self._as_of = shape.kind.endswith("as_of")
-        # The sides whose events come out by themselves when their time is over.
+        # The sides whose unmatched events are emitted when their time is over.
         self._alone = {"join": (), "left_join": (0,), "outer_join": (0, 1)}.get(shape.kind, (0,))
         self._events: tuple[list[Event], list[Event]] = ([], [])  # in the order of their offsets
         self._waiting: tuple[list[Event], list[Event]] = ([], [])  # their time is not over
         self._input_ms = [-1, -1]  # the greatest event time of both inputs
-        self._pairs: Counter[Made] = Counter()  # must have come out, and were not seen yet
-        self._over: Counter[Made] = Counter()  # may come out now, and must have when all is quiet
+        self._pairs: Counter[Made] = Counter()  # must be written, and were not observed yet
+        self._over: Counter[Made] = Counter()  # may be written now, and must be written at rest
 
     def apply(self, side: int, key: bytes, value: int, time_ms: int) -> bool:
-        """Take a committed event. Returns False for one that goes to the dead letters."""
+        """Apply a committed event. Returns False for one that becomes a dead letter."""
         if time_ms >= FAR_MS:
             return False
         self._input_ms[side] = max(self._input_ms[side], time_ms)
@@ -176,7 +176,7 @@ class Timed:
         """Return the row that the table had at the time of an event; None if there was none, or it is too long ago."""
         if event.input_ms >= event.time_ms + max(self._shape.before, self._shape.grace + 1):
             return None
-        # A change that comes late counts from the time on whose records still wait.
+        # A late change applies from the earliest time whose records still wait.
         known = [
             (each.time_ms, number, row_of(each.value))
             for number, each in enumerate(self._events[1])
@@ -190,14 +190,14 @@ class Keyed:
 
     Args:
         shape: The join.
-        sent: The events that were sent of both inputs, by key, in their order; those of a table come to a row each.
+        sent: The sent events of both inputs, by key, in order; each event of a table sets a row.
     """
 
     def __init__(self, shape: JoinShape, sent: Mapping[str, Mapping[bytes, Sequence[int]]]) -> None:
         self._shape = shape
         self._sent = sent
         self._last: dict[bytes, Made] = {}
-        self._at: dict[tuple[bytes, ...], int] = defaultdict(int)  # the last version that was seen of a row
+        self._at: dict[tuple[bytes, ...], int] = defaultdict(int)  # the last observed version of a row
 
     def take(self, found: Sequence[Made]) -> None:
         """Check the written records: each pair is of rows that refer to each other, and no row goes back to an older version. Raises `Wrong`."""

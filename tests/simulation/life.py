@@ -31,7 +31,7 @@ class Machine:
     """The successive lives of one process of a group.
 
     Attributes:
-        known: A disk and the changelog position that was seen on it, by partition.
+        known: A disk and its last observed changelog position, by partition.
     """
 
     def __init__(self, world: "World", job: Job, name: str) -> None:
@@ -63,17 +63,17 @@ class Life:
     """A process from its start to its end.
 
     Attributes:
-        running: its threads that are in the middle of a turn, further down on the stack.
-        frozen: it stands still there.
-        doubled: there has been another process with the same name.
+        running: Its threads in the middle of a turn, further down on the stack.
+        frozen: Whether it is frozen there.
+        doubled: Whether another process with the same name was started.
         telling_lost: Whether its `lost` callback is running.
-        failure: The error that has ended it, though it could not be closed yet.
-        at: the last request or failpoint that it came by.
-        cut_until: until then it does not reach the broker.
-        unlucky: so many faults are still to come.
-        checked: changelog position at which each local table was last compared.
-        checked_joined: the same of joined tables: their offsets, and how often work was undone before.
-        checked_named: the same of named tables.
+        failure: The error that ended it while it could not be closed yet.
+        at: The last request or failpoint that it reached.
+        cut_until: The time until which it cannot reach the broker.
+        unlucky: The number of faults still to come.
+        checked: The changelog position at which each local table was last compared.
+        checked_joined: The same for joined tables: their offsets, and the number of rewinds before.
+        checked_named: The same for named tables.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -111,7 +111,7 @@ class Life:
         return (*full, Fenced) if self.doubled else full
 
     def can(self, thread: str) -> bool:
-        """The thread may take a turn."""
+        """Return whether the thread may take a turn."""
         if self.dead or self.frozen or thread in self.running:
             return False
         return thread == MAIN or self.processor.member is not None
@@ -173,7 +173,7 @@ class Life:
                         yield name, partition, position, store
 
     def _good(self, copy: PartitionReplica) -> bool:
-        """It has caught up, and has not slept so long since that the next look must throw it away."""
+        """Return whether it has caught up, and has not slept so long since that its next check must discard it."""
         world = self.machine.world
         age = world.clock.now() - copy.current_at
         return copy.current and age < world.shape.delete_retention
@@ -209,7 +209,7 @@ class Life:
             self._close()
 
     def _close(self) -> None:
-        """After an error: what `run` does in its `finally`."""
+        """Clean up after an error, like `run` in its `finally`."""
         if self.dead:
             return
         if self.processor.member is not None:
@@ -218,7 +218,7 @@ class Life:
         try:
             self.processor.close()
         except (Crash, StreamtableError):
-            pass  # it was closed as far as that went; the error that has ended it is the one that counts
+            pass  # it was closed as far as possible; the error that ended it is the relevant one
         finally:
             self.running.discard(MAIN)
         if not self.dead:
@@ -234,7 +234,7 @@ class Life:
 
 @dataclass(frozen=True)
 class _Side:
-    """The time of one process. While it sleeps others do as well, at the same time."""
+    """The clock of one process. While it sleeps, others may sleep at the same time."""
 
     clock: VirtualClock
 
@@ -250,7 +250,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Process(VirtualProcess):
-    """The clients of a process; its consumer may deliver records again."""
+    """The clients of a process; its consumer may redeliver records."""
 
     life: Life
 
@@ -264,7 +264,7 @@ class _Process(VirtualProcess):
 
 
 class _Consumer(VirtualGroupConsumer):
-    """Sometimes hands out once more what it has handed out last, as clients have done after a change of the leader."""
+    """A consumer that sometimes redelivers its last records, as clients have done after a change of the leader."""
 
     life: Life
     _before: list[RecordBatch] = []  # noqa: RUF012 - replaced, never changed
@@ -339,13 +339,13 @@ class ViewLife:
             self.running.discard(thread)
 
     def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
-        """Partition, position and rows of each part that is said to be whole."""
+        """Yield partition, position and rows of each partition that is reported as complete."""
         for copy in self.view._replicas.all():
             if copy.complete and copy.state is not ReplicaState.OPENING and isinstance(copy.store, DiskStore):
                 yield copy.partition, copy.position, copy.store
 
     def end(self) -> None:
-        """Let go of what its turns hold; one that is in the middle of a turn does so when it comes back to it."""
+        """Release the resources of its turns; one in the middle of a turn does so when it resumes."""
         self.dead = True
         if isinstance(self._turns, Generator) and not self.running:
             self._turns.close()

@@ -1,7 +1,7 @@
 """The expected output of a group's partition for its inputs up to the committed offsets: computed independently, from the log.
 
-The oracle reads the input topics as they stand in the broker. It shares with the engine's handlers the function that
-makes a row of an event, and nothing of the engine.
+The oracle reads the input topics from the broker. It shares the function that applies an event to a row with the
+handlers, and no code with the engine.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,11 +29,11 @@ Letter = tuple[str, int, int, int]
 
 
 class Wrong(Exception):
-    """Something is not as promised; the message says what."""
+    """An invariant is violated; the message says which."""
 
 
 def committed_records(partition: Partition, start: int, end: int) -> Iterator[InMemoryMessage]:
-    """Records with start <= offset < end that are committed. Raises `Wrong` if one is neither that nor aborted yet."""
+    """Return the committed records with start <= offset < end. Raises `Wrong` if one is still undecided."""
     records = partition.records
     for record in records[bisect_left(records, start, key=InMemoryMessage.offset) :]:
         if record.offset() >= end:
@@ -56,14 +56,14 @@ class Expected:
     """The expected contents of one partition of a group.
 
     Attributes:
-        rows: the table, encoded.
-        next: the next offset of each input, by topic.
+        rows: The table, encoded.
+        next: The next offset of each input, by topic.
         outputs: Source and key of what must have been emitted and was not seen yet, for each input in order.
-        letters: the same of dead letters.
+        letters: The same for dead letters.
         looped: Source and key of what must have been looped back and was not seen yet.
         stream_ms: The greatest event time of each input that the group reads.
         planned: The rows and timers set by the records since the last check.
-        timed: Topic, offset and stream time of the records that have come since they were looked at.
+        timed: Topic, offset and stream time of the records since the last check.
     """
 
     def __init__(self, job: Job, partition: int) -> None:
@@ -77,9 +77,9 @@ class Expected:
         self.letters: dict[int, deque[Letter]] = {n: deque() for n in range(len(job.topics))}
         self.looped: set[tuple[int, bytes]] = set()
         self.events = 0
-        self._handled: dict[bytes, int] = {}  # what the handler of changes was given last
+        self._handled: dict[bytes, int] = {}  # the last rows given to the handler of changes
         self._times: dict[str, int] = {}  # stream time of each input
-        self._accepted: dict[tuple[str, int], int] = {}  # at which stream time an event was, of an input
+        self._accepted: dict[tuple[str, int], int] = {}  # the stream time of each accepted event of an input
         self.stream_ms = dict.fromkeys(job.reads, -1)
         self.timed: list[tuple[str, int, int]] = []
         self.planned: list[Planned] = []
@@ -121,7 +121,7 @@ class Expected:
             origin = (read.topic, read.partition, read.offset, read.attempt + 1)
             timestamp_ms = read.timestamp_ms
         if topic == self._job.visits:
-            return  # what they have visited is looked at apart
+            return  # visited rows are checked separately
         changed = origin[0] == self._job.joined and key is not None
         if changed:
             assert key is not None
@@ -173,7 +173,7 @@ class Expected:
             self.planned.append(planned(source, event, timestamp_ms, event_time=event_time))
 
     def _stream_time(self, topic: str, timestamp_ms: int) -> int:
-        """After a record; those of the scheduler are of now or before, or of years to come."""
+        """Return the stream time after a record; timestamps are current, earlier, or years ahead."""
         before = self._times.get(topic, -1)
         return before if timestamp_ms >= FAR_MS else max(before, timestamp_ms)
 
@@ -191,11 +191,11 @@ class Expected:
 
 
 class Replayed:
-    """A changelog partition, replayed: the table of a reader that reads it in order.
+    """A replayed changelog partition: the table of a reader that reads it in order.
 
     Attributes:
         rows: The encoded rows at `position`.
-        position: up to where.
+        position: The next offset to replay.
         undecided: Transactions whose records were skipped before they had ended: they must not be committed.
     """
 
@@ -207,7 +207,7 @@ class Replayed:
         self._former: list[tuple[int, dict[bytes, bytes]]] = [(0, {})]
 
     def at(self, position: int) -> Mapping[bytes, bytes]:
-        """The table as it was at this position, or at the last commit before it."""
+        """Return the table at this position, or at the last commit before it."""
         return self._former[bisect_right(self._former, position, key=itemgetter(0)) - 1][1]
 
     def advance(self, end: int) -> None:
@@ -230,14 +230,14 @@ class Replayed:
         self._former.append((end, dict(self.rows)))
 
     def at_end(self) -> dict[bytes, bytes]:
-        """The table at the end of the changelog."""
+        """Return the table at the end of the changelog."""
         end = Replayed(self._partition)
         end.rows, end.position = dict(self.rows), self.position
         end.advance(self._partition.high)
         return end.rows
 
     def check_passed_over(self) -> None:
-        """Raises `Wrong` if a record became visible below a position that was committed without it."""
+        """Raise `Wrong` if a record became visible below a position that was committed without it."""
         for record in self.undecided:
             if record.transaction is not None and record.transaction.committed:
                 raise Wrong(

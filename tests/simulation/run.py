@@ -51,8 +51,8 @@ class Outcome:
     """A schedule that has been run.
 
     Attributes:
-        broken: The broken promise; None if there is none.
-        cause: the traceback of the error behind it, if there is one.
+        broken: The violated invariant; None if there is none.
+        cause: The traceback of its cause, if any.
     """
 
     seed: int
@@ -63,7 +63,7 @@ class Outcome:
     world: World
 
     def report(self, last: int = 60) -> str:
-        """Format the failure for people: what is broken, the last events, and how to see all of them."""
+        """Format the failure: the violation, the last events, and the command to print all of them."""
         lines = "\n".join(self.trace.lines(last))
         joins = f" --joins\n{self.shape.join}" if self.shape.join is not None else ""
         return (
@@ -73,11 +73,11 @@ class Outcome:
 
 
 def run_seed(seed: int, metrics: Metrics, *, log: bool = False, drawn: Draw = draw) -> Outcome:
-    """Run a schedule. `log`: with the engine's own lines in the trace; `drawn`: draws its shape."""
+    """Run a schedule. `log`: include the engine's log lines in the trace; `drawn`: draws its shape."""
     rng = Random(seed)
     world = World(drawn(rng), rng, metrics)
     broken, cause = None, ""
-    # Three rows at once, or a visit would be over with its first record.
+    # Three rows at a time; otherwise a visit would end with its first record.
     with logging_to(world.trace if log else None), patch("streamtable.engine.dispatch.ROWS_AT_ONCE", 3):
         try:
             Scheduler(world).run()
@@ -99,7 +99,7 @@ def run_seeds(seeds: Iterable[int], totals: Totals, drawn: Draw = draw) -> Itera
 
 
 def first_broken(seeds: Iterable[int], seconds: float, totals: Totals, drawn: Draw = draw) -> Outcome | None:
-    """The first schedule that breaks a promise; None if none has after so many seconds of the processor."""
+    """Return the first schedule that violates an invariant; None if none does within this many CPU seconds."""
     end = time.process_time() + seconds
     for outcome in run_seeds(seeds, totals, drawn):
         if outcome.broken is not None:
@@ -111,7 +111,7 @@ def first_broken(seeds: Iterable[int], seconds: float, totals: Totals, drawn: Dr
 
 @contextmanager
 def logging_to(trace: Trace | None) -> Iterator[None]:
-    """The engine's log goes to the trace, or nowhere; writing it would cost more than all the rest."""
+    """Send the engine's log to the trace, or drop it; printing it would cost more than all the rest."""
     before, was_configured = structlog.get_config(), structlog.is_configured()
 
     def note(_: Any, level: str, event: Any) -> Any:

@@ -25,7 +25,7 @@ _POISON: Sequence[tuple[bytes | None, bytes | None]] = (
 
 
 class Scheduler:
-    """Takes the turns of a world."""
+    """Runs the turns of a world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -37,12 +37,12 @@ class Scheduler:
         ]
         self._visits = 0
         self._sent_again: set[tuple[str, int, int]] = set()
-        self._sent: list[tuple[str, bytes | None, bytes | None]] = []  # what may be sent again
+        self._sent: list[tuple[str, bytes | None, bytes | None]] = []  # records that may be sent again
         self._keys = [b"k%d" % number for number in range(world.shape.keys)]
         world.turn = self.turn
 
     def run(self) -> None:
-        """The whole schedule. Raises `Violation`."""
+        """Run the whole schedule. Raises `Violation`."""
         for job in self.world.jobs:
             machines = [machine for machine in self.world.machines if machine.job is job]
             for machine in machines[: job.shape.members]:
@@ -54,7 +54,7 @@ class Scheduler:
             heal(self.world)
 
     def turn(self) -> None:
-        """Run one turn of the process that is drawn."""
+        """Run one turn of a drawn process."""
         self._rng.choices(self._actions, cum_weights=self._weights)[0]()
 
     # ---- work ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Scheduler:
         return world.kafka.append(topic, key, value, partition=to, timestamp_ms=at_ms)
 
     def _change(self) -> None:
-        """The owner of a joined table writes some rows."""
+        """Write some rows like the owner of a joined table."""
         rng = self._rng
         topic = rng.choice([job.joined for job in self.world.jobs if job.joined])
         for _ in range(rng.randint(1, 4)):
@@ -157,7 +157,7 @@ class Scheduler:
             self.world.check()
 
     def _replace(self) -> None:
-        """Another process with the same name, while the one before is alive."""
+        """Start another process with the same name while the first one is alive."""
         if machines := [machine for machine in self.world.machines if machine.life is not None]:
             machine = self._rng.choice(machines)
             self.world.trace.add(machine.name, "is replaced")
@@ -183,9 +183,9 @@ class Scheduler:
             self.world.kafka.compact(table)
 
     def _expire(self) -> None:
-        """Retention deletes a partition of an input as far as all groups have committed it: nothing is lost by that."""
+        """Let retention delete a partition of an input up to the committed offsets of all groups, so nothing is lost."""
         world, rng = self.world, self._rng
-        world.check()  # looks at records that may be gone afterwards
+        world.check()  # reads records that may be gone afterwards
         topics = sorted({topic for job in world.jobs for topic in job.topics if topic != job.joined})
         place = TopicPartition(rng.choice(topics), rng.randrange(world.shape.partitions))
         partition = world.kafka.topics[place.topic].partitions[place.partition]
@@ -219,11 +219,11 @@ class Scheduler:
             self.world.flaky = 1
 
     def _retry(self) -> None:
-        """Send a dead letter again."""
+        """Replay a dead letter."""
         job = self._rng.choice(self.world.jobs)
         letters = self.world.kafka.records(job.group.dead_letters)
         if job.shape.deletes or not letters:
-            return  # whether it comes before or after a deletion is not for the oracle to know
+            return  # the oracle cannot know whether it comes before or after a deletion
         place, letter = self._rng.choice(letters)
         headers = letter.headers() or ()
         origin = Origin.read(headers)

@@ -1,7 +1,7 @@
 """The seeds to run first: `python -m tests.simulation.seeds` finds the quickest seeds again and writes them to `seeds.toml`.
 
-To be run when the engine or the simulation has changed so much that the planted bugs are found late: tests then begin at
-a seed that no longer tells, and go on to the next ones.
+Run it when the engine or the simulation has changed so much that planted bugs are found late, because tests start at a
+seed that no longer shows the bug and continue with the next ones.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SEEDS = Path(__file__).with_name("seeds.toml")
 _SELDOM = (
     "produce",
     "stable-ends",
-)  # asked too seldom for a death in the middle of it to be met in some schedules
+)  # too rare to meet a kill in some schedules
 HAZARDS = frozenset(
     {
         *(f"CRASH at {name}" for name in ALL_STEPS if name not in BATCH_STEPS),
@@ -58,12 +58,12 @@ def _name(what: str, facts: tuple[Any, ...]) -> str:
 
 
 def read() -> Mapping[str, Any]:
-    """The committed seeds: `telling`, a list, and a seed for each bug: those in the engine are `planted`, others in `joins`."""
+    """Return the committed seeds: the list `telling`, and a seed for each bug: `planted` in the engine, others in `joins`."""
     return tomllib.loads(SEEDS.read_text())
 
 
 def plants_of(module: ModuleType) -> set[str]:
-    """The names of the bugs that a module can plant."""
+    """Return the names of the bugs that a module can plant."""
     return {
         name
         for name, each in vars(module).items()
@@ -72,11 +72,11 @@ def plants_of(module: ModuleType) -> set[str]:
 
 
 def quickest(plant: bugs.Plant, first: int, seconds: float, drawn: Draw = draw) -> int | None:
-    """The seed that finds a planted bug in the least processor time, of those that can be tried in so many seconds."""
+    """Return the seed that finds a planted bug in the least CPU time, of those tried within this many seconds."""
     metrics = Metrics.register(CollectorRegistry())
     best: tuple[float, int] | None = None
     end = time.process_time() + seconds
-    seed = first  # the one that has found it so far; then from the beginning
+    seed = first  # the present seed first, then from the beginning
     tried = 0
     while time.process_time() < end:
         began = time.process_time()
@@ -95,7 +95,7 @@ def quickest(plant: bugs.Plant, first: int, seconds: float, drawn: Draw = draw) 
 
 
 def telling(seeds: Iterable[int]) -> list[int]:
-    """Few of the seeds in which each hazard strikes that strikes in any of them."""
+    """Return a small subset of the seeds in which every hazard strikes that strikes in any of them."""
     metrics = Metrics.register(CollectorRegistry())
     found: dict[int, tuple[float, frozenset[str]]] = {}
     for seed in seeds:
@@ -113,8 +113,10 @@ def telling(seeds: Iterable[int]) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.seeds", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="processor seconds for each bug")
-    parser.add_argument("--schedules", type=int, default=400, help="to choose the telling ones from")
+    parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds for each bug")
+    parser.add_argument(
+        "--schedules", type=int, default=400, help="number of schedules to choose the telling seeds from"
+    )
     given = parser.parse_args()
     before = read()
     lines = [line for line in SEEDS.read_text().splitlines() if line.startswith("#")]

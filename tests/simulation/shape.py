@@ -1,7 +1,7 @@
 """The shape of a schedule, drawn from its seed: the size of the world, and its hazards.
 
-Each schedule has some of the hazards only, each at a rate of its own: a world in which everything fails at once makes
-no progress, and hides what a single fault would show (this is known as swarm testing).
+Each schedule has only some of the hazards, each at its own rate (swarm testing): a world in which everything fails at
+once makes no progress, and hides the effects of single faults.
 """
 
 from collections.abc import Mapping
@@ -29,25 +29,25 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class JobShape:
-    """A group: its graph, as far as it matters.
+    """A group: the relevant parts of its graph.
 
     Attributes:
         kind: The kind of all its handlers.
         inputs: The number of streams that it reads, beside its retry topic.
         on_error: The error handling of all its inputs.
-        deletes: some events delete their row.
-        members: processes at the beginning.
-        spare: processes that may be started later.
-        joins: it joins a table.
-        changes: it handles the changes of the table that it joins.
-        loops: its handlers send some events to other keys.
-        visits: every row is visited now and then.
-        once: its inputs count an event of the same number once, within so many seconds; 0: they do not.
+        deletes: Whether some events delete their row.
+        members: The number of processes at the beginning.
+        spare: The number of processes that may be started later.
+        joins: Whether it joins a table.
+        changes: Whether it handles the changes of the joined table.
+        loops: Whether its handlers send some events to other keys.
+        visits: Whether every row is visited now and then.
+        once: The seconds within which its inputs count events of the same number once; 0: no deduplication.
         failing: The percentage of events whose handlers fail; 0: every thirteenth.
-        chokes: some of these make outputs that are too large, of which the broker tells only when it refuses them.
-        defers: handlers do all their work in deferred calls.
-        due: its handlers write rows that fall due, and set timers.
-        idle_after: it follows event time, and inputs silent for so many seconds are idle; 0: it does not.
+        chokes: Whether some of these make too large outputs, of which only the broker's rejection tells.
+        defers: Whether handlers do all their work in deferred calls.
+        due: Whether its handlers write rows that fall due, and set timers.
+        idle_after: The seconds without records after which an input is idle; 0: it does not follow event time.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class JobShape:
     failing: int = 0
     chokes: bool = False
     defers: bool = False
-    idle_after: float = field(default=0.0, repr=False)  # or the shapes of all seeds would be others
+    idle_after: float = field(default=0.0, repr=False)  # not in the repr, which keeps the shapes of all seeds
     due: bool = field(default=False, repr=False)  # the same
 
 
@@ -94,12 +94,12 @@ class JoinShape:
 
     @property
     def timed(self) -> bool:
-        """Whether event time matters."""
+        """Whether the join uses event time."""
         return not self.kind.startswith("key_")
 
     def partition(self, topic: str, key: bytes, partitions: int) -> int:
         """Return the partition that an event is sent to; -1: that of its key. The left table of a foreign key may be in any."""
-        # Drawn apart, so that the other shapes are as they were.
+        # Drawn separately, so that other shapes do not change.
         if topic != "in0" or self.timed or Random(f"partitions of {self!r}").random() < 0.5:
             return -1
         return crc32(key) % partitions
@@ -115,11 +115,11 @@ class Shape:
     """A schedule. Times are in seconds.
 
     Attributes:
-        jobs: the second, if any, reads what the first emits.
+        jobs: The groups; the second one, if any, reads the output of the first.
         standby: Whether each process keeps standby replicas of the partitions of other processes.
-        calls: hazards at each request to the broker and at each failpoint, as probabilities.
+        calls: The probabilities of hazards at each request to the broker and at each failpoint.
         turns: The weights of the scheduler's choices at each turn.
-        length: turns of each phase; at the end of a phase everything is healed and compared.
+        length: The turns of each phase, at whose end everything is healed and compared.
         join: The groups are those of a flow with this join; None: they are made by `jobs`.
     """
 
@@ -143,14 +143,14 @@ class Shape:
     length: int
     phases: int
     standby: bool
-    join: JoinShape | None = field(default=None, repr=False)  # or the shapes of all seeds would be others
+    join: JoinShape | None = field(default=None, repr=False)  # not in the repr, as above
 
     @property
     def exactly_once(self) -> bool:
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
 
-# The most often that each may happen.
+# The maximum probability of each.
 _CALLS = {
     "crash": 0.008,
     "fault": 0.03,
@@ -177,7 +177,7 @@ _TURNS = {
     "jump": 1.0,
 }
 _WORK = {"step": 60.0, "load": 25.0, "emit": 10.0, "pass": 3.0}
-# A process that is taken for dead overlaps with its successor; at least once promises nothing then.
+# A process that was removed from its group overlaps with its successor; at least once guarantees nothing then.
 _EXACTLY_ONCE_ONLY = ("replace", "jump", "reported-as-revoked")
 
 
@@ -185,7 +185,7 @@ def draw(rng: Random) -> Shape:
     """A schedule's shape."""
     exactly_once = rng.random() < 0.85
     calls = {name: _rate(rng, most) for name, most in _CALLS.items()}
-    calls["late"] *= rng.random() ** 2  # mostly it stays away for long
+    calls["late"] *= rng.random() ** 2  # rare in most schedules
     turns = {name: _rate(rng, most) for name, most in _TURNS.items()}
     if not exactly_once:
         for name in _EXACTLY_ONCE_ONLY:
@@ -221,7 +221,7 @@ def draw(rng: Random) -> Shape:
 
 
 def draw_join(rng: Random) -> Shape:
-    """A schedule's shape with the groups of a flow that joins; what is sent can always be handled."""
+    """Return a shape with the groups of a flow with joins; all sent events can be handled."""
     while not (shape := draw(rng)).exactly_once:
         pass
     join = JoinShape.drawn(rng, shape.keys)
@@ -250,9 +250,7 @@ def _with_event_time(shape: Shape) -> Shape:
         return shape
     idle_after = rng.choice((0.5, 2.0))
     if len(shape.jobs) > 1:
-        idle_after += (
-            8.0  # all tasks of the first write marks that often: the second has to keep up with one a turn
-        )
+        idle_after += 8.0  # all tasks of the first group write marks this often: the second must keep up with one per turn
     return replace(shape, jobs=tuple(replace(job, idle_after=idle_after) for job in shape.jobs))
 
 

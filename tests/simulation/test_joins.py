@@ -1,4 +1,4 @@
-"""Joins in the simulation: what they write is what the definition says, whatever crashes; and planted bugs are found."""
+"""Joins in the simulation: their output follows the definition despite all faults, and planted bugs are found."""
 
 import os
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def test_a_bug_planted_in_a_join_is_found(name: str, metrics: Metrics) -> None:
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         found = first_broken(count(BEGIN_AT[name]), SECONDS_MAX, Totals(), draw_join)
-    assert found, "it was not found"
+    assert found, "the bug was not found"
     assert run_seed(found.seed, metrics, drawn=draw_join).broken is None
 
 

@@ -1,4 +1,4 @@
-"""The simulation finds what it is there to find: bugs that are planted in the engine, each against one of its rules."""
+"""The simulation finds planted bugs, each of which breaks one rule of the engine."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -20,7 +20,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         found = first_broken(count(BEGIN_AT[name]), SECONDS_MAX, Totals())
-    assert found, "it was not found"
+    assert found, "the bug was not found"
     assert run_seed(found.seed, Metrics.register(CollectorRegistry())).broken is None
 
 

@@ -31,9 +31,9 @@ def test_no_schedule_breaks_a_promise(
         pytest.fail(broken.report(), pytrace=False)
 
 
-# Each has broken a promise once: an id accepted again beyond the horizon was left out, a whole batch's first record was
-# blamed for another's output, a replica's callback removed others, a record failed on what an undone one had done, a kept
-# row that was written after its time was over stayed for ever, a rewind read a damaged store.
+# Regressions: an id accepted again beyond the horizon was left out; the first record of a batch was blamed for
+# another's output; a replica's callback removed others; a record failed because of an undone one; a kept row written
+# after its time stayed for ever; a rewind read a damaged store.
 @pytest.mark.parametrize("seed", [128, 172, 220, 340, 641, 1487, 27, 157])
 def test_a_schedule_that_has_broken_a_promise_does_so_no_more(seed: int, metrics: Metrics) -> None:
     broken = run_seed(seed, metrics)
@@ -60,7 +60,7 @@ def test_a_schedule_is_the_same_in_each_run_with_and_without_metrics(seed: int, 
 
 
 def test_a_schedule_is_the_same_in_every_process() -> None:
-    """Sets of strings and bytes are in another order in each."""
+    """The order of sets of strings and bytes differs between processes."""
 
     def printed(hash_seed: str) -> str:
         return subprocess.run(
@@ -77,7 +77,7 @@ def test_a_schedule_is_the_same_in_every_process() -> None:
 
 
 def test_what_can_go_wrong_does_go_wrong(metrics: Metrics) -> None:
-    """A hazard that never strikes proves nothing: within some schedules each of them must."""
+    """Each hazard must strike within some schedules, as one that never strikes proves nothing."""
     left = set(seeds.HAZARDS)
     for seed in (*seeds.read()["telling"], *range(1, 400)):
         left -= seeds.hazards_of(run_seed(seed, metrics))

@@ -1,4 +1,4 @@
-"""Views show what a replay of their topic gives, whatever happens to topic, disk and process."""
+"""Views show the replayed topic, whatever happens to topic, disk and process."""
 
 import os
 import time

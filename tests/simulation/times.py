@@ -1,7 +1,7 @@
-"""The event time that a group must have committed, and that its handlers must have seen: computed apart, from the log.
+"""The event time that a group must have committed and its handlers must have seen, computed independently from the log.
 
-The stream time of an input is exact at each commit: the greatest event time below the committed offset. The watermark is
-exact while no input can have been idle; where one can, it may stand anywhere up to what the idle inputs leave free.
+The stream time of an input is exact at each commit: the greatest event time below the committed offset. The watermark
+is exact while no input can have been idle; otherwise it may be anywhere up to the bound of the other inputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ class Silence:
     Args:
         kafka: The broker.
         topics: The inputs.
-        seconds: After so much silence an input may be idle.
-        believed: So many seconds later a process may still take it for idle.
+        seconds: The seconds without records after which an input may be idle.
+        believed: The seconds for which a process may still consider it idle afterwards.
     """
 
     def __init__(self, kafka: VirtualKafka, topics: Sequence[str], seconds: float, believed: float) -> None:
@@ -44,11 +44,13 @@ class Silence:
         self._seconds = seconds
         self._believed = believed
         self._looked_at = kafka.clock.monotonic()
-        self._ends: dict[TopicPartition, tuple[int, float]] = {}  # and the last look before it came to that
+        self._ends: dict[
+            TopicPartition, tuple[int, float]
+        ] = {}  # the end, and the time of the last look before it
         self._idle_at: dict[TopicPartition, float] = {}
 
     def look(self) -> None:
-        """See where the inputs end."""
+        """Observe the ends of the inputs."""
         now = self._kafka.clock.monotonic()
         for topic in self._topics:
             for partition in self._kafka.topics[topic].partitions:
@@ -60,12 +62,12 @@ class Silence:
         self._looked_at = now
 
     def may_have_been(self, place: TopicPartition, since: float) -> bool:
-        """A process may have taken the partition for idle since then."""
+        """Return whether a process may have considered the partition idle since then."""
         return self._idle_at.get(place, float("-inf")) + self._believed >= since
 
 
 class TimeBooks:
-    """Keeps account of the event time of one group.
+    """The expected event time of one group.
 
     Args:
         kafka: The broker.
@@ -73,7 +75,7 @@ class TimeBooks:
         event_time: The settings of the group.
         inputs: The topics that advance it.
         partitions: The number of partitions.
-        carried: The inputs carry watermarks, and so never count as silent.
+        carried: Whether the inputs carry watermarks, and thus never count as idle.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class TimeBooks:
     def committed(
         self, partition: int, offsets: Mapping[TopicPartition, Committed], expected: Expected
     ) -> None:
-        """A commit was seen. Raises `Wrong`.
+        """Check an observed commit. Raises `Wrong`.
 
         Args:
             partition: Its number.
@@ -138,7 +140,7 @@ class TimeBooks:
         expected.timed.clear()
 
     def _bounds(self, partition: int, before: int, expected: Expected) -> tuple[int, int]:
-        """The least and the greatest watermark that may be committed now."""
+        """Return the least and the greatest watermark that may be committed now."""
         since = self._committed_at[partition]
         active = [
             expected.stream_ms[topic]
@@ -163,7 +165,7 @@ class TimeBooks:
             raise Wrong(f"I8: {topic}[{partition}]@{offset} was late before {late_before}: {bounds}")
 
     def behind(self, watermark_ms: int | None) -> bool:
-        """With all inputs silent for long, the watermark has not followed the clock."""
-        # Those who write a stream say only now and then how far they have come meanwhile.
+        """Return whether the watermark has not followed the clock although all inputs are idle for long."""
+        # Writers of a stream emit their watermark only now and then.
         allowed = (6 if self._carried else 3) * self._idle_after * 1000
         return watermark_ms is None or watermark_ms < self._kafka.clock.now() * 1000 - allowed

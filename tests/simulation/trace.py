@@ -46,7 +46,7 @@ class Trace:
         """Format the events as text.
 
         Args:
-            last: only so many of them; None: all.
+            last: The number of events to format; None: all.
             detail: Whether to include each request to the broker and each line of the engine's log.
         """
         chosen = [event for event in self.events if detail or event.what not in _DETAIL]

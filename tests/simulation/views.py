@@ -1,8 +1,7 @@
-"""A view of a table under random orders of what may happen to it: records deleted, disks damaged, restarts.
+"""A view of a table under random sequences of faults: deleted records, damaged disks, restarts.
 
-The group that keeps the table is played by the simulation itself: it writes rows and commits offsets that say where the
-table stands. So a schedule is a few milliseconds, and what a view must show is known exactly: what a replay of the
-topic, as it is now, comes to.
+The simulation itself acts as the group that keeps the table: it writes rows and commits offsets with the table's
+position. So a schedule takes a few milliseconds, and the expected content of a view is exactly the replay of the topic.
 """
 
 from dataclasses import dataclass
@@ -47,12 +46,12 @@ _WEIGHTS = {
 
 
 class Broken(Exception):
-    """The view does not keep a promise; the message says which."""
+    """The view violates a guarantee; the message says which."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that was emitted, and the row that the group is going to make of it."""
+    """An emitted event, and the row that the group will make of it."""
 
     ack: Ack
     key: str
@@ -60,7 +59,7 @@ class Event:
 
 
 class Watcher:
-    """A client that keeps a copy of the rows by the documented way: watch, then read; again when changes were missed."""
+    """A client that keeps a copy of the rows as documented: watch, then read; again when changes were missed."""
 
     def __init__(self, view: View[str, int]) -> None:
         self._view = view
@@ -68,7 +67,7 @@ class Watcher:
         self.rows: dict[str, int] | None = None
 
     def drain(self) -> None:
-        """Take what there is. Raises `NotReady` while the rows cannot be read."""
+        """Apply the pending changes. Raises `NotReady` while the rows cannot be read."""
         if self.rows is None:
             self.rows = dict(self._view.range())
         try:
@@ -86,7 +85,7 @@ class ViewWorld:
 
     Args:
         seed: The seed of the schedule.
-        metrics: any; never looked at.
+        metrics: Metrics that are never read.
     """
 
     def __init__(self, seed: int, metrics: Metrics) -> None:
@@ -101,7 +100,7 @@ class ViewWorld:
         self.disk = Disk(self.clock.now)
         self.waiting: list[list[Event]] = [[] for _ in range(self.partitions)]
         self.events: list[Event] = []
-        self.shown_at: dict[Ack, int] = {}  # the table's offset after the row that an event has come to
+        self.shown_at: dict[Ack, int] = {}  # the table's offset after the row of each event
         self.trace: list[str] = []
         self.count = self.waited = self.reloads = 0
         weights = {name: weight * self.rng.random() for name, weight in _WEIGHTS.items()}
@@ -109,12 +108,12 @@ class ViewWorld:
         for _ in range(self.rng.choice((0, 4, 12))):
             self.rng.choice((self.event, self.commit))()
         self.start()
-        # The copy is empty, so nothing may be answered before all of this is in it.
+        # The copy is empty, so the view may not answer before it has all of this.
         self.first_ends: list[int] | None = [each.high for each in self.kafka.topics["g-table"].partitions]
 
     def run(self) -> None:
         names, weights = list(self.weights), list(self.weights.values())
-        # Two records at once, so that a copy is loaded in many turns.
+        # Two records at a time, so that a copy is loaded in many turns.
         with patch("streamtable.tables.changelog_reader._POLL_RECORDS", 2):
             for number in range(STEPS):
                 step = self.rng.choices(names, weights)[0]
@@ -154,7 +153,7 @@ class ViewWorld:
         self.events.append(event)
 
     def commit(self) -> None:
-        """The group handles some events of a partition."""
+        """Let the group handle some events of a partition."""
         partition = self.rng.randrange(self.partitions)
         waiting = self.waiting[partition]
         todo = [waiting.pop(0) for _ in range(min(len(waiting), self.rng.randint(1, 3)))]
@@ -167,7 +166,7 @@ class ViewWorld:
             self.kafka.group("g").offsets.committed[TopicPartition("in", partition)] = offset
 
     def wait(self) -> None:
-        """Read one's own write: what the wait returns for must be in the view."""
+        """Read one's own write: after the wait, the view must show it."""
         if not self.events:
             return
         event = self.rng.choice(self.events[-6:])
@@ -209,7 +208,7 @@ class ViewWorld:
             self.disk.damaged.add(place)
 
     def restart(self) -> None:
-        """Killed, or stopped; started at once, or after the table has changed."""
+        """Kill or stop the view, and restart it at once or after the table has changed."""
         self.trace.append("the view is restarted")
         if self.rng.random() < 0.5:
             self.dead[0] = True
@@ -222,21 +221,21 @@ class ViewWorld:
         for _ in range(self.rng.choice((0, 0, 3))):
             self.rng.choice((self.event, self.commit, self.delete_records, self.compact))()
         if self.rng.random() < 0.3:
-            # So long that deletions can have gone, and with them all trace of the keys.
+            # So long that tombstones can be compacted away, and with them all traces of the keys.
             for step in (self.event, self.commit, self.commit, self.compact, self.look_away, self.compact):
                 step()
         self.start()
 
-    # ---- what must hold --------------------------------------------------------------------------------------------
+    # ---- the guarantees --------------------------------------------------------------------------------------------
 
     def quiet(self) -> None:
-        """Nothing happens for a while: the view, and who watches it, must have what a replay of the topic gives."""
+        """Check at rest that the view and its watcher equal the replayed topic."""
         self.disk.damaged.clear()
         for number in range(_QUIET_TURNS):
             self.turn()
             self.drain()
             whole = self.view.ready and not self.view.lag() and self.watcher.rows is not None
-            if whole and number > 20:  # the view has looked at the topic since
+            if whole and number > 20:  # the view has checked the topic since
                 break
         else:
             raise Broken(f"the view is not ready after {_QUIET_TURNS} turns")

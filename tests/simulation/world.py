@@ -28,11 +28,11 @@ _TURN_SECONDS = 0.005
 
 
 class Violation(BaseException):
-    """A promise is broken. Not an `Exception`: nothing of the engine must take it for one of its own."""
+    """An invariant is violated. Not an `Exception`, so that the engine does not handle it."""
 
 
 class World:
-    """Everything that a schedule acts on.
+    """The state of a schedule.
 
     Args:
         shape: The shape of the job, the topics and the faults.
@@ -54,10 +54,10 @@ class World:
             transaction_timeout=shape.transaction_timeout,
             late_seconds=shape.late_seconds,
         )
-        self.flaky = 0  # so many calls of handlers fail
-        self.turn: Callable[[], None] = lambda: None  # of the scheduler
+        self.flaky = 0  # the number of handler calls that will fail
+        self.turn: Callable[[], None] = lambda: None  # a turn of the scheduler
         self.depth = 0  # processes that are frozen in the middle of a turn
-        self.lives: dict[str, Life | ViewLife] = {}  # by the name that the broker knows; also the dead
+        self.lives: dict[str, Life | ViewLife] = {}  # by their name at the broker, including dead ones
         self.violation: Violation | None = None
         self.steps = self.crashes = 0
         self.jobs = list(self._make_jobs())
@@ -67,7 +67,7 @@ class World:
             for job in self.jobs
             for number in range(job.shape.members + job.shape.spare)
         ]
-        self.zombies: list[Life] = []  # replaced by another process with their name, and alive
+        self.zombies: list[Life] = []  # alive, but replaced by another process with their name
         self.view: ViewLife | None = ViewLife(self, self.jobs[0], None) if shape.view else None
 
     @property
@@ -120,7 +120,7 @@ class World:
         return JoinBooks(job, self.kafka, self.trace, self.shape.join)
 
     def close_windows(self) -> None:
-        """Send so late a record to each partition of both inputs of a join that no other one has to wait any longer."""
+        """Send a record far ahead to each partition of both inputs of a join, which ends the waits of all others."""
         at_ms = int(self.clock.now() * 1000) + REACH_MS
         for topic in (LEFT, RIGHT):
             for partition in range(self.shape.partitions):
@@ -145,7 +145,7 @@ class World:
     # ---- turns -----------------------------------------------------------------------------------------------------
 
     def step(self, life: Life | ViewLife, thread: str) -> None:
-        """Let a thread of a process take its turn, and look at what has come of it."""
+        """Run a turn of a thread of a process, and check the result."""
         self.steps += 1
         self.clock.advance(_TURN_SECONDS)
         life.turn(thread)
@@ -163,20 +163,20 @@ class World:
             raise self.violation
 
     def broken(self, what: str) -> Violation:
-        """Note the violation: whatever the engine makes of the exception, it is raised again by `check`."""
+        """Record the violation; `check` raises it again, however the engine handled the exception."""
         self.violation = self.violation or Violation(what)
         self.trace.add("", "VIOLATION", what)
         return self.violation
 
     def _check_copies(self, life: Life | ViewLife) -> None:
-        """Local copies that have moved on, of tasks or of the view."""
+        """Check local copies of tasks or of the view that have advanced."""
         if life.dead or not self.shape.exactly_once:
-            return  # at least once, the changelog may hold rows of a commit that was undone, until it is repeated
+            return  # at least once: the changelog may have rows of an undone commit until it is repeated
         if isinstance(life, Life):
             self._check_named(life)
         books = self.books[self.jobs.index(life.job)]
         if isinstance(books, JoinBooks):
-            return  # it has named tables only
+            return  # it has only named tables
         if isinstance(life, Life):
             self._check_joined(life, books)
         for partition, position, store in life.copies():
@@ -199,7 +199,7 @@ class World:
     def _check_joined(self, life: Life, books: Books) -> None:
         undone = life.processor.member.undone if life.processor.member is not None else 0
         for partition, position, store in life.joined():
-            mark = position, undone  # also what went back must not have reached the disk
+            mark = position, undone  # undone work must not have reached the disk either
             if life.checked_joined.get(partition) != mark and (rows := store.rows()) is not None:
                 life.checked_joined[partition] = mark
                 try:
@@ -210,7 +210,7 @@ class World:
     # ---- faults of processes -----------------------------------------------------------------------------------------
 
     def start(self, machine: Machine) -> None:
-        """A new life. If there is one, it goes on as a zombie, with the disk; the new one gets another."""
+        """Start a new life. A present one continues as a zombie with its disk; the new one gets another disk."""
         if machine.life is not None:
             machine.life.doubled = True
             self.zombies.append(machine.life)
@@ -218,12 +218,12 @@ class World:
         if not self.shape.exactly_once or self.rng.random() < 0.3:
             self._forget_member(machine)
         machine.life = Life(machine)
-        # A zombie that makes a new producer fences its successor.
+        # A zombie that creates a new producer fences its successor.
         machine.life.doubled = any(zombie.machine is machine for zombie in self.zombies)
         self.trace.add(machine.life.name, "starts")
 
     def _forget_member(self, machine: Machine) -> None:
-        """The former session is over."""
+        """End the previous session."""
         if machine.life is not None:
             return
         coordinator = self.kafka.group(machine.job.group.name)
@@ -232,7 +232,7 @@ class World:
                 coordinator.leave(member_id)
 
     def crash(self, life: Life | ViewLife) -> None:
-        """Kill the process as `kill -9` does. Its frames raise `Crash` at their next call to the adversary."""
+        """Kill the process like SIGKILL. Its frames raise `Crash` at their next call to the adversary."""
         fate = self.rng.choices(("kept", "bulk lost", "lost"), (2, 6, 1))[0]
         self.crashes += 1
         self.trace.add(life.name, "CRASH", f"disk {fate}", *life.at)
@@ -247,14 +247,14 @@ class World:
         self.forget(life)
 
     def forget(self, life: Life) -> None:
-        """It is over with it."""
+        """Remove a dead process."""
         if life.machine.life is life:
             life.machine.life = None
         if life in self.zombies:
             self.zombies.remove(life)
 
     def freeze(self, life: Life | ViewLife) -> None:
-        """It stands still in the middle of what it does, while others go on and time passes."""
+        """Freeze it in the middle of its work, while others continue and time passes."""
         if self.depth >= 2:
             return
         self.depth += 1
@@ -277,7 +277,7 @@ class World:
         self.trace.add(life.name, "thaws", *life.at)
 
     def stopped(self, life: Life, error: StreamtableError) -> None:
-        """A process has stopped with an error: is it one that it may stop with?"""
+        """Check that the error with which a process has stopped is an allowed one."""
         if not (
             isinstance(error, life.excused) or isinstance(error.__cause__, Flaky) or self._outrun(error, life)
         ):
@@ -285,7 +285,7 @@ class World:
         self.trace.add(life.name, "stops", type(error).__name__, error.message)
 
     def _outrun(self, error: StreamtableError, life: Life) -> bool:
-        """It stood still while others have gone on, and what it was to read then has expired since."""
+        """Return whether it was frozen while others continued and its next records expired."""
         if not isinstance(error, InputLost) or error.topic is None or error.offset is None:
             return False
         committed = self.kafka.committed(life.job.group.name)
@@ -293,7 +293,7 @@ class World:
         return at is not None and at.next_offset > error.offset
 
     def plan_made(self, life: Life) -> None:
-        """A recovery of this process is about to start."""
+        """Check a recovery of this process that is about to start."""
         member = life.processor.member
         assert member is not None
         if life.job.group.persist is None:
