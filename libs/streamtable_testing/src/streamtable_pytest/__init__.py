@@ -1,7 +1,7 @@
-"""A pytest plugin that comes with the library: the fixture `tester`.
+"""The library's pytest plugin: the fixture `tester`.
 
-It is a package of its own because pytest imports it at every start, in projects that do not test processors too, and
-importing anything within `streamtable` imports all of it.
+It is a separate package because pytest imports it at every start, even in projects that do not test processors, and
+importing anything in `streamtable` imports all of it.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def tester() -> Iterator["Tester"]:
     """Run groups without a broker in one test; see `streamtable_testing.Tester`."""
-    from streamtable_testing import Tester  # noqa: PLC0415 - not before a test asks for it
+    from streamtable_testing import Tester  # noqa: PLC0415 - only if a test uses it
 
     with Tester() as made:
         yield made

@@ -2,10 +2,10 @@
 
 
 class VirtualClock:
-    """A `clock.Clock` whose `sleep` returns at once, later. Wall and monotonic time are the same.
+    """A `clock.Clock` whose `sleep` advances it and returns at once. Wall-clock and monotonic time are the same.
 
     Args:
-        seconds: since 1970, at the beginning.
+        seconds: The initial time in seconds since 1970.
     """
 
     def __init__(self, seconds: float = 1_700_000_000.0) -> None:
@@ -21,7 +21,7 @@ class VirtualClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Raises `ValueError` if it were to go back."""
+        """Advance the clock. Raises `ValueError` for a negative time."""
         if seconds < 0:
             raise ValueError(f"time does not go back: {seconds} s")
         self._seconds += seconds

@@ -61,7 +61,7 @@ class VirtualCluster:
         return self._wire.ask("stable-ends", look, silent=RetryLater)
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
-        """Return None: committed offsets are in no topic here."""
+        """Return None: committed offsets are not in a topic here."""
         del group
         return None
 
@@ -77,11 +77,11 @@ class VirtualCluster:
         )
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: there are no resources to release."""
 
 
 class VirtualProducer:
-    """Sends each record at once; the answer comes before `produce` returns."""
+    """Sends each record at once; it is acknowledged before `produce` returns."""
 
     def __init__(
         self,
@@ -127,4 +127,4 @@ class VirtualProducer:
         return 0
 
     def close(self, timeout: float) -> None:
-        """Do nothing: nothing waits."""
+        """Do nothing: there are no pending records."""

@@ -1,10 +1,10 @@
 """A member of a group on the virtual Kafka: `ports.GroupConsumer`.
 
-As the real client, it learns only from a fetch without records that it has reached the end of a partition, and where
-that is, beyond transaction markers: see `passed`.
+Like the real client, it learns only from an empty fetch that it has reached the end of a partition, and its position
+beyond transaction markers: see `passed`.
 
-It joins with its first poll and is heard with every one; a poll carries out at most one change of its assignment, after
-it has fetched, so it may return records of a partition that its callback has just taken away.
+It joins with its first poll and sends a heartbeat with every poll. A poll applies at most one change of its assignment,
+after the fetch, so it may return records of a partition that was just revoked.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ class VirtualGroupConsumer:
     """A consumer: one member of a group.
 
     Args:
-        member_id: unlike all others'.
-        group: its coordinator.
-        partition: finds a partition; None if there is none.
+        member_id: The unique member id.
+        group: The coordinator of the group.
+        partition: Returns a partition; None if it does not exist.
         wire: The connection to the broker.
-        clock: a poll without records lets its time-out pass.
+        clock: The clock; a poll without records advances it by the timeout.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class VirtualGroupConsumer:
         self._epoch: int | None = None  # None: not joined
         self._owned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._next: dict[TopicPartition, int] = {}  # where reading continues; no entry until the first seek
+        self._next: dict[TopicPartition, int] = {}  # the next offsets to read; no entry until the first seek
         self._passed: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._heartbeats = 0
@@ -83,7 +83,7 @@ class VirtualGroupConsumer:
     def resume(self, places: Iterable[TopicPartition]) -> None:
         resumed = self._paused.intersection(places)
         if unplaced := resumed - self._next.keys():
-            raise AssertionError(f"resumed before it was said where to read: {sorted(unplaced)}")
+            raise AssertionError(f"resumed before a seek: {sorted(unplaced)}")
         self._paused -= resumed
 
     def seek(self, place: TopicPartition, offset: int) -> None:
@@ -97,7 +97,9 @@ class VirtualGroupConsumer:
             return
         membership = self.membership()
         if not membership.member_id:
-            raise Migrated("nothing is committed outside of the group: it has not been joined, or was left")
+            raise Migrated(
+                "offsets cannot be committed: the consumer has not joined the group, or has left it"
+            )
 
         def commit() -> None:
             self._group.check(membership)
@@ -112,9 +114,9 @@ class VirtualGroupConsumer:
         if self._closed:
             return
         self._closed = True
-        self._heartbeats += 1  # none that is under way counts any more
+        self._heartbeats += 1  # invalidates heartbeats in flight
         self._take(frozenset(self._owned), "revoked")
-        with suppress(RetryLater):  # the group notices by itself, later
+        with suppress(RetryLater):  # the group notices it at the session timeout
             self._wire.ask("leave", lambda: self._group.leave(self._member_id), silent=RetryLater)
         self._epoch = None
         self._raise_failure()
@@ -168,7 +170,7 @@ class VirtualGroupConsumer:
 
     def _hear(self, number: int) -> Heard:
         if number != self._heartbeats:
-            raise Migrated("a late heartbeat says nothing: there has been another since")
+            raise Migrated("a late heartbeat is ignored: another was sent since")
         if self._epoch is None:
             self._group.join(self._member_id, self._topics)
         return self._group.heartbeat(self._member_id, self._epoch or 0, frozenset(self._owned))
@@ -185,7 +187,7 @@ class VirtualGroupConsumer:
         if places and self._listener is not None and self._failure is None:
             try:
                 getattr(self._listener, callback)(sorted(places))
-            except Exception as error:  # noqa: BLE001 - kept, and raised as it is by `poll` or `close`
+            except Exception as error:  # noqa: BLE001 - raised unchanged by `poll` or `close`
                 self._failure = error
 
     def _raise_failure(self) -> None:

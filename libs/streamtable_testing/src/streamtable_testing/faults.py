@@ -1,7 +1,7 @@
 """Fault injection between the clients of each process and the virtual broker.
 
-Everything that a client asks of the broker passes `Wire.ask`, which first asks the `Faults` for its fault. The
-default is that nothing does; a simulation overrides `before`, and decides from its seed.
+Every request of a client goes through `Wire.ask`, which first gets a fault from `Faults`. By default there are none; a
+simulation overrides `before` and draws from its seed.
 """
 
 from collections.abc import Callable
@@ -17,27 +17,27 @@ T = TypeVar("T")
 CALLS = (
     # consumer
     "heartbeat", "fetch", "commit-offsets", "leave",
-    # outbox; "records" is the delivery of what was produced, by `flush` or before a commit
+    # transactional producer; "records" is the delivery of queued records, by `flush` or before a commit
     "open", "records", "send-offsets", "commit", "abort",
     # cluster, table reader, producer
     "topics", "watermarks", "stable-ends", "stable-offsets", "read", "produce",
 )  # fmt: skip
-"""The names of what can be asked of the broker."""
+"""The names of the requests to the broker."""
 
 
 class Fault(Enum):
-    """The fault of one request. The caller gets the error of the real adapter: as `RetryLater` by questions, as
-    `OutcomeUnknown` by a commit without an answer, as [] by polls.
+    """The fault of one request. The caller gets the result of the real adapter: `RetryLater` from queries,
+    `OutcomeUnknown` from a commit without an answer, [] from polls.
     """
 
     REFUSED = "refused"
     """The request has no effect, and the caller gets an error: `RewindNeeded` within a transaction, else `RetryLater`."""
     REQUEST_LOST = "request lost"
-    """Nothing happens, and no answer comes."""
+    """The request has no effect, and no response comes."""
     ANSWER_LOST = "answer lost"
     """The request takes effect, but no response comes."""
     LATE = "late"
-    """No answer comes. It happens later (see `VirtualKafka.deliver_late`), if the broker still accepts it then."""
+    """No response comes. The request takes effect later (see `VirtualKafka.deliver_late`), if the broker still accepts it."""
 
 
 class Faults:
@@ -47,23 +47,22 @@ class Faults:
         """Called before each request; returns the fault to inject.
 
         Args:
-            process: the name given to `VirtualKafka.process`; "" for clients of the `VirtualKafka` itself.
-            call: one of `CALLS`.
+            process: The name given to `VirtualKafka.process`; "" for clients of the `VirtualKafka` itself.
+            call: One of `CALLS`.
         """
         del process, call
         return None
 
     def marker_late(self, transactional_id: str, topic: str) -> bool:
-        """Called at the end of a transaction for each partition: whether its marker is written after the answer.
+        """Called at the end of a transaction for each partition. Returns whether its marker is written after the response.
 
-        Until it is, readers stop before the transaction. `topic` is "__consumer_offsets" for the offsets, which stay
-        pending as long.
+        Until then, readers stop before the transaction. `topic` is "__consumer_offsets" for the offsets, which stay pending.
         """
         del transactional_id, topic
         return False
 
     def removal_told_as_revocation(self, process: str) -> bool:
-        """Whether a member that was removed from its group hears `revoked` instead of `lost`, as has been seen."""
+        """Return whether a member that was removed from its group gets `revoked` instead of `lost`, as was observed."""
         del process
         return False
 
@@ -94,10 +93,10 @@ class Wire:
     """The connection between the clients of one process and the broker.
 
     Args:
-        process: its name.
-        faults: asked before each request.
-        late: takes what happens later.
-        tick: lets the broker do what time has made due.
+        process: The name of the process.
+        faults: Returns the fault of each request.
+        late: The delayed requests.
+        tick: Lets the broker do its due work.
     """
 
     def __init__(self, process: str, faults: Faults, late: LateEffects, tick: Callable[[], None]) -> None:
@@ -117,10 +116,10 @@ class Wire:
         """Send a request, or inject a fault.
 
         Args:
-            call: one of `CALLS`.
+            call: One of `CALLS`.
             effect: The broker's action; its errors are the broker's refusals.
-            silent: raised if no answer comes.
-            refused: raised for `Fault.REFUSED`, if not the same.
+            silent: The error to raise if no response comes.
+            refused: The error to raise for `Fault.REFUSED`; None: `silent`.
         """
         self._tick()
         fault = self.faults.before(self.process, call)

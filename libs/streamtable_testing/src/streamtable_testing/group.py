@@ -1,8 +1,8 @@
 """The group coordinator of the virtual Kafka: members, their partitions, and the offsets that they commit.
 
-After the consumer protocol (KIP-848) with the range assignor: a change of the members changes the target; every member
-learns from heartbeats which partitions to release, and a partition is given to its new owner after the former one has let
-it go, has left, or has not been heard for the session timeout.
+It follows the consumer protocol (KIP-848) with the range assignor: a change of the members changes the target
+assignment. Members learn from heartbeats which partitions to release, and a partition is assigned to its new owner once
+the previous one has released it, has left, or has not sent a heartbeat for the session timeout.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,11 +79,11 @@ class GroupCoordinator:
     Args:
         name: The name of the group.
         clock: The clock for heartbeats.
-        session_timeout: seconds without a heartbeat after which a member is removed.
+        session_timeout: The seconds without a heartbeat after which a member is removed.
         partitions: Returns the number of partitions of a topic; 0 if it does not exist.
 
     Attributes:
-        only: The only partitions that members are given; None: all.
+        only: The only partitions that are assigned; None: all.
     """
 
     only: frozenset[int] | None = None
@@ -98,7 +98,7 @@ class GroupCoordinator:
         self._partitions = partitions
         self._members: dict[str, _Member] = {}
         self._target: dict[str, Places] = {}
-        self._dealt: object = None  # the members and numbers of partitions that it was made for
+        self._dealt: object = None  # the members and numbers of partitions of the current assignment
         self._epoch = 0
 
     @property
@@ -107,7 +107,7 @@ class GroupCoordinator:
         return {member_id: member.owned for member_id, member in self._members.items()}
 
     def join(self, member_id: str, topics: Sequence[str]) -> None:
-        """Join the group. Joining again with the same id ends the former session."""
+        """Join the group. Joining again with the same id ends the previous session."""
         self._members.pop(member_id, None)
         self._members[member_id] = _Member(topics, 0, self._clock.monotonic())
 
@@ -122,7 +122,7 @@ class GroupCoordinator:
                 del self._members[member_id]
 
     def heartbeat(self, member_id: str, epoch: int, owned: Places) -> Heard:
-        """Take the heartbeat of a member that holds these partitions. Raises `Migrated` if it was removed."""
+        """Handle the heartbeat of a member that owns these partitions. Raises `Migrated` if it was removed."""
         self.check(VirtualMembership(self.name, member_id, epoch), older=True)
         self._aim()
         member, target = self._members[member_id], self._target.get(member_id, frozenset())
@@ -130,17 +130,17 @@ class GroupCoordinator:
         if owned - target:
             return Heard(member.epoch, revoke=owned - target)
         others = frozenset().union(*(m.owned for m in self._members.values() if m is not member))
-        # What it was given but has not heard of yet is its own; the rest of what it had is let go now.
+        # Partitions that it was assigned but does not know of yet stay its own; all others are released now.
         member.owned = target - others
         member.epoch = self._epoch
         return Heard(member.epoch, assign=member.owned - owned)
 
     def check(self, membership: VirtualMembership, *, older: bool = False) -> None:
-        """Refuse a client that is not a member, or whose member epoch is stale. Raises `Migrated`.
+        """Reject a client that is not a member, or whose member epoch is stale. Raises `Migrated`.
 
         Args:
             membership: The membership of the client.
-            older: an earlier epoch is accepted: the answer to a heartbeat may have been lost.
+            older: Whether an earlier epoch is accepted, because the response to a heartbeat may have been lost.
         """
         member = self._members.get(membership.member_id)
         if member is None or not (
@@ -152,9 +152,9 @@ class GroupCoordinator:
             )
 
     def _aim(self) -> None:
-        """Assign contiguous ranges of each topic in the order of joining, so that equal topics are assigned alike."""
+        """Assign contiguous ranges of each topic in joining order: equal partition counts are co-assigned."""
         topics = sorted({topic for member in self._members.values() for topic in member.topics})
-        # Each heartbeat calls this, and hardly any of them finds a change.
+        # Called by each heartbeat, usually without a change.
         dealt = (
             [(member_id, member.topics) for member_id, member in self._members.items()],
             [self._partitions(topic) for topic in topics],

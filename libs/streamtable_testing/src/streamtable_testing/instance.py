@@ -19,7 +19,7 @@ from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
 
 MakeTasks = Callable[[Clock, Failpoint], CustomTasks | None]
-"""Makes what makes the tasks of a process."""
+"""Makes the task factory of a process."""
 
 
 class Killed(BaseException):
@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class Graves(Faults):
-    """Keeps requests of killed processes, from `finally` or `with`, away from the broker."""
+    """Drops requests that killed processes make in `finally` or `with` blocks."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()
@@ -38,16 +38,16 @@ class Graves(Faults):
 
 
 class Instance:
-    """A process: the engine's own code, run turn by turn, on the virtual Kafka and a disk in memory.
+    """A process: the real engine, run turn by turn, on the virtual Kafka and a disk in memory.
 
     It is killed when it reaches the failpoint `kill_at` for the n-th of `times`.
 
     Args:
-        group: the graph.
-        kafka: the broker.
+        group: The graph.
+        kafka: The broker.
         graves: The registry of killed processes.
         settings: The settings of the process.
-        make_tasks: makes the tasks of each life; None: tasks over local tables.
+        make_tasks: Makes the task factory of each life; None: tasks over local tables.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Instance:
         return self.processor
 
     def start(self, *, disk: bool) -> None:
-        """Begin a life; `disk` says whether it keeps the disk of the one before. Raises as `Processor.run`."""
+        """Begin a life; `disk`: keep the disk of the previous one. Raises like `Processor.run`."""
         if not disk:
             self._stores = MemoryStores(self._kafka.clock.now)
             self._copies = MemoryStores(self._kafka.clock.now)
@@ -122,7 +122,7 @@ class Instance:
         self.processor = None
 
     def kill(self) -> None:
-        """End this life as SIGKILL does."""
+        """End this life like SIGKILL."""
         self._graves.dead.add(self._name)
         self._stores.crash()
         self._copies.crash()
@@ -130,7 +130,7 @@ class Instance:
 
     @property
     def busy(self) -> bool:
-        """Whether work is under way that ends by itself, at the latest when time passes."""
+        """Return whether work is in progress that ends by itself, possibly only when time passes."""
         if self.processor is None or self.processor.member is None:
             return False
         assignment = self.processor.member.assignment
@@ -141,7 +141,7 @@ class Instance:
 
     @property
     def progress(self) -> object:
-        """A value that is equal as long as nothing happens in the process."""
+        """Return a value that does not change while nothing happens in the process."""
         if self.processor is None or self.processor.member is None:
             return None
         tasks = self.processor.member.assignment.tasks

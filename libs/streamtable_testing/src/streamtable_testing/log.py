@@ -1,6 +1,6 @@
 """The virtual Kafka: a broker in memory behind the port `streamtable.ports.Log`, for tests and simulations.
 
-It does what the engine relies on in Kafka 4: partitions with offsets, markers, compaction and DeleteRecords;
+It implements what the engine relies on in Kafka 4: partitions with offsets, markers, compaction and DeleteRecords;
 transactions with fencing, time-outs, pending offsets and a last stable offset; groups that move partitions one after
 the other and refuse offsets of members that have left. It has one thread, no randomness, and a clock that only moves when
 the test moves it, or when a client waits: the same calls give the same results. Not done: replication, classic groups, static
@@ -57,7 +57,7 @@ class _Clients:
     def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
     ) -> VirtualTransactionalProducer:
-        del batch_bytes, transaction_seconds  # records are never batched; the broker has its own time-out
+        del batch_bytes, transaction_seconds  # records are never batched; the broker has its own timeout
         kafka = self.kafka
         return VirtualTransactionalProducer(
             transactional_id, kafka.transactions, kafka.topic, kafka.group, self._wire(), kafka.clock
@@ -66,7 +66,7 @@ class _Clients:
     def producer(
         self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0
     ) -> VirtualProducer:
-        del delivery_timeout  # answers come at once, or never
+        del delivery_timeout  # acknowledgements come at once, or never
         return VirtualProducer(self.kafka.topic, self._wire(), self.kafka.clock, partitioner)
 
     def table_reader(self, name: str) -> VirtualTableReader:
@@ -108,10 +108,10 @@ class VirtualKafka(_Clients):
         self._session_timeout = session_timeout
         self._topics: dict[str, Topic] = {}
         self._groups: dict[str, GroupCoordinator] = {}
-        self._made = 0  # topics and members ever made: their ids are never the same twice
+        self._made = 0  # the number of topics and members ever created, which makes their ids unique
 
     def process(self, name: str) -> "VirtualProcess":
-        """Return the log as one process sees it, so that faults can be injected for that process."""
+        """Return the log of one process, for which faults can be injected."""
         return VirtualProcess(self, name)
 
     # ---- topics ----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class VirtualKafka(_Clients):
         for partition in topic.partitions:
             partition.compact(self.clock.now(), topic.info.delete_retention_ms)
 
-    # ---- looking and writing from outside, where no fault reaches --------------------------------------------------
+    # ---- reads and writes from outside, without faults -------------------------------------------------------------
 
     def append(
         self,
@@ -184,7 +184,7 @@ class VirtualKafka(_Clients):
         """Return the committed offsets of the group."""
         return dict(self.group(group).offsets.committed)
 
-    # ---- what the clients use --------------------------------------------------------------------------------------
+    # ---- the interface of the clients ------------------------------------------------------------------------------
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -212,7 +212,7 @@ class VirtualKafka(_Clients):
         return self._made
 
     def tick(self) -> None:
-        """Do the work that is due at the present time; called before each request."""
+        """Do the due work; called before each request."""
         self.late.deliver(due_only=True)
         self.transactions.expire()
         for group in self._groups.values():
@@ -225,7 +225,7 @@ class VirtualKafka(_Clients):
 
 @dataclass(frozen=True)
 class VirtualProcess(_Clients):
-    """The log as one process sees it."""
+    """The log of one process."""
 
     kafka: VirtualKafka
     name: str

@@ -1,7 +1,6 @@
 """Reading changelogs on the virtual Kafka: `ports.TableReader`.
 
-A poll without records returns at once: in real life the wait is that of a background thread, and takes no time of the
-main one's.
+A poll without records returns at once: in a real process a background thread waits, which takes no time of the main thread.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +12,10 @@ from streamtable_testing.topic import InMemoryMessage, Partition
 
 
 class VirtualTableReader:
-    """Reads committed records; its position passes markers and gaps at the end, as the real one's does.
+    """Reads committed records; its position passes markers and gaps at the end, like that of the real reader.
 
     Args:
-        partition: finds a partition; None if there is none.
+        partition: Returns a partition; None if it does not exist.
         wire: The connection to the broker.
     """
 
@@ -70,7 +69,5 @@ class VirtualTableReader:
         except RetryLater:
             return [], start
         except InputLost as error:
-            self._failure = (
-                error  # raised by the next call: what came of other partitions would be lost otherwise
-            )
+            self._failure = error  # raised by the next call, so that records of other partitions are not lost
             return [], start

@@ -1,4 +1,4 @@
-"""Runs history through a group's handlers with the engine's own code, and returns the rows of one partition.
+"""Replays history through a group's handlers with the real engine, and returns the rows of one partition.
 
     replay = Replay(ORDERS, partition=3, partitions=12, now=time.time())
     replay.feed("orders", records)
@@ -6,8 +6,8 @@
     replay.finish()
     replay.rows["table"]
 
-Records are handled in the order in which they are fed, across all inputs. Everything but the broker, the disk and the clock
-is real, as in the `Tester`. What handlers emit goes nowhere: it is in its topics already.
+Records are handled in the order in which they are fed, across all inputs. Everything but the broker, the disk and the
+clock is real, as in the `Tester`. Emitted records are dropped, as they are already in their topics.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Replay:
         self._settle()
 
     def feed(self, topic: str, records: Sequence[InMemoryMessage], partition: int | None = None) -> None:
-        """Take the next records of one topic: an input, the group's loop or retries, or a table that it joins or looks up.
+        """Add the next records of one topic: an input, the group's loop or retries, or a table that it joins or looks up.
 
         Args:
             topic: The topic, by the name that the group gives it.
@@ -79,7 +79,7 @@ class Replay:
 
         Raises:
             ConfigurationError: The group does not read this topic.
-            HandlerFailed: A handler has failed whose input says `OnError.STOP`.
+            HandlerFailed: A handler has failed, and its input has `OnError.STOP`.
         """
         if topic in self._lookups:
             self._settle()
@@ -193,7 +193,7 @@ class _Feed:
 
 
 class _HistoryConsumer(VirtualGroupConsumer):
-    """A consumer that returns the records it was fed; one poll may return several runs of one topic."""
+    """A consumer that returns the fed records; one poll may return several batches of one topic."""
 
     feed: _Feed
     clock: VirtualClock
@@ -211,10 +211,10 @@ class _HistoryConsumer(VirtualGroupConsumer):
             place = TopicPartition(found, self.partition)
             next_offset = self._next.get(place)
             if next_offset is not None and record.offset() < next_offset:
-                feed.cursor += 1  # handled before others were read again
+                feed.cursor += 1  # already handled before the rewind
                 continue
             if next_offset is None or place in self._paused or not self._is_time(record, after=bool(run)):
-                break  # what comes behind it must not overtake it
+                break  # later records must not overtake it
             if found != topic and run:
                 batches.append(RecordBatch(topic, self.partition, run))
                 run = []
@@ -229,9 +229,9 @@ class _HistoryConsumer(VirtualGroupConsumer):
         return batches
 
     def _is_time(self, record: InMemoryMessage, *, after: bool) -> bool:
-        """Whether a clock that follows the records has reached this time; it stops at the time that is due first.
+        """Return whether a clock that follows the records has reached this time; it stops at the first due time.
 
-        `after`: records before it are still to be handled, and may set timers.
+        `after`: earlier records are still to be handled, and may set timers.
         """
         if not self.feed.follow:
             return True
@@ -241,7 +241,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
             return True
         if after:
             return False
-        assert self.feed.instance is not None, "set when it was made"
+        assert self.feed.instance is not None, "set at construction"
         processor = self.feed.instance.processor
         assert processor is not None, "it is polling"
         assert processor.member is not None, "the same"

@@ -1,12 +1,12 @@
-"""The Tester: groups run without a broker, by the engine's own code, in milliseconds and without threads.
+"""The Tester: runs groups without a broker, with the real engine, in milliseconds and without threads.
 
     def test_counts(tester: Tester) -> None:
         tester.run(CLICK_COUNT)
         tester.emit(USER_CLICKS, "alice", click)
         assert tester.table(CLICK_COUNT)["alice"] == 1
 
-Everything but the broker, the disk and the clock is real: codecs, handlers, commits, recovery. Whatever is done to the
-Tester, it lets all groups and views work until nothing more happens, so a test never waits.
+Everything but the broker, the disk and the clock is real: codecs, handlers, commits, recovery. After each call of the
+Tester, all groups and views work until they are idle, so a test never waits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,10 +42,10 @@ SV = TypeVar("SV")
 
 _TURNS_MAX = 20_000
 _QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its steps
-_TICK_SECONDS = 2e-6  # what an idle turn takes of the clock's time
+_TICK_SECONDS = 2e-6  # the clock time of an idle turn
 _RETRY_SECONDS = 0.1
-_SLICE_SECONDS = 10.0  # members are heard at least that often while time passes
-_OFTEN = 10  # looks at idle inputs; four of them make `idle_after`, unless that is long
+_SLICE_SECONDS = 10.0  # while time passes, members send heartbeats at least this often
+_OFTEN = 10  # checks of idle inputs; four of them make `idle_after`, unless that is long
 _NEVER_SECONDS = 1e9
 
 
@@ -79,12 +79,12 @@ class DeadLetter:
     """A record that a group could not process.
 
     Attributes:
-        key: raw.
-        value: raw.
+        key: The raw key.
+        value: The raw value.
         origin: The position of the original record.
-        error: name of the error.
-        reason: its message.
-        headers: all of them: its own, then those that `streamtable.deadletter` names.
+        error: The class name of the error.
+        reason: The message of the error.
+        headers: All headers: those of the record, then those of `streamtable.deadletter`.
     """
 
     key: bytes | None
@@ -122,18 +122,17 @@ class Tester:
 
     Args:
         partitions: The default number of partitions of topics.
-        commit_on_request: nothing is committed until `commit` is called (or a rebalance or a stop demands it);
-            otherwise after every turn.
-        work_on_request: Whether processes work only when `work` is called, for tests of what happens in between.
+        commit_on_request: Whether commits happen only at `commit` (and at a rebalance or a stop) instead of after every turn.
+        work_on_request: Whether processes work only when `work` is called, to test states in between.
         now: Seconds since 1970 when the test begins. Events that are more than an hour ahead are refused by groups that
             follow event time, unless `EventTime` says otherwise.
 
     Attributes:
-        clock: it stands still but for `advance`, and a moment for each turn.
+        clock: The clock, which advances only by `advance`, and by a moment for each turn.
         kafka: The virtual broker, for rare operations: `compact`, `delete_records`, `delete_topic`, committed offsets.
     """
 
-    __test__ = False  # pytest would take it for a class of tests, by its name
+    __test__ = False  # by its name, pytest would collect it as a test class
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class Tester:
         work_on_request: bool = False,
         now: float = 1_700_000_000.0,
     ) -> None:
-        log_to_stderr_by_default()  # as a real Kafka does: tracebacks with a megabyte of locals take seconds
+        log_to_stderr_by_default()  # like a real Kafka: tracebacks with a megabyte of locals take seconds
         self.clock = VirtualClock(now)
         self._graves = Graves()
         self.kafka = VirtualKafka(self.clock, self._graves)
@@ -162,7 +161,7 @@ class Tester:
         waiting += [f"group {name!r} at {at!r}" for name, (at, _) in self._at_first.items()]
         self.close()
         if kind is None and waiting:
-            raise AssertionError(f"the crash of {waiting[0]} has not happened: nothing came by there")
+            raise AssertionError(f"the crash of {waiting[0]} has not happened: the failpoint was not reached")
 
     def close(self) -> None:
         """End all processes without a commit."""
@@ -193,21 +192,20 @@ class Tester:
         """Create the missing topics, start the groups, and let them work.
 
         Args:
-            programs: groups and flows, joined by topics if one reads what another emits.
-            members: processes of each group.
+            programs: Groups and flows, which may read each other's output.
+            members: The number of processes of each group.
             partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
             guarantee: The processor's guarantee.
             standby: Whether each member keeps standby replicas of the other members' partitions, as a processor does.
-            tasks: makes the tasks of each process, for a group of another kind than over local tables; its own unless
-                given.
+            tasks: Makes the task factory of each process, for groups that do not use local tables; default: the group's own.
 
         Raises:
-            ConfigurationError: a group runs already; topics do not fit together.
+            ConfigurationError: A group is already running, or topics do not match.
         """
         for group in groups_in(programs):
             if group.name in self._instances:
                 raise ConfigurationError(
-                    f"group {group.name!r} runs already: `join` adds a member, `start` restarts what was stopped"
+                    f"group {group.name!r} is already running: `join` adds a member, `start` restarts a stopped one"
                 )
             there = self.kafka.topic(group.input_topics[0])
             number = partitions or (there.info.partitions if there else self._partitions)
