@@ -228,7 +228,7 @@ def test_an_advertised_name_that_is_unknown_and_a_loopback_seen_from_outside() -
         (inside,) = advertised(brokers[1:], f"localhost:{port}", 2)
     assert (unknown.level, loopback.level, inside.level) == (Level.PROBLEM, Level.WARNING, Level.OK)
     assert "cannot be resolved" in unknown.fact
-    assert "this very machine" in loopback.fact
+    assert "which is this machine" in loopback.fact
 
 
 def test_ipv6_addresses_are_checked_without_brackets() -> None:

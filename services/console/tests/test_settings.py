@@ -34,7 +34,7 @@ def test_a_token_beside_keys_is_refused(tmp_path: Path) -> None:
         assert process.ended() == 2
     finally:
         process.close()
-    assert "CONSOLE_TOKEN: callers are known by SERVICEKIT_API_KEYS" in "".join(process.output)
+    assert "CONSOLE_TOKEN: callers already authenticate with SERVICEKIT_API_KEYS" in "".join(process.output)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,6 @@ def test_a_service_that_other_machines_reach_refuses_to_start_without_keys(
     monkeypatch.setenv(variable, "0.0.0.0:0")
     result = CliRunner().invoke(app, [command])
     assert result.exit_code == 2
-    assert f"{variable}=0.0.0.0:0: other machines reach it" in result.output
+    assert f"{variable}=0.0.0.0:0: other machines can reach it" in result.output
     assert "SERVICEKIT_API_KEYS" in result.output
     assert "SERVICEKIT_ALLOW_UNAUTHENTICATED=true" in result.output
