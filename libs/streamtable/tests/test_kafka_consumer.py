@@ -167,7 +167,7 @@ def test_a_seek_throws_away_what_was_fetched_ahead(broker: Broker, topics: Topic
 
 def test_a_partition_resumed_before_any_seek_is_a_mistake(broker: Broker, topics: Topics, join: Join) -> None:
     member = join("consumer", topics.name("g"), [topics.create("in")])
-    with pytest.raises(AssertionError, match="where to read"):
+    with pytest.raises(AssertionError, match="resumed before a seek"):
         member.consumer.resume(member.owned)
 
 

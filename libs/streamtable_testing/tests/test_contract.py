@@ -230,7 +230,7 @@ def test_a_seek_back_delivers_again(place: Place) -> None:
 
 def test_a_partition_resumed_before_any_seek_is_a_mistake(place: Place) -> None:
     member = place.join([place.create("in")])
-    with pytest.raises(AssertionError, match="where to read"):
+    with pytest.raises(AssertionError, match="resumed before a seek"):
         member.consumer.resume(member.owned)
 
 
