@@ -207,6 +207,16 @@ def test_a_record_without_a_key_is_refused(log: HeldLog, emitter: Emitter[Any, i
     assert log.held.waiting == []
 
 
+@pytest.mark.parametrize("time", [-5, -1, 1 << 63, 1.5, 0.0, "now", True])
+def test_a_timestamp_that_is_none_is_refused_before_anything_is_queued(
+    log: HeldLog, emitter: Emitter[str, int], time: Any
+) -> None:
+    """Kafka would write a negative one as no timestamp at all."""
+    with pytest.raises(SerializationError, match="milliseconds since 1970"):
+        emitter.emit("k", 1, timestamp_ms=time)
+    assert log.held.waiting == []
+
+
 def test_a_failure_that_was_looked_at_does_not_come_again_from_flush(
     log: HeldLog, emitter: Emitter[str, int]
 ) -> None:

@@ -20,6 +20,8 @@ Done = Callable[[Ack | StreamtableError], None]
 
 log = structlog.get_logger()
 
+_TIME_MS_MAX = 1 << 63
+
 
 class Emitter(Generic[K, V]):
     """Sends to one stream, from any thread. The stream's partitioner chooses the partition of a key.
@@ -71,13 +73,18 @@ class Emitter(Generic[K, V]):
             Callbacks run in the producer's thread and must not block.
 
         Raises:
-            SerializationError: The key or the value does not fit their codec; nothing was queued.
+            SerializationError: The key or the value does not fit their codec, or the timestamp is no time; nothing was queued.
             RetryLater: The emitter is closed.
         """
         if self._closed:
             raise RetryLater("the emitter is closed: make a new one", topic=self.stream.name)
         if key is None:
             raise SerializationError("a record needs a key: it decides the partition", topic=self.stream.name)
+        if timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < _TIME_MS_MAX:
+            raise SerializationError(
+                f"the timestamp {timestamp_ms!r}: give an int of milliseconds since 1970, or 0 for now",
+                topic=self.stream.name,
+            )
         try:
             key_bytes = self.stream.key.encode(key)
             value_bytes = None if value is None else self.stream.value.encode(value)
