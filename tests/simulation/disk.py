@@ -120,6 +120,10 @@ class DiskStore:
         self._refuse()
         return self._store.ranges(bounds)
 
+    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        self._refuse()
+        return self._store.rows_in(bounds)
+
     def size_bytes(self) -> int:
         self._refuse()
         return self._store.size_bytes()

@@ -263,6 +263,7 @@ def test_ranges_hold_the_rows_that_scans_of_each_would_find(stores: Stores, data
             store.write(part.items(), b"")
         bounds = data.draw(st.lists(st.tuples(keys, keys), max_size=100))
         assert store.ranges(bounds) == [rows_of(store, *each) for each in bounds]
+        assert store.rows_in(bounds) == [row for each in bounds for row in rows_of(store, *each)]
     finally:
         store.close()
         stores.destroy("ranges", 0)
@@ -272,3 +273,5 @@ def test_ranges_of_a_closed_store_mean_retry_later(store: Store) -> None:
     store.close()
     with pytest.raises(RetryLater):
         store.ranges([(b"a", b"b")])
+    with pytest.raises(RetryLater):
+        store.rows_in([(b"a", b"b")])

@@ -267,6 +267,8 @@ def test_a_flipped_byte_in_a_table_file_fails_the_range_that_needs_it_also_if_ot
     store = stores.open(TABLE, 0)
     with pytest.raises(StoreCorrupted):
         store.ranges([(b"000000", b"020000"), (b"000000", b"000001")])
+    with pytest.raises(StoreCorrupted):
+        store.rows_in([(b"000000", b"020000"), (b"000000", b"000001")])
     assert len(store.ranges([(b"000000", b"000002")])[0]) == 2
 
 

@@ -100,8 +100,7 @@ class WindowedKeys(Protocol[K_contra]):
 class Store(Protocol):
     """The rows of one partition on this machine, in key order, with a checkpoint that is written atomically with them.
 
-    One thread writes; any thread may read. All methods may raise `StoreCorrupted` (throw away, load again) and
-    `StoreBroken` (disk full or failing: fatal).
+    One thread writes; any may read. All may raise `StoreCorrupted` (load again) and `StoreBroken` (disk full or failing).
     """
 
     def get(self, key: bytes) -> bytes | None: ...
@@ -134,7 +133,9 @@ class Store(Protocol):
 
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
         """Return the rows of several short ranges as `scan` does, for a lookup each; less if they come in order."""
-        ...
+
+    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """As `ranges`, in one list."""
 
     def size_bytes(self) -> int:
         """About how many bytes the store takes on disk and in memory tables."""

@@ -37,8 +37,17 @@ def test_a_record_is_its_row_and_what_its_key_ends_with() -> None:
     assert not is_record(raws[0][1:])
 
 
-def test_records_in_memory_and_those_of_longer_keys_are_not_read_as_older_ones() -> None:
+def test_records_in_memory_and_those_of_other_keys_are_not_read_as_older_ones() -> None:
     records, raws, rows = made(b"a", b"a", b"ab", b"a", number=5)
-    found = older_records(b"a", list(zip(raws, rows, strict=True)), number=8)
-    assert found == records[:2]
-    assert older_records(b"a", list(zip(raws, rows, strict=True)), number=6) == records[:1]
+    found = list(zip(raws, rows, strict=True))
+    assert list(older_records(found, {b"a"}, number=8)) == [(b"a", each) for each in records[:2]]
+    assert list(older_records(found, {b"a"}, number=6)) == [(b"a", records[0])]
+
+
+def test_a_record_that_lies_in_the_ranges_of_two_keys_is_read_once_and_in_order() -> None:
+    records, raws, rows = made(b"a", b"ab", number=5)
+    found = list(zip(raws, rows, strict=True))
+    assert list(older_records([found[1], *found], {b"a", b"ab"}, number=9)) == [
+        (b"a", records[0]),
+        (b"ab", records[1]),
+    ]

@@ -76,13 +76,13 @@ def test_rows_of_the_store_are_read_as_they_are_now_without_those_that_are_new(
     table: OrderedTable[int], store: MemoryStore
 ) -> None:
     table.append([b"a", b"b", b"c"], [1, 2, 3], [0, 0, 0])
-    assert table.stored([(b"a", b"d")]) == [[]]
+    assert table.stored([(b"a", b"d")]) == []
     commit(table, store)
     table.put(b"a", 4)
     table.delete(b"b")
     table.append([b"aa"], [5], [0])
     encode = Long().encode
-    assert table.stored([(b"a", b"c"), (b"c", b"d")]) == [[(b"a", encode(4))], [(b"c", encode(3))]]
+    assert table.stored([(b"a", b"c"), (b"c", b"d")]) == [(b"a", encode(4)), (b"c", encode(3))]
 
 
 def test_deletions_are_told_until_the_notes_are_forgotten(table: OrderedTable[int]) -> None:

@@ -172,6 +172,10 @@ class RowsOf:
         found = self._store.ranges([(_ROW + start, _ROW + end) for start, end in bounds])
         return [[(key[1:], data) for key, data in rows] for rows in found]
 
+    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        found = self._store.rows_in([(_ROW + start, _ROW + end) for start, end in bounds])
+        return [(key[1:], data) for key, data in found]
+
 
 class DueIndex:
     """The entries of one partition of a state table, committed or not. One thread.

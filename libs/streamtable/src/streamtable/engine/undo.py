@@ -184,11 +184,10 @@ class OrderedJournal(RowJournal[V]):
         """As `OrderedTable.ranges`."""
         return [list(self.scan(start, end)) for start, end in bounds]
 
-    def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+    def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """As `OrderedTable.stored`, with those that are new since the last commit: no step remembers them."""
-        keys = [[key for key, _ in rows] for rows in self.ranges(bounds)]
-        encoded = self._table.peek_encoded
-        return [[(key, data) for key in each if (data := encoded(key)) is not None] for each in keys]
+        keys = [key for rows in self.ranges(bounds) for key, _ in rows]
+        return [(key, data) for key in keys if (data := self._table.peek_encoded(key)) is not None]
 
 
 class RecordUndo:

@@ -3,7 +3,7 @@
 All times are milliseconds since 1970.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
@@ -73,8 +73,6 @@ class Bounds:
 
     def all_matching(self, side: Side, times: Sequence[int]) -> list[tuple[int, int]]:
         """Return the spans of time at which records of the other stream match some of several, in order and apart."""
-        if len(times) == 1:
-            return [self.matching(side, times[0])]
         spans: list[tuple[int, int]] = []
         for time in sorted(times):
             since, until = self.matching(side, time)
@@ -82,6 +80,26 @@ class Bounds:
                 spans[-1] = spans[-1][0], until
             else:
                 spans.append((since, until))
+        return spans
+
+    def all_spans(self, side: Side, asked: Mapping[bytes, Sequence[int]]) -> list[tuple[bytes, bytes]]:
+        """Return the spans, as `span_of`, of records of the other stream that match some of these, in order.
+
+        Args:
+            side: The stream of the records.
+            asked: Their times, by key.
+        """
+        spans: list[tuple[bytes, bytes]] = []
+        edges: dict[int, tuple[bytes, bytes]] = {}  # by time: many records have the same
+        for key in sorted(asked):
+            times = asked[key]
+            if len(times) > 1:
+                spans += [span_of(key, 1 - side, *each) for each in self.all_matching(side, times)]
+                continue
+            edge = edges.get(times[0])
+            if edge is None:
+                edge = edges[times[0]] = span_of(b"", 1 - side, *self.matching(side, times[0]))
+            spans.append((key + edge[0], key + edge[1]))
         return spans
 
     def life_ms(self, side: int) -> int:

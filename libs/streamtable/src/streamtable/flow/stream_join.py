@@ -17,7 +17,6 @@ from streamtable.flow.joins import (
     PlaceKey,
     Side,
     closing_times,
-    span_of,
 )
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source, Step
 from streamtable.flow.plan import Plan, copartitioned
@@ -258,14 +257,10 @@ class _Joining:
 
     def _read(self, waiting: Side, side: Side, asked: Mapping[bytes, list[int]]) -> None:
         """Read the waiting records of one side that may match records of the other, by whose keys their times are given."""
-        spans = [(key, span) for key in sorted(asked) for span in self._bounds.all_matching(side, asked[key])]
-        found = self._table.stored([span_of(key, waiting, *span) for key, span in spans])
-        older, since = self._older[waiting], self._recent.since
-        for (key, _), rows in zip(spans, found, strict=True):
-            if rows and (records := older_records(key, rows, since)):
-                there = older.setdefault(key, records)
-                if there is not records:
-                    there.extend(records)
+        rows = self._table.stored(self._bounds.all_spans(side, asked))
+        older = self._older[waiting]
+        for key, record in older_records(rows, asked.keys(), self._recent.since):
+            older.setdefault(key, []).append(record)
 
     def join(
         self,
@@ -309,7 +304,10 @@ class _Joining:
         theirs, found = other_side(side), self._recent.of(other_side(side), keys)
         older = self._older[theirs]
         if older:
-            found = [_merged(older.get(key), recent) for key, recent in zip(keys, found, strict=True)]
+            found = [
+                recent if before is None else _merged(before, recent)
+                for before, recent in zip(map(older.get, keys), found, strict=True)
+            ]
         my_life, their_life = self._lives[side], self._lives[theirs]
         before, after = self._bounds.matching(side, 0)
         followed = theirs in self._unmatched
@@ -362,10 +360,10 @@ class _Joining:
         self._table.put(NEXT_KEY, self._rows.next_row(self._recent.next))
 
 
-def _merged(older: list[bytes] | None, recent: bytes | list[bytes] | None) -> bytes | list[bytes] | None:
+def _merged(older: list[bytes], recent: bytes | list[bytes] | None) -> list[bytes]:
     """Return the records of a key in the order of time."""
-    if older is None or recent is None:
-        return older or recent
+    if recent is None:
+        return older
     return sorted([*older, *([recent] if isinstance(recent, bytes) else recent)])
 
 

@@ -4,7 +4,7 @@ A record is its time and its number, 8 bytes each, and its row: so those of a ke
 sorted. The row is as `WaitingCodec` writes it: the side, whether it has matched, its `late_before`, and the encoded value.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import compress, count, repeat
 from operator import add
 from struct import Struct
@@ -62,11 +62,21 @@ def is_record(raw: bytes) -> bool:
     return len(raw) >= _PLACE_BYTES
 
 
-def older_records(key: bytes, rows: Sequence[tuple[bytes, bytes]], number: int) -> list[bytes]:
-    """Return the records of rows that were found between two of a key, those of this key with a lower number."""
-    # Other keys of the same length cannot begin with this one's bytes; longer ones may lie in between.
-    size, limit = len(key) + _PLACE_BYTES, number_bytes(number)
-    return [raw[-_ROW_AT:] + row for raw, row in rows if len(raw) == size and raw[-_NUMBER_BYTES:] < limit]
+def older_records(
+    rows: Iterable[tuple[bytes, bytes]], keys: Container[bytes], number: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Return the keys and the records of rows that were found between two of each key, those with a lower number, in order.
+
+    Args:
+        rows: Perhaps some of them twice: those of a key can lie between two of a shorter one.
+        keys: The keys that count: others can lie in between, too.
+        number: The number.
+    """
+    limit = number_bytes(number)
+    for raw, row in sorted(dict(rows).items()):
+        key = raw[:-_PLACE_BYTES]
+        if key in keys and raw[-_NUMBER_BYTES:] < limit:
+            yield key, raw[-_ROW_AT:] + row
 
 
 def number_bytes(number: int) -> bytes:

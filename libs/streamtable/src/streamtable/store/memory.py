@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import Lock
 
 from streamtable.errors import RetryLater, StoreInUse
@@ -116,6 +117,9 @@ class MemoryStore:
         return [
             found[bisect_left(found, (start, b"")) : bisect_left(found, (end, b""))] for start, end in bounds
         ]
+
+    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        return list(chain.from_iterable(self.ranges(bounds)))
 
     def _walk(self, rows: dict[bytes, bytes], keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         for key in keys:

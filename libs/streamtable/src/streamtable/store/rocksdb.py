@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from rocksdict import (
@@ -243,13 +243,25 @@ class RocksStore:
             scan.release()
 
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
-        found: list[list[tuple[bytes, bytes]]] = []
+        found: list[list[tuple[bytes, bytes]]] = [[] for _ in bounds]
+        self._read(bounds, found)
+        return found
+
+    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = []
+        self._read(bounds, repeat(found))
+        return found
+
+    def _read(self, bounds: Sequence[tuple[bytes, bytes]], into: Iterable[list[tuple[bytes, bytes]]]) -> None:
+        """Add the rows with start <= key < end of each range to the list that comes with it."""
+        lists = iter(into)
         for first in range(0, len(bounds), _RANGES_AT_ONCE):
             with self._closing, self._named_errors():
                 if self._is_closed:
                     raise self._closed_error()
-                found += _between(self._rows.iter(), bounds[first : first + _RANGES_AT_ONCE])
-        return found
+                _add_rows(
+                    self._rows.iter(), zip(bounds[first : first + _RANGES_AT_ONCE], lists, strict=False)
+                )
 
     def size_bytes(self) -> int:
         with self._named_errors():
@@ -336,28 +348,26 @@ class RocksStore:
         )
 
 
-def _between(rows: RdictIter, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
-    """Return the rows with start <= key < end of each range."""
-    found: list[list[tuple[bytes, bytes]]] = []
+def _add_rows(
+    rows: RdictIter, ranges: Iterable[tuple[tuple[bytes, bytes], list[tuple[bytes, bytes]]]]
+) -> None:
+    """Add the rows with start <= key < end of each range to its list."""
     seek, valid, key_here, value_here, step = rows.seek, rows.valid, rows.key, rows.value, rows.next
     try:
-        for start, end in bounds:
-            here: list[tuple[bytes, bytes]] = []
-            found.append(here)
+        for (start, end), found in ranges:
             after = ROW + end
             seek(ROW + start)
             while valid():
                 key = key_here()
                 if key >= after:
                     break
-                here.append((key[1:], value_here()))
+                found.append((key[1:], value_here()))
                 step()
             else:
                 # A damaged block looks like the end of the store, and the next `seek` clears the error.
                 rows.status()
     finally:
         del rows, seek, valid, key_here, value_here, step  # see `_Scan.chunk`
-    return found
 
 
 class _Scan:

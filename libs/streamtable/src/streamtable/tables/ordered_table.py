@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
@@ -235,22 +235,19 @@ class OrderedTable(WorkingTable[V]):
             for each in merged
         ]
 
-    def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+    def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the rows that the store has in several short ranges, as they are now, encoded.
 
         Rows that are new since the last commit are left out, which saves the search for them.
         """
-        found = self.store.ranges(bounds)
+        found = self.store.rows_in(bounds)
         changed = self._changed
-        if changed.isdisjoint(map(_FIRST, chain.from_iterable(found))):
+        if changed.isdisjoint(map(_FIRST, found)):
             return found
         return [
-            [
-                (key, row)
-                for key, data in each
-                if (row := self.encoded(key) if key in changed else data) is not None
-            ]
-            for each in found
+            (key, row)
+            for key, data in found
+            if (row := self.encoded(key) if key in changed else data) is not None
         ]
 
     def _merged(
