@@ -65,6 +65,10 @@ class Rig:
         """Let time pass until it is true."""
         wait_until(lambda: true() or self.clock.sleep(0.5), every=0.005)
 
+    def wait_answered(self) -> None:
+        """Wait for Kafka's first answer without letting time pass: after two seconds Kafka would count as away."""
+        wait_until(lambda: self.copies._answered, every=0.005)
+
     def row(self, place: TopicPartition, key: bytes) -> bytes | None:
         """None also in the moment in which a store is replaced."""
         try:
@@ -147,6 +151,7 @@ def test_a_copy_that_was_whole_answers_while_the_broker_does_not(
 def test_a_copy_that_was_whole_is_caught_up_before_it_answers(rig: Rig) -> None:
     on_disk(rig.stores, rig.clock, 2)
     rig.start()
+    rig.wait_answered()
     rig.until(lambda: rig.copies.ready)
     assert rig.row(P0, b"b") == b"2"
 
@@ -264,6 +269,7 @@ def test_a_restarted_copy_does_not_keep_rows_whose_records_were_deleted(
     rig.log.reader.ends[P1] = 2
     delete_until(rig, low, record(b"x", b"9", low))
     rig.start()
+    rig.wait_answered()
     rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, key) for key in (b"old", b"a", b"b", b"x")] == [None, None, None, b"9"]
     assert rig.row(P1, b"old") == b"0"
@@ -279,6 +285,7 @@ def test_a_copy_that_was_loaded_from_a_topic_without_its_beginning_is_not_loaded
     rig.log.reader.logs = {P0: [record(b"x", b"9", 5)], P1: []}
     rig.log.reader.ends[P1] = 5
     rig.start()
+    rig.wait_answered()
     rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, b"old"), rig.row(P0, b"x"), rig.row(P1, b"old")] == [b"0", b"9", b"0"]
     assert rig.discarded == []
@@ -350,9 +357,9 @@ def test_a_process_that_stood_still_for_longer_than_tombstones_are_kept_loads_ag
     rig.log.reader.logs[P0] = [record(b"b", b"2", 1), record(b"e", b"5", 3)]
     rig.log.known.marks[P0] = Watermarks(0, 4)
     rig.clock.sleep(90_000)
-    rig.until(lambda: rig.row(P0, b"e") is not None)
-    rig.until(lambda: rig.copies.ready)
-    assert (rig.row(P0, b"a"), rig.row(P0, b"b")) == (None, b"2")
+    # The copy before it may still have taken in the last record.
+    rig.until(lambda: rig.copies.ready and rig.row(P0, b"e") is not None and rig.row(P0, b"a") is None)
+    assert rig.row(P0, b"b") == b"2"
 
 
 def test_copies_that_do_not_change_are_noted_as_current_all_the_same(rig: Rig) -> None:
