@@ -63,7 +63,7 @@ class Local:
     """
 
     cores: int = 2
-    memory: str = "720m"
+    memory: str = "700m"
     partitions: int = 4
     scratch: Path | None = None
     brief: bool = False
