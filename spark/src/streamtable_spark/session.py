@@ -194,6 +194,8 @@ def _meaning() -> _Options:
         # A number of 8 bytes; Spark's usual form is one of 12 that older tools needed, and costs a tenth of writing bronze.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.hadoop.parquet.dictionary.page.size": str(DICTIONARY_BYTES),
+        # All but kafka of Spark's list: else each record of a topic that is read in batch becomes an object of Scala and back.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

@@ -4,6 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.history import read
+from streamtable_spark.jobs.positions import Span
 from streamtable_spark.session import PACKAGE, Local, cache_name, check_java, jar_names, jars_folder
 
 POM = Path(__file__).parents[2] / "pom.xml"
@@ -52,3 +54,10 @@ def test_the_session_counts_days_in_utc_and_listens_on_this_machine_only(spark: 
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+def test_a_topic_is_read_in_batch_without_an_object_for_each_record(spark: SparkSession) -> None:
+    records = read(spark, "127.0.0.1:1", {"clicks": {0: Span(0, 5)}})
+    assert "RelationV2" in str(records._jdf.queryExecution().optimizedPlan()), (
+        "else each becomes a Row and back"
+    )
