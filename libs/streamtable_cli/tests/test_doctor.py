@@ -85,13 +85,13 @@ def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_t
     assert facts(ran.json, f"rows of {table}") == [
         (
             "problem",
-            f"2 rows cannot be decoded: {table}[0]@1, {table}[0]@6; looked at the whole topic (7 records)",
+            f"2 rows cannot be decoded: {table}[0]@1, {table}[0]@6; read the whole topic (7 records)",
         )
     ]
     assert facts(cli(*arguments, "--rows", "1").json, f"rows of {table}") == [
         (
             "problem",
-            f"1 row cannot be decoded: {table}[0]@6; looked at the newest 1 record (the last 1 offsets of each partition)",
+            f"1 row cannot be decoded: {table}[0]@6; read the newest 1 record (the last 1 offsets of each partition)",
         )
     ]
     world.send(table, (b"bad", None), (b"\xff", None))
@@ -142,7 +142,7 @@ def test_rows_of_a_group_known_by_name_are_decoded_by_the_schemas_that_they_name
     assert found() == [
         (
             "warning",
-            f"2 rows cannot be decoded: {table}[0]@0, {table}[0]@1; looked at the whole topic (3 records)",
+            f"2 rows cannot be decoded: {table}[0]@0, {table}[0]@1; read the whole topic (3 records)",
         )
     ]
     (folder / "schemas").mkdir()

@@ -95,7 +95,7 @@ def test_only_the_next_record_of_a_stopped_group_can_be_skipped(
     send(world, "in", 4, 5)
     before = offsets(cli, group.name)
     for offset, code, why in (
-        (2, 2, "it stands at 3"),
+        (2, 2, "it is at 3"),
         (4, 2, "its next record is 3"),
         (9, 2, "its next record is 3"),
     ):

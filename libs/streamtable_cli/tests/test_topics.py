@@ -69,7 +69,7 @@ def test_apply_refuses_another_number_of_partitions_and_then_changes_nothing(
     topics.create("in", partitions=2, config={"retention.ms": "1000"})
     refused = run(broker.bootstrap_servers, "apply", "--file", str(file))
     assert refused.returncode == 2
-    assert "partitions is 2, declared is 3" in refused.stdout
+    assert "partitions is 2, but 3 is declared" in refused.stdout
     assert "move to other partitions" in refused.stdout
     again = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
     assert again.returncode == 2, again.stderr

@@ -399,7 +399,7 @@ def test_mistakes_are_reported_with_what_to_do(tester: Tester) -> None:
     with pytest.raises(ConfigurationError, match=r"call tester\.run"):
         tester.stop(COUNT)
     tester.run(COUNT)
-    with pytest.raises(ConfigurationError, match="runs already"):
+    with pytest.raises(ConfigurationError, match="is already running"):
         tester.run(COUNT)
     with pytest.raises(ValueError, match="no failpoint is named 'here'; there are begun"):
         tester.crash(COUNT, at="here")

@@ -46,7 +46,7 @@ def connect(server: CassandraServer, tenant: str) -> Iterator[Connect]:
 
 
 def test_a_missing_table_is_an_error_without_retries(connect: Connect) -> None:
-    with pytest.raises(ConfigurationError, match=r"nowhere.*made by `create`"):
+    with pytest.raises(ConfigurationError, match=r"nowhere.*only `create` creates"):
         connect(table="nowhere").get(b"a")
 
 

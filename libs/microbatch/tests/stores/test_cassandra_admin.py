@@ -53,7 +53,7 @@ def test_the_plan_lists_what_create_then_creates(keyspace: Keyspace) -> None:
 
 
 def test_without_replicas_or_with_an_unknown_datacenter_nothing_is_created(keyspace: Keyspace) -> None:
-    with pytest.raises(ConfigurationError, match="there is datacenter1"):
+    with pytest.raises(ConfigurationError, match="the cluster has datacenter1"):
         keyspace.admin().create()
     with pytest.raises(ConfigurationError, match="no datacenter dc9, only datacenter1"):
         keyspace.admin({"dc9": 3}).create()

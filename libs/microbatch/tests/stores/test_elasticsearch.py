@@ -56,9 +56,9 @@ def test_a_missing_index_is_an_error_and_is_not_created_implicitly(
     url: str, alias: str, client: Elasticsearch
 ) -> None:
     store = RemoteStore(ElasticsearchDriver(url, alias=alias, tenant="t"))
-    with pytest.raises(ConfigurationError, match="made by `create`"):
+    with pytest.raises(ConfigurationError, match="only `create` creates"):
         store.get(b"a")
-    with pytest.raises(ConfigurationError, match="made by `create`"):
+    with pytest.raises(ConfigurationError, match="only `create` creates"):
         store.put_many({b"a": b"1"}, 1)
     assert not client.indices.exists(index=alias)
     store.close()
