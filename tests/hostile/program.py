@@ -25,7 +25,7 @@ OURS: Final = (
     "SERVICEKIT_",
 )
 _BROKEN_CONNECTION: Final = "Local: Broker transport failure"
-"""In the line of a Kafka client about a connection that has broken, as it may on a busy machine; it makes another."""
+"""The text in the log line of a Kafka client whose connection was lost, as on a busy machine; the client reconnects."""
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
 
 
@@ -56,7 +56,7 @@ class Program:
         unforeseen = [
             line
             for line in self.lines
-            if ("Traceback" in line or '"level": "error"' in line) and _BROKEN_CONNECTION not in line
+            if "Traceback" in line or ('"level": "error"' in line and _BROKEN_CONNECTION not in line)
         ]
         assert not unforeseen, unforeseen
 
