@@ -1,5 +1,8 @@
 """Questions about topics, asked of a real broker."""
 
+import subprocess
+import sys
+
 import pytest
 
 from localkafka.broker import Broker
@@ -92,3 +95,28 @@ def test_without_a_broker_every_question_ends_in_time_and_names_the_address() ->
         with pytest.raises(RetryLater, match=address):
             cluster.create_topics([TopicDescription("some", 1, 1)])
         assert not end.passed()
+
+
+def test_garbage_collection_in_the_thread_of_a_closed_client_does_not_abort_the_process() -> None:
+    """As after an error, whose traceback and frames refer to each other and to the client."""
+    program = (
+        "import gc, sys\n"
+        "from streamtable import Kafka\n"
+        "gc.disable()\n"
+        "class Frame: pass\n"
+        "def asked():\n"
+        "    frame = Frame()\n"
+        "    frame.itself, frame.cluster = frame, Kafka(sys.argv[1], admin_timeout=1).admin()\n"
+        "    answer = frame.cluster._admin.list_consumer_groups(request_timeout=0.5)\n"
+        "    answer.add_done_callback(lambda _: gc.collect())\n"
+        "    frame.cluster.close()\n"
+        "    frame.cluster.close()\n"
+        "    return answer.done()\n"
+        "print(asked())\n"
+    )
+    with reserve_port(0) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        ended = subprocess.run(
+            [sys.executable, "-c", program, address], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr

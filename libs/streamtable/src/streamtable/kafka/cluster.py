@@ -323,11 +323,14 @@ class KafkaCluster:
             self._change(future, f"altering topic {name!r}", "ALTER_CONFIGS", name)
 
     def close(self) -> None:
-        """Disconnect. The admin client is freed with the object."""
+        """Disconnect. Waits for calls of other threads; later calls fail. May be called twice."""
         with self._asking:
             for consumer in (*self._outsiders.values(), *self._uncommitted.values()):
                 consumer.close()
             self._outsiders, self._uncommitted = {}, {}
+        # Not left to the garbage collector: it may run in the client's own thread, which delivers answers, and librdkafka
+        # aborts a process that destroys a client there ("rd_kafka_destroy() called from librdkafka owned thread").
+        self._admin.__exit__(None, None, None)  # the only method that closes this client
 
     def _result(self, future: Future[T]) -> T:
         """Return the client's answer, which comes in time unless the process was stopped meanwhile."""
@@ -370,7 +373,7 @@ class KafkaCluster:
 
     def _silent(self, error: KafkaError) -> RetryLater:
         """Return the error for no answer: no broker is reachable, or one side refuses the connection (`AuthenticationFailed`)."""
-        with suppress(KafkaException):
+        with suppress(KafkaException, RuntimeError):  # the latter after `close`
             self._admin.poll(0)  # delivers its connection errors, which are not read before
         refusal = self._connection_errors.taken()
         kind, why = (
