@@ -1,5 +1,7 @@
 """The requests that only the command line makes, on a real broker."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -190,6 +192,46 @@ def test_a_broker_that_stands_still_is_no_answer_and_never_a_made_up_one(frozen_
     finally:
         broker.resume()
         admin.close()
+
+
+def test_answers_of_coordinators_that_come_too_late_do_not_abort_the_process(frozen_broker: Broker) -> None:
+    program = (
+        "import sys, time\n"
+        "from streamtable import Kafka\n"
+        "from streamtable.errors import RetryLater\n"
+        "admin = Kafka(sys.argv[1], admin_timeout=1.0).admin()\n"
+        "admin.brokers()\n"
+        "print('connected', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "for ask in (lambda: admin.describe_groups(['f', 'g', 'h']), lambda: admin.delete_group('f')):\n"
+        "    try:\n"
+        "        ask()\n"
+        "    except RetryLater:\n"
+        "        print('no answer', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "time.sleep(1)\n"
+        "print(len(admin.brokers()))\n"
+    )
+    warm = Kafka(frozen_broker.bootstrap_servers, admin_timeout=5.0).admin()
+    deadline = Deadline(60)
+    while not _true(lambda: warm.describe_groups(["f", "g", "h"]) == {}):
+        assert not deadline.passed()  # a new broker creates the topic of the offsets first
+    warm.close()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, frozen_broker.bootstrap_servers],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "connected\n"
+        frozen_broker.pause()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert [process.stdout.readline() for _ in range(2)] == ["no answer\n"] * 2
+        frozen_broker.resume()
+        output, errors = process.communicate("\n", timeout=60)
+    assert (process.returncode, output) == (0, "1\n"), errors
 
 
 def _true(ask: Callable[[], bool]) -> bool:

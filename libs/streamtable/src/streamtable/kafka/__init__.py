@@ -86,8 +86,11 @@ class Kafka:
             consumer: Consumer = _made(Consumer, self._config("cluster", asking))
             return consumer
 
-        admin = _made(AdminClient, self._config("cluster", quiet))
-        return KafkaAdmin(admin, outsider, self._caller(), connection_errors, self.admin_timeout)
+        def client() -> AdminClient:
+            made: AdminClient = _made(AdminClient, self._config("cluster", quiet))
+            return made
+
+        return KafkaAdmin(client, outsider, self._caller(), connection_errors, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)

@@ -1,11 +1,15 @@
 """Operations for administrators, by the command line: groups, brokers, offsets by time, resets."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    Consumer,
     ConsumerGroupState,
     ConsumerGroupType,
     IsolationLevel,
@@ -13,13 +17,19 @@ from confluent_kafka import (
     KafkaException,
 )
 from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka.acls import KafkaAcls
+from streamtable.kafka.cluster import Isolation
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
+from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
 from streamtable.types import Committed, TopicPartition, Watermarks
+
+T = TypeVar("T")
+
+_NEVER_S = 3_600.0  # the largest time-out that the client takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,23 @@ class GroupDescription:
 
 
 class KafkaAdmin(KafkaAcls):
-    """A cluster with its administrative operations. All methods raise `RetryLater` when there is no answer."""
+    """A cluster with its administrative operations. All methods raise `RetryLater` when there is no answer.
+
+    Args:
+        make_client: Makes another admin client with the same settings.
+        outsider: See `KafkaCluster`, as of the others.
+    """
+
+    def __init__(
+        self,
+        make_client: Callable[[], AdminClient],
+        outsider: Callable[[str, Isolation], Consumer],
+        caller: ClientIdentity,
+        connection_errors: ConnectionErrors,
+        timeout: float,
+    ) -> None:
+        super().__init__(make_client(), outsider, caller, connection_errors, timeout)
+        self._short_lived = make_client
 
     def brokers(self) -> list[BrokerAddress]:
         """Return all brokers, at once or not at all, which also shows whether the cluster answers."""
@@ -126,18 +152,39 @@ class KafkaAdmin(KafkaAcls):
         requested = sorted(set(names))
         if not requested:
             return {}
-        asked = self._admin.describe_consumer_groups(requested, request_timeout=self._timeout)
+        answers = self._ask_coordinators(
+            lambda client: client.describe_consumer_groups(requested, request_timeout=_NEVER_S)
+        )
         found = {}
-        for name, future in asked.items():
-            try:
-                answer: Any = self._result(future)
-            except KafkaException as error:
-                if cause(error).code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID):
+        for name, answer in answers.items():
+            if isinstance(answer, KafkaException):
+                if cause(answer).code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID):
                     continue
-                raise self._unanswered(cause(error), group=name) from error
+                raise self._unanswered(cause(answer), group=name) from answer
             if answer.state is not ConsumerGroupState.DEAD:
                 found[name] = _description(answer)
         return found
+
+    def _ask_coordinators(
+        self, ask: Callable[[AdminClient], Mapping[str, Future[T]]]
+    ) -> Mapping[str, T | KafkaException]:
+        """Return the answers of the coordinators by group, or their errors."""
+        # When a request times out in the client, what its lookup of the coordinator returns later, an answer or a lost
+        # connection, aborts the process ("eonce->refcnt > 0", librdkafka 2.16, issues 3663 and 4605). So it never does: a
+        # client for this call alone is destroyed after the time-out, with its requests.
+        answers: dict[str, T | KafkaException] = {}
+        deadline = time.monotonic() + self._timeout
+        with self._short_lived() as client:
+            for name, future in ask(client).items():
+                try:
+                    answers[name] = future.result(max(0.0, deadline - time.monotonic()))
+                except TimeoutError:
+                    answers[name] = KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - a code
+                except KafkaException as error:
+                    answers[name] = error
+            with suppress(KafkaException):
+                client.poll(0)  # delivers its connection errors, which explain the others
+        return answers
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Set the committed offsets of a group that has no members.
@@ -178,17 +225,17 @@ class KafkaAdmin(KafkaAcls):
         Raises:
             ConfigurationError: The broker refuses, because the group has members.
         """
-        (future,) = self._admin.delete_consumer_groups([group], request_timeout=self._timeout).values()
-        try:
-            self._result(future)
-        except KafkaException as exception:
-            error = cause(exception)
+        (answer,) = self._ask_coordinators(
+            lambda client: client.delete_consumer_groups([group], request_timeout=_NEVER_S)
+        ).values()
+        if isinstance(answer, KafkaException):
+            error = cause(answer)
             if error.code() == KafkaError.NON_EMPTY_GROUP:
                 raise ConfigurationError(
                     f"group {group!r} was not deleted: it has members ({describe(error)})"
-                ) from exception
+                ) from answer
             if error.code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise self._unanswered(error, "DELETE", group=group) from exception
+                raise self._unanswered(error, "DELETE", group=group) from answer
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until the broker does not show it any more; no error if there is none. Raises `RetryLater`."""
