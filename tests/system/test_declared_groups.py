@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from click_count.topics import by_count
 from click_count.windows import click_windows
@@ -12,11 +11,14 @@ from inventory.flow import inventory
 from messaging.groups import GROUPS
 from microbatch import MicroBatch
 from streamtable import Avro, Group, Stream, Table
+from streamtable_admin.declaration import declaration_of, yaml_of
+from streamtable_admin.declared import Defaults, load
 from tweet_reach.stages import authors_stage, urls_stage
 from user_status.topics import statuses
 
 ROOT = Path(__file__).resolve().parents[2]
-DECLARED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["groups"]
+DECLARED = load(ROOT / "infra/topics.yaml")
+NO_GROUP = {"streamtable-status", "streamtable-runs"}
 OURS: list[Group[Any, Any]] = [
     by_count("click-count"),
     *click_windows().flow.groups,
@@ -29,21 +31,19 @@ OURS: list[Group[Any, Any]] = [
 
 
 def test_every_group_is_declared_and_nothing_else() -> None:
-    assert DECLARED.keys() == {group.name for group in OURS}
+    assert DECLARED.groups.keys() == {group.name for group in OURS}
 
 
-@pytest.mark.parametrize("group", OURS, ids=lambda group: group.name)
-def test_a_group_is_declared_with_the_topics_that_it_uses(group: Group[Any, Any]) -> None:
-    declared = DECLARED[group.name]
-    loop = [group.loop.stream.name] if group.loop else []
-    assert [*declared["inputs"], *loop] == [edge.stream.name for edge in group.inputs]
-    assert declared.get("loop", False) == bool(loop)
-    assert declared.get("joins", []) == [edge.table.name for edge in group.joins]
-    assert declared.get("lookups", []) == [edge.table.name for edge in group.lookups]
-    assert declared.get("outputs", []) == [edge.stream.name for edge in group.outputs]
-    assert declared.get("table", True) == (group.persist is not None)
-    assert declared.get("states", []) == [state.name for state in group.states]
-    assert declared.get("once", False) == any(edge.once is not None for edge in group.inputs)
+def test_each_group_is_declared_with_the_topics_that_it_uses() -> None:
+    assert declaration_of(OURS, Defaults()).groups == DECLARED.groups
+
+
+def test_the_file_that_the_command_prints_has_the_same_topics(tmp_path: Path) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text(yaml_of(declaration_of(OURS, Defaults(partitions=12))))
+    printed, ours = load(file).descriptions(), DECLARED.descriptions()
+    assert printed.keys() == {name for name in ours if name not in NO_GROUP}
+    assert {name for name, each in printed.items() if each.partitions != ours[name].partitions} == set()
 
 
 @pytest.mark.parametrize("group", OURS, ids=lambda group: group.name)

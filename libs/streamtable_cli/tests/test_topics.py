@@ -12,6 +12,9 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
+from streamtable import Kafka
+from streamtable.topic_check import check_topics
+from streamtable_cli.modules import load_groups
 
 
 def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -93,3 +96,33 @@ def test_a_missing_file_is_an_error_of_one_line() -> None:
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: there is no none.yaml")
     assert len(answer.stderr.splitlines()) == 1
+
+FLOW = """
+from streamtable import Stream, String
+from streamtable.flow import Flow
+
+def shop(prefix):
+    flow = Flow(prefix + "-shop")
+    orders = flow.stream(Stream(prefix + "-orders", String(), String())).group_by_key().reduce("orders", max)
+    products = flow.stream(Stream(prefix + "-products", String(), String())).group_by_key().reduce("products", max)
+    orders.join("priced", products, lambda order, product: product, on=lambda order: order)
+    return flow
+"""
+
+
+def test_the_printed_declaration_of_a_flow_creates_the_topics_that_its_processors_need(
+    tmp_path: Path, broker: Broker, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_flow.py").write_text(FLOW)
+    monkeypatch.chdir(tmp_path)
+    printed = run("127.0.0.1:9", "declare", f"shop_flow:shop({topics.prefix})", "--partitions", "2")
+    assert printed.returncode == 0, printed.stderr
+    (tmp_path / "topics.yaml").write_text(printed.stdout)
+    applied = run(broker.bootstrap_servers, "apply", "--file", "topics.yaml")
+    assert applied.returncode == 0, applied.stderr
+    cluster = Kafka(broker.bootstrap_servers).cluster()
+    try:
+        for group in load_groups(f"shop_flow:shop({topics.prefix})"):
+            assert {found.partitions for found in check_topics(group, cluster).values()} == {2}
+    finally:
+        cluster.close()

@@ -36,7 +36,8 @@ def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, To
     if missing:
         raise TopicMissing(
             f"group {group.name!r} needs topics that do not exist: {', '.join(missing)}. "
-            "Declare them in topics.yaml and run 'streamtable topics apply'",
+            "Declare them in topics.yaml, as 'streamtable topics declare MODULE:NAME' prints it, and run "
+            "'streamtable topics apply'",
             topic=missing[0] if len(missing) == 1 else None,
         )
     first = group.input_topics[0]

@@ -11,8 +11,10 @@ from rich.text import Text
 from streamtable.errors import RetryLater
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
-from streamtable_admin.declared import load
+from streamtable_admin.declaration import declaration_of, yaml_of
+from streamtable_admin.declared import Defaults, load
 from streamtable_admin.topic_plan import TopicPlan, plan_topics
+from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, show_json, show_table
 from streamtable_cli.session import CommandSession, session_of
 from streamtable_cli.tail import tail
@@ -100,6 +102,35 @@ def apply_command(
         for difference in found.alter:
             cluster.admin.alter_topic(difference.topic, {difference.name: difference.declared})
         wait_visible(cluster, [topic.name for topic in found.create])
+
+
+@app.command("declare")
+def declare_command(
+    programs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:NAME",
+            help="Groups and flows. MODULE:FUNCTION(TEXT) if a function makes the group.",
+        ),
+    ],
+    *,
+    partitions: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="The partitions of each topic.")
+    ] = Defaults().partitions,
+    replication: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="The replicas of each partition.")
+    ] = Defaults().replication,
+) -> None:
+    """Print a file for `apply` that declares the topics of groups and flows, for you to complete. No broker is asked.
+
+    Streams between the groups keep their records until they are deleted by hand; other streams have the retention of the
+    broker. Topics that another file declares, such as the inputs, are to be deleted from one of both.
+    """
+    groups = [each for spec in dict.fromkeys(programs) for each in load_groups(spec)]
+    print(
+        yaml_of(declaration_of(groups, Defaults(partitions=partitions, replication=replication))),
+        end="",
+    )
 
 
 def wait_visible(cluster: Cluster, names: list[str]) -> None:

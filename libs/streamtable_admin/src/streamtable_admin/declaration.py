@@ -1,0 +1,77 @@
+"""The declaration of the topics that groups and flows need, as a file that `streamtable topics apply` reads has it."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import yaml
+
+from streamtable import Group
+from streamtable.graph import HANDLED, IDS
+from streamtable.timer import TIMERS
+from streamtable.topics import REPARTITION_CONFIG, TABLE_CONFIG
+from streamtable_admin.declared import Config, Declared, DeclaredGroup, DeclaredTopic, Defaults
+
+Groups = Sequence[Group[Any, Any]]
+_CLOCKS: tuple[Literal["event", "wall"], ...] = ("event", "wall")
+_LINE_CHARACTERS = 120
+
+
+def declaration_of(groups: Groups, defaults: Defaults) -> Declared:
+    """Return the declaration of these groups, and of the topics that they do not imply.
+
+    Streams between the groups are kept until they are deleted by hand, and tables of others are compacted. The settings of
+    the other topics are those of the broker.
+    """
+    implied = {topic for group in groups for topic in _implied(group)}
+    tables = {table for group in groups for table in _foreign_tables(group)}
+    read = {edge.stream.name for group in groups for edge in group.inputs}
+    written = {edge.stream.name for group in groups for edge in group.outputs}
+
+    def config(name: str) -> Config:
+        return dict(TABLE_CONFIG if name in tables else REPARTITION_CONFIG if name in read & written else {})
+
+    others = [name for group in groups for name in _others(group) if name not in implied]
+    topics = {name: DeclaredTopic(config=config(name)) for name in dict.fromkeys(others)}
+    return Declared(
+        defaults=defaults, topics=dict(topics), groups={group.name: _declared(group) for group in groups}
+    )
+
+
+def yaml_of(declared: Declared) -> str:
+    """Return the text of the file. What is the default is left out, except for partitions and replicas."""
+    content = {
+        "defaults": declared.defaults.model_dump(),
+        **declared.model_dump(exclude_defaults=True, exclude={"defaults"}),
+    }
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=_LINE_CHARACTERS)
+
+
+def _implied(group: Group[Any, Any]) -> list[str]:
+    loop = [group.loop.stream.name] if group.loop else []
+    return [*group.tables, *loop, group.dead_letters, group.retry, group.visits_topic]
+
+
+def _others(group: Group[Any, Any]) -> list[str]:
+    inputs, outputs = ([edge.stream.name for edge in edges] for edges in (group.inputs, group.outputs))
+    return [*inputs, *outputs, *_foreign_tables(group)]
+
+
+def _foreign_tables(group: Group[Any, Any]) -> list[str]:
+    return [*(join.table.name for join in group.joins), *(lookup.table.name for lookup in group.lookups)]
+
+
+def _declared(group: Group[Any, Any]) -> DeclaredGroup:
+    loop = group.loop.stream.name if group.loop else None
+    return DeclaredGroup(
+        inputs=[edge.stream.name for edge in group.inputs if edge.stream.name != loop],
+        joins=[edge.table.name for edge in group.joins],
+        lookups=[edge.table.name for edge in group.lookups],
+        outputs=[edge.stream.name for edge in group.outputs],
+        table=group.persist is not None,
+        loop=loop is not None,
+        visits=bool(group.visits),
+        once=IDS in group.named_tables,
+        changes=HANDLED in group.named_tables,
+        states=[state.name for state in group.states],
+        timers=[clock for clock in _CLOCKS if TIMERS[clock] in group.named_tables],
+    )
