@@ -1,7 +1,8 @@
 """Views of windowed tables: the windows of a key in a range of time."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,12 @@ def test_a_table_without_windows_is_refused(tester: Tester) -> None:
     tester.run(group)
     with pytest.raises(GraphError, match="has no windows"):
         tester.view(group.table).windows("alice")
+
+
+def test_a_range_that_begins_at_a_datetime_is_refused_with_the_conversion(tester: Tester) -> None:
+    flow = Flow("visits")
+    minutes = flow.stream(CLICKS).group_by_key().window(Tumbling(timedelta(minutes=1), grace=DAY)).count("n")
+    tester.run(flow.group())
+    view: Any = tester.view(minutes.table)
+    with pytest.raises(TypeError, match=r"int\(when.timestamp\(\) \* 1000\)"):
+        view.windows("alice", since_ms=datetime(2026, 1, 1, tzinfo=UTC))

@@ -32,10 +32,21 @@ class WindowRange:
 
     @classmethod
     def of(cls, table: Table[Any, Any], key: object, since_ms: int, until_ms: int) -> Self:
-        """Return the range of a key. Raises `GraphError` if the table has no windows."""
+        """Return the range of a key.
+
+        Raises:
+            GraphError: The table has no windows.
+            TypeError: A time is not a whole number, such as a `datetime`.
+        """
         keys = table.key
         if not isinstance(keys, WindowedKeys):
             raise GraphError(f"the table {table.name!r} has no windows: its keys are of {keys!r}")
+        for time in (since_ms, until_ms):
+            if not isinstance(time, int):
+                raise TypeError(
+                    f"a range of windows begins and ends at milliseconds since 1970, not at {time!r}; of a datetime that is "
+                    "int(when.timestamp() * 1000)"
+                )
         since_ms, until_ms = max(0, since_ms), min(until_ms, END_MS)
         return cls(keys, since_ms, until_ms, *keys.bounds(key, since_ms, until_ms))
 
