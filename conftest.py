@@ -21,7 +21,13 @@ from localkafka.waiting import slowdown
 settings.register_profile("streamtable", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamtable")
 
-pytest_plugins = ["localkafka.fixtures", "tests.costs", "tests.crashes", "tests.fast"]
+pytest_plugins = [
+    "localkafka.fixtures",
+    "servicekit_testing.fixtures",
+    "tests.costs",
+    "tests.crashes",
+    "tests.fast",
+]
 
 REQUEST_SECONDS = 60.0
 _ROOT = Path(__file__).parent

@@ -1,14 +1,10 @@
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import structlog
 from typer.testing import CliRunner
 
 from click_count.main import app
-from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 
 COMMANDS = ["emitter", "load", "processor", "view", "query"]
@@ -41,20 +37,6 @@ def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
-
-
-@pytest.fixture
-def no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An address at which no broker answers, and settings that name it."""
-    with reserve_port() as held:  # until the end, so that no other program listens there
-        address = f"127.0.0.1:{held.getsockname()[1]}"
-        monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
-        monkeypatch.setattr("servicekit.process.runtime._FAIL_FAST_SECONDS", 0.5)
-        monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
-        monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
-        monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
-        yield address
-        structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
 @pytest.mark.parametrize("command", COMMANDS)

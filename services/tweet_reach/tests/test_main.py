@@ -1,13 +1,9 @@
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import structlog
 from typer.testing import CliRunner
 
-from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 from tweet_reach.main import app
 
@@ -42,20 +38,6 @@ def test_neither_sketches_nor_the_client_of_a_store_are_imported_by_who_does_wit
     look = f"import sys, tweet_reach.main; print({heavy} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-@pytest.fixture
-def no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An address at which no broker answers, and settings that name it."""
-    with reserve_port() as held:  # until the end, so that no other program listens there
-        address = f"127.0.0.1:{held.getsockname()[1]}"
-        monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
-        monkeypatch.setattr("servicekit.process.runtime._FAIL_FAST_SECONDS", 0.5)
-        monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
-        monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
-        monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
-        yield address
-        structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
 @pytest.mark.parametrize("command", COMMANDS)
