@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import costs, results, scaling
-from bench.figures import by_name
+from bench.figures import Figure, by_name
 from bench.goals import Goal, read_goals
 from bench.machine import ROOT
 from bench.nexmark import table as nexmark
@@ -34,15 +34,39 @@ LOADS = {
 SPARK = ROOT / "docs" / "explanation" / "spark.md"
 NEXMARK = ROOT / "docs" / "reference" / "nexmark.md"
 KINDS = ("full", "peers", "spark")
-README_GOALS = (
-    "count_exactly_once",
-    "handler_exactly_once",
-    "restore",
-    "view_get_p99",
-    "memory_10k",
-    "latency_p99",
-    "first_record",
+README_HEAD = (
+    "records/s (CPU µs a record)",
+    "Streamtable",
+    "Kafka Streams",
+    "Goka",
+    "Quix Streams",
+    "a loop by hand",
 )
+README_ROWS: Sequence[tuple[str, str]] = (
+    ("count by key", "count_exactly_once_1s"),
+    ("count by key in windows of a minute", "window_count"),
+    ("count of sessions by key", "session_count"),
+    ("repartition, then count", "repartition_count"),
+    ("join of two streams", "stream_join"),
+    ("join of two tables", "table_join"),
+    ("join of two tables by a foreign key", "foreign_key_join"),
+)
+"""The rows of the README's table of figures: the titles, and the rows of the run beside other libraries."""
+README_PEERS = ("kafka_streams", "goka", "quix_streams")
+README_OTHERS: Sequence[tuple[str, str]] = (
+    (
+        "a handler in Python that is called for each record: {} records/s, exactly once",
+        "handler_exactly_once",
+    ),
+    (
+        "99 % of clicks are counted in a view of another process within {} ms, at 1,000 a second",
+        "latency_p99",
+    ),
+    ("a view's get takes {} µs (99 %)", "view_get_p99"),
+    ("the first record is processed {} s after the start of the process", "first_record"),
+    ("resident memory at 10,000 records/s with 100,000 keys: {} MB", "memory_10k"),
+)
+"""What the README says below the table, with the figures of these rows."""
 WAYS = ROOT / "docs" / "explanation" / "three-ways.md"
 WAYS_HEAD = ("", "handler per record", "whole batches", "micro-batch")
 WAYS_ROWS: Sequence[tuple[str, str, Sequence[str]]] = (
@@ -122,12 +146,37 @@ def with_sections(text: str, sections: Mapping[str, str]) -> str:
 
 
 def summary(published: Published) -> str:
-    """Return the table of goals in the README."""
-    chosen = [goal for row in README_GOALS for goal in read_goals() if goal.row == row]
-    rows = [row[:4] for row in _judged(chosen, published) if row[1]]
+    """Return the README's figures: a table beside other libraries, and a list of the others."""
+    beside = by_name(results.figures_of(published.get("peers", ())))
+    rows: Rows = [
+        (title, *(_rate(beside.get(each)) for each in _beside(row)))
+        for title, row in README_ROWS
+        if beside.get(row) is not None
+    ]
+    own = by_name(results.figures_of(published.get("full", ())))
+    values = [
+        (text, number(found.value)) for text, row in README_OTHERS if (found := own.get(row)) is not None
+    ]
+    parts = [
+        markdown(README_HEAD, rows) if rows else "",
+        "\n".join(f"- {text.format(value)}" for text, value in values),
+    ]
     return (
-        markdown(GOALS_HEAD[:4], rows) if rows else "No figures are published yet: `make bench` makes some."
+        "\n\n".join(filter(None, parts)) or "No figures are published yet: `make bench-publish` makes some."
     )
+
+
+def _beside(row: str) -> list[str]:
+    """Return the rows of all columns of a line of the README: a count by key has no other name with other libraries."""
+    plain = row == README_ROWS[0][1]
+    peers = [f"peer_{peer}" if plain else f"peer_{peer}_{row}" for peer in README_PEERS]
+    return [row, *peers, "plain_loop" if plain else ""]
+
+
+def _rate(figure: Figure | None) -> str:
+    if figure is None or figure.value is None:
+        return ""
+    return f"{number(figure.value)} ({number(figure.cpu_us)})" if figure.cpu_us else number(figure.value)
 
 
 def goals(published: Published) -> str:

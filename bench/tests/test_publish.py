@@ -59,9 +59,19 @@ def test_what_spark_did_is_judged_by_the_run_on_spark() -> None:
     assert "missed" in shown
 
 
-def test_the_readme_shows_only_what_was_measured() -> None:
-    published = {"full": lines(Figure("view_get_p99", 6.0, "us"))}
-    assert [row.split(" | ")[1] for row in summary(published).splitlines()[2:]] == ["6"]
+def test_the_readme_compares_libraries_where_they_were_measured() -> None:
+    peer = Figure(
+        "peer_quix_streams_session_count", 2_000.0, "records/s", cpu_seconds=50.0, records=1_000_000
+    )
+    published = {
+        "full": lines(Figure("view_get_p99", 6.0, "us"), count(1.0)),
+        "peers": lines(count(400_000.0), Figure("session_count", 9_000.0, "records/s"), peer),
+    }
+    shown = summary(published).splitlines()
+    assert "| count by key | 400,000 (1) |  |  |  |  |" in shown
+    assert "| count of sessions by key | 9,000 |  |  | 2,000 (50) |  |" in shown
+    assert shown[-1] == "- a view's get takes 6 µs (99 %)"
+    assert len(shown) == 6
     assert "No figures" in summary({})
 
 
