@@ -66,7 +66,7 @@ README_OTHERS: Sequence[tuple[str, str]] = (
     ("the first record is processed {} s after the start of the process", "first_record"),
     ("resident memory at 10,000 records/s with 100,000 keys: {} MB", "memory_10k"),
 )
-"""What the README says below the table, with the figures of these rows."""
+"""The list below the table of the README: the texts, and the rows of their figures."""
 WAYS = ROOT / "docs" / "explanation" / "three-ways.md"
 WAYS_HEAD = ("", "handler per record", "whole batches", "micro-batch")
 WAYS_ROWS: Sequence[tuple[str, str, Sequence[str]]] = (
