@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import NewPartitions
 from tests.faults.arena import Arena, Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
@@ -51,12 +51,6 @@ def delete_records(arena: Arena, topic: str, partition: int, before: int) -> Non
     wait_until(allowed, f"records of {topic} deleted", 30)
 
 
-def set_cleanup_policy(arena: Arena, topic: str, policy: str) -> None:
-    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    arena.admin.incremental_alter_configs([resource])[resource].result(30)
-
-
 @pytest.mark.faults_long(
     "tests/system/test_recovery_traps.py has the same on a real broker, in its own process"
 )
@@ -93,9 +87,9 @@ def test_a_changelog_cut_before_the_store_has_it_is_refused(make: ArenaMaker) ->
     partition, changes = max(arena.records(arena.table).items(), key=lambda item: len(item[1]))
     cut = changes[len(changes) // 2].offset
     # A compacted topic rejects DeleteRecords, but an operator can work around that.
-    set_cleanup_policy(arena, arena.table, "delete")
+    arena.cluster.alter_topic(arena.table, {"cleanup.policy": "delete"})
     delete_records(arena, arena.table, partition, cut)
-    set_cleanup_policy(arena, arena.table, "compact")
+    arena.cluster.alter_topic(arena.table, {"cleanup.policy": "compact"})
     other = arena.start("with-an-empty-disk")
     said = refusal(other)
     assert said.startswith("StateLost: ")

@@ -97,6 +97,7 @@ def test_a_missing_file_is_an_error_of_one_line() -> None:
     assert answer.stderr.startswith("error: there is no none.yaml")
     assert len(answer.stderr.splitlines()) == 1
 
+
 FLOW = """
 from streamtable import Stream, String
 from streamtable.flow import Flow

@@ -299,10 +299,14 @@ class KafkaCluster:
         self, names: Collection[str], done: Callable[[Mapping[str, DescribedTopic]], bool]
     ) -> None:
         """Wait until the answering broker's description of these topics is `done`. Raises `RetryLater`."""
+        self._wait_visible(names, lambda: done(self._described(names, self._timeout)))
+
+    def _wait_visible(self, names: Collection[str], done: Callable[[], bool]) -> None:
+        """Wait until a change of these topics is `done` for the answering broker. Raises `RetryLater`."""
         # The controller answers when it has decided. Brokers take that over later, under load seconds later, and a service
         # that starts meanwhile gets the answer that its topic does not exist.
         end = time.monotonic() + self._timeout
-        while not done(self._described(names, self._timeout)):
+        while not done():
             if time.monotonic() >= end:
                 raise RetryLater(
                     f"a change of these topics is not visible on the broker after {self._timeout:g} s: "
@@ -311,7 +315,13 @@ class KafkaCluster:
             time.sleep(_LOOK_SECONDS)
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
-        """Set these settings of a topic and leave the others. Raises `RetryLater`, `ConfigurationError`."""
+        """Set these settings of a topic, leave the others, and wait until the broker shows the change.
+
+        Raises:
+            RetryLater: There is no answer, or the broker does not show the change in time.
+            ConfigurationError: Kafka refuses.
+        """
+        before = self._settings(name)
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
@@ -321,6 +331,20 @@ class KafkaCluster:
             [resource], request_timeout=self._timeout
         ).values():
             self._change(future, f"altering topic {name!r}", "ALTER_CONFIGS", name)
+
+        def shown() -> bool:
+            after = self._settings(name)
+            # The broker may write a value in another way. A missing topic was deleted meanwhile.
+            return not after or all(
+                after.get(key) == value or after.get(key) != before.get(key) for key, value in config.items()
+            )
+
+        self._wait_visible([name], shown)
+
+    def _settings(self, name: str) -> Mapping[str, str]:
+        """Return the settings of a topic; none if there is none."""
+        found = self.describe([name])
+        return found[name].config if name in found else {}
 
     def close(self) -> None:
         """Disconnect. Waits for calls of other threads; later calls fail. May be called twice."""
