@@ -7,9 +7,6 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
 )
 from tests.system.bench import Bench, until
@@ -68,17 +65,7 @@ class Written:
         self._keep_ms(-1)
 
     def _keep_ms(self, retention_ms: int) -> None:
-        entry = ConfigEntry("retention.ms", str(retention_ms), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self.table.name, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(60)
-
-        def taken_over() -> bool:
-            described = self.bench.cluster.describe([self.table.name])[self.table.name]
-            return described.config["retention.ms"] == str(retention_ms)
-
-        until(taken_over, "the broker has taken over the retention")
+        self.bench.cluster.alter_topic(self.table.name, {"retention.ms": str(retention_ms)})
 
     def delete_rows_written_until_now(self) -> None:
         """Delete records with DeleteRecords, on all partitions."""

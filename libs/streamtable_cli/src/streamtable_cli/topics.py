@@ -1,6 +1,5 @@
 """`streamtable topics`: lists topics, and compares declared topics with those of the broker."""
 
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from streamtable.errors import RetryLater
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 from streamtable_admin.declaration import declaration_of, yaml_of
@@ -101,7 +99,6 @@ def apply_command(
         cluster.admin.create_topics(found.create)
         for difference in found.alter:
             cluster.admin.alter_topic(difference.topic, {difference.name: difference.declared})
-        wait_visible(cluster, [topic.name for topic in found.create])
 
 
 @app.command("declare")
@@ -127,23 +124,8 @@ def declare_command(
     broker. Topics that another file declares, such as the inputs, are to be deleted from one of both.
     """
     groups = [each for spec in dict.fromkeys(programs) for each in load_groups(spec)]
-    print(
-        yaml_of(declaration_of(groups, Defaults(partitions=partitions, replication=replication))),
-        end="",
-    )
-
-
-def wait_visible(cluster: Cluster, names: list[str]) -> None:
-    """Wait until new topics are visible, so that a service that starts right afterwards finds all of them.
-
-    Raises:
-        RetryLater: The broker does not show them.
-    """
-    deadline = time.monotonic() + CHANGE_S
-    while len(cluster.admin.describe(names)) < len(names):
-        if time.monotonic() > deadline:
-            raise RetryLater(f"the broker does not show its new topics after {CHANGE_S:.0f} s")
-        time.sleep(0.1)
+    defaults = Defaults(partitions=partitions, replication=replication)
+    print(yaml_of(declaration_of(groups, defaults)), end="")
 
 
 def _plan(session: CommandSession, file: Path) -> TopicPlan:
