@@ -14,6 +14,7 @@ from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.foreign_key import Left, Parts, Right
 from streamtable.flow.joins import Bounds
 from streamtable.flow.key_filter import KeyFilter
+from streamtable.flow.recent_records import RecentRecords
 from streamtable.flow.stream_join import StreamJoin, _Joining
 from streamtable.flow.waiting_records import records_of, times_of
 from streamtable.tables.ordered_table import OrderedTable
@@ -103,6 +104,11 @@ def keys_are_forgotten_while_their_records_wait(patch: pytest.MonkeyPatch) -> No
         add(self, keys, due_ms)
 
     patch.setattr(KeyFilter, "add", add_to_an_empty_one)
+
+
+def frozen_records_match_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Only those in the dicts and in the table are looked at."""
+    patch.setattr(RecentRecords, "frozen", lambda *_: [])
 
 
 def entries_of_a_chunk_are_forgotten_with_the_first_that_fires(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ def on_click(ctx: Context[str, None], click: Click) -> None:
     sessions.put(click["session"], extended(sessions.get(click["session"]), click))
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -70,10 +70,6 @@ class StateRows(Protocol[V]):
     @property
     def notes(self) -> dict[bytes, Any]:
         """The cache in which a step keeps what it knows of the rows, under keys of its own. A rollback of rows empties it."""
-        ...
-
-    def notify_deletions(self, call: Callable[[bytes], None]) -> None:
-        """Call a function with the key of each row that is deleted from now on, until `notes` are emptied."""
         ...
 
     @property

@@ -1,18 +1,35 @@
-"""The waiting records in memory: which are there, and of which only the keys are known."""
+"""The waiting records in memory: which are there, in a dict or frozen, and of which only the keys are known."""
 
-from streamtable.flow.joins import LEFT, RIGHT
+from streamtable.flow.frozen_records import KeySpans
+from streamtable.flow.joins import LEFT, RIGHT, Side
 from streamtable.flow.recent_records import RecentRecords
-from streamtable.flow.waiting_records import as_matched, records_of, rows_of
+from streamtable.flow.waiting_records import as_matched, records_of
 
 
 def added(
-    recent: RecentRecords, *keys: bytes, time: int = 100, due_ms: int = 200, commits: int = 0
+    recent: RecentRecords,
+    *keys: bytes,
+    side: Side = LEFT,
+    time: int = 100,
+    due_ms: int = 200,
+    commits: int = 0,
 ) -> list[bytes]:
-    """Add left records of these keys. Returns them."""
+    """Add records of these keys. Returns them."""
     times = [time] * len(keys)
-    records = records_of(LEFT, times, recent.next, [False] * len(keys), times, [b"v"] * len(keys))
-    recent.add(LEFT, keys, records, due_ms, commits)
+    records = records_of(side, times, recent.next, [False] * len(keys), times, [b"v"] * len(keys))
+    recent.add(side, keys, records, due_ms, commits)
     return records
+
+
+def frozen(recent: RecentRecords, *keys: bytes, side: Side = LEFT) -> list[bytes]:
+    """Return the records of these keys that are frozen, in order."""
+    spans = KeySpans(keys, [0] * len(keys), [1000] * len(keys))
+    return sorted(record for each in recent.frozen(side) for _, record, _ in each.of(spans))
+
+
+def known(recent: RecentRecords, *keys: bytes, side: Side = LEFT, gone_before_ms: int = 0) -> list[bool]:
+    """Return of each key whether it may have records that are not in memory."""
+    return [bool(each) for each in recent.may_be_older(side, list(map(hash, keys)), gone_before_ms)]
 
 
 def test_records_are_found_by_side_and_key_in_the_order_of_time() -> None:
@@ -23,63 +40,57 @@ def test_records_are_found_by_side_and_key_in_the_order_of_time() -> None:
     assert recent.of(RIGHT, [b"a"]) == [None]
 
 
+def test_records_beyond_a_part_of_the_memory_are_frozen_and_still_there() -> None:
+    recent = RecentRecords(0, None)
+    first, second, other = added(recent, b"a", b"a", b"b")
+    (right,) = added(recent, b"a", side=RIGHT)
+    recent.make_room(1 << 20, commits=1, gone_before_ms=0)
+    assert recent.of(LEFT, [b"b"]) == [other]
+    assert recent.frozen(LEFT) == []
+    recent.make_room(5_000, commits=1, gone_before_ms=0)
+    assert recent.of(LEFT, [b"a", b"b"]) == [None, None]
+    assert frozen(recent, b"a", b"b") == [first, second, other]
+    assert frozen(recent, b"a", side=RIGHT) == [right]
+    assert recent.since == 0
+    assert known(recent, b"a", b"b") == [False, False]
+
+
 def test_the_oldest_records_make_room_and_their_keys_are_known() -> None:
     recent = RecentRecords(0, None)
     added(recent, b"a", b"b")
+    recent.make_room(400, commits=1, gone_before_ms=0)
+    added(recent, b"c", side=RIGHT)
     (kept,) = added(recent, b"a")
-    recent.make_room(300, commits=1, gone_before_ms=0)
-    assert recent.of(LEFT, [b"a", b"b"]) == [kept, None]
+    recent.make_room(150, commits=1, gone_before_ms=0)
+    assert frozen(recent, b"a", b"b") == [kept]
     assert recent.since == 2
-    assert all(recent.may_be_older(LEFT, [b"a", b"b"], 0))
-    assert not any(recent.may_be_older(RIGHT, [b"a", b"b"], 0))
+    assert known(recent, b"a", b"b") == [True, True]
+    assert known(recent, b"a", b"b", side=RIGHT) == [False, False]
+    recent.make_room(0, commits=1, gone_before_ms=0)
+    assert recent.since == recent.next == 4
+    assert known(recent, b"c", side=RIGHT) == [True]
 
 
 def test_records_that_the_store_does_not_have_yet_stay_in_memory() -> None:
     recent = RecentRecords(0, None)
-    (record,) = added(recent, b"a", commits=3)
+    (first,) = added(recent, b"a", commits=2)
+    (second,) = added(recent, b"a", commits=3)
     recent.make_room(1, commits=3, gone_before_ms=0)
-    assert recent.of(LEFT, [b"a"]) == [record]
-    assert not any(recent.may_be_older(LEFT, [b"a"], 0))
+    assert frozen(recent, b"a") == [first, second]
+    assert known(recent, b"a") == [False]
     recent.make_room(1, commits=4, gone_before_ms=0)
-    assert recent.of(LEFT, [b"a"]) == [None]
-    assert all(recent.may_be_older(LEFT, [b"a"], 0))
-
-
-def test_a_record_whose_row_is_deleted_is_gone_and_those_beside_it_stay() -> None:
-    recent = RecentRecords(0, None)
-    first, second, other = added(recent, b"a", b"a", b"b")
-    raws, _ = rows_of(LEFT, [b"a", b"b"], [first, other])
-    for raw in raws:
-        recent.deleted(raw)
-    recent.deleted(b"next")
-    assert recent.of(LEFT, [b"a", b"b"]) == [second, None]
-
-
-def test_several_records_stay_beside_one_that_is_deleted() -> None:
-    recent = RecentRecords(0, None)
-    first, *others = added(recent, b"a", b"a", b"a")
-    (raw,), _ = rows_of(LEFT, [b"a"], [first])
-    recent.deleted(raw)
-    assert recent.of(LEFT, [b"a"]) == [others]
+    assert frozen(recent, b"a") == []
+    assert known(recent, b"a") == [True]
 
 
 def test_room_is_made_by_the_bytes_of_keys_and_records() -> None:
     recent = RecentRecords(0, None)
-    key = b"k" * 500
-    added(recent, key)
+    added(recent, b"k" * 500)
+    recent.make_room(5_000, commits=1, gone_before_ms=0)
+    assert len(recent.frozen(LEFT)) == 1, "an eighth of the memory is exceeded"
     (kept,) = added(recent, b"a")
-    recent.make_room(800, commits=1, gone_before_ms=0)
-    assert recent.of(LEFT, [key, b"a"]) == [None, kept]
-
-
-def test_making_room_leaves_a_later_record_of_a_key_whose_first_was_deleted() -> None:
-    recent = RecentRecords(0, None)
-    (first,) = added(recent, b"a")
-    (raw,), _ = rows_of(LEFT, [b"a"], [first])
-    recent.deleted(raw)
-    (later,) = added(recent, b"a")
-    recent.make_room(300, commits=1, gone_before_ms=0)
-    assert (recent.since, recent.of(LEFT, [b"a"])) == (1, [later])
+    recent.make_room(550, commits=1, gone_before_ms=0)
+    assert frozen(recent, b"a", b"k" * 500) == [kept]
 
 
 def test_a_record_that_was_matched_replaces_itself_and_no_other() -> None:
@@ -100,11 +111,24 @@ def test_records_that_are_gone_leave_no_key_to_look_up() -> None:
     assert recent.of(LEFT, [b"a"]) != [None], "it is due, and may still match"
     recent.make_room(1 << 20, commits=1, gone_before_ms=201)
     assert recent.of(LEFT, [b"a"]) == [None]
-    assert not any(recent.may_be_older(LEFT, [b"a"], 201))
+    assert recent.since == recent.next
+    assert known(recent, b"a", gone_before_ms=201) == [False]
+
+
+def test_frozen_records_that_are_gone_leave_no_key_to_look_up() -> None:
+    recent = RecentRecords(0, None)
+    added(recent, b"a", due_ms=300)
+    added(recent, b"b", due_ms=200)
+    recent.make_room(1_000, commits=1, gone_before_ms=300)
+    assert frozen(recent, b"a"), "the last of them is due, and may still match"
+    recent.make_room(1_000, commits=1, gone_before_ms=301)
+    assert frozen(recent, b"a", b"b") == []
+    assert recent.since == 2
+    assert known(recent, b"a", b"b", gone_before_ms=301) == [False, False]
 
 
 def test_of_a_table_that_has_rows_no_key_is_known_until_they_are_gone() -> None:
     recent = RecentRecords(7, 200)
     assert recent.since == 7
-    assert all(recent.may_be_older(LEFT, [b"a"], 200))
-    assert not any(recent.may_be_older(LEFT, [b"a"], 201))
+    assert known(recent, b"a", gone_before_ms=200) == [True]
+    assert known(recent, b"a", gone_before_ms=201) == [False]

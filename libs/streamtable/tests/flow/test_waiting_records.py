@@ -3,12 +3,10 @@
 from streamtable.flow.joins import LEFT
 from streamtable.flow.waiting_records import (
     as_matched,
-    is_record,
     older_records,
     record_of,
     records_of,
     rows_of,
-    split,
     times_of,
 )
 
@@ -32,9 +30,6 @@ def test_a_match_changes_nothing_else_of_a_record() -> None:
 def test_a_record_is_its_row_and_what_its_key_ends_with() -> None:
     records, raws, rows = made(b"", b"key")
     assert [record_of(raw, row) for raw, row in zip(raws, rows, strict=True)] == records
-    assert [split(raw)[:2] for raw in raws] == [(b"", LEFT), (b"key", LEFT)]
-    assert all(map(is_record, raws)), "also with an empty key"
-    assert not is_record(raws[0][1:])
 
 
 def test_records_in_memory_and_those_of_other_keys_are_not_read_as_older_ones() -> None:

@@ -85,15 +85,6 @@ def test_rows_of_the_store_are_read_as_they_are_now_without_those_that_are_new(
     assert table.stored([(b"a", b"c"), (b"c", b"d")]) == [(b"a", encode(4)), (b"c", encode(3))]
 
 
-def test_deletions_are_told_until_the_notes_are_forgotten(table: OrderedTable[int]) -> None:
-    deleted: list[bytes] = []
-    table.notify_deletions(deleted.append)
-    table.delete(b"a")
-    table.forget()
-    table.delete(b"b")
-    assert deleted == [b"a"]
-
-
 def test_a_row_that_was_there_before_it_was_replaced_by_itself_is_deleted(
     table: OrderedTable[int], store: MemoryStore
 ) -> None:

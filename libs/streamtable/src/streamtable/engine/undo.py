@@ -4,7 +4,7 @@ A handler may change a row in place, so what it found is kept encoded. Most rows
 last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
@@ -152,9 +152,6 @@ class OrderedJournal(RowJournal[V]):
         """Nothing is remembered: a record that is undone would have to be forgotten."""
         self._table.forget_notes()
         return {}
-
-    def notify_deletions(self, call: Callable[[bytes], None]) -> None:
-        """Nothing is remembered that could be deleted."""
 
     @property
     def commits(self) -> int:

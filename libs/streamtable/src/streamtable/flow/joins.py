@@ -24,6 +24,11 @@ Within = timedelta | tuple[timedelta, timedelta]
 """The durations by which a right record may be before and after a left record; a single duration applies to both."""
 
 
+def other_side(side: Side) -> Side:
+    """Return the side that records of this one are joined with."""
+    return RIGHT if side == LEFT else LEFT
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The bounds of a join of two streams: the times at which records match, and the grace for late records.

@@ -4,7 +4,7 @@ It is a Bloom filter with one bit for each key, as in [Bloom 1970](https://doi.o
 takes keys until it is full, and is dropped when all rows of its keys are gone. All times are milliseconds since 1970.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 _FIRST_BYTES, _LARGEST_BYTES = 64 << 10, 512 << 10
 _KEYS_PER_BYTE = 1  # eight bits for each: of the keys that have no rows, one in eight is looked up in vain
@@ -45,33 +45,31 @@ class KeyFilter:
         self._unknown_until_ms = due_ms
         self._generations = [_Generation(_FIRST_BYTES)]
 
-    def add(self, keys: Iterable[bytes], due_ms: int) -> None:
-        """Add keys; their last row is due at this time."""
+    def add(self, hashes: Sequence[int], due_ms: int) -> None:
+        """Add keys, each by its hash; their last row is due at this time."""
         newest = self._generations[-1]
         if newest.full and len(self._generations) < _GENERATIONS_MAX:
             newest = _Generation(min(2 * len(newest.bits), _LARGEST_BYTES))
             self._generations.append(newest)
         bits, mask = newest.bits, newest.mask
-        hashes = list(map(hash, keys))
         for number in hashes:
             bits[number >> 3 & mask] |= _BITS[number & 7]
         newest.keys += len(hashes)
         newest.due_ms = max(newest.due_ms, due_ms)
 
-    def may_have(self, keys: Sequence[bytes], gone_before_ms: int) -> Sequence[object]:
+    def may_have(self, hashes: Sequence[int], gone_before_ms: int) -> Sequence[object]:
         """Return for each key a true value if it may have rows.
 
         Args:
-            keys: The keys.
+            hashes: The hashes of the keys.
             gone_before_ms: Rows that were due before this time are gone.
         """
         if self._unknown_until_ms is not None:
             if self._unknown_until_ms >= gone_before_ms:
-                return [True] * len(keys)
+                return [True] * len(hashes)
             self._unknown_until_ms = None
         older = [each for each in self._generations[:-1] if each.due_ms >= gone_before_ms]
         self._generations = [*older, self._generations[-1]]
-        hashes = list(map(hash, keys))
         found: list[int] = []
         for each in self._generations:
             bits, mask = each.bits, each.mask

@@ -1,41 +1,46 @@
 """The waiting records of a join that came last, in memory: those that match are mostly among them.
 
-All that came after the oldest one here are here. Of older ones the keys are known, in a filter of each side, so that only
-keys which may have older ones are looked up in the table. All times are milliseconds since 1970.
+All that came after the oldest one here are here: the last ones in dicts, and those before them frozen, which takes less
+than half of the memory. Of records older than all these the keys are known, in a filter of each side, so that only keys
+which may have some are looked up in the table. All times are milliseconds since 1970.
 """
 
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from streamtable.flow.joins import Side
+from streamtable.flow.joins import LEFT, RIGHT, Side
 from streamtable.flow.key_filter import KeyFilter
-from streamtable.flow.waiting_records import NUMBER, is_record, number_bytes, split
+
+if TYPE_CHECKING:
+    from streamtable.flow.frozen_records import FrozenRecords
 
 _ENTRY_BYTES = (
     200  # of memory beside the bytes of the key and of the record: measured, with the entry in the dict
 )
+_ALLOCATED = 1.25  # bytes of memory for each byte of frozen records: measured
+_DICTS_SHARE = 8  # of the memory is for the records in dicts, as one part of so many
 
 
-class _Batch(NamedTuple):
-    """Records that came together.
+class _Generation(NamedTuple):
+    """Frozen records that came one after another.
 
     Attributes:
-        side: Their stream.
-        keys: Their keys.
+        records: Those of each side.
         number: The number that follows that of the last one.
-        memory: About how many bytes they take.
         due_ms: When the last of them is due.
-        commits: The number of commits before it.
+        commits: The number of commits before the last one came.
     """
 
-    side: Side
-    keys: Sequence[bytes]
+    records: "tuple[FrozenRecords, FrozenRecords]"
     number: int
-    memory: int
     due_ms: int
     commits: int
+
+    @property
+    def memory(self) -> float:
+        return _ALLOCATED * sum(each.memory for each in self.records)
 
 
 class RecentRecords:
@@ -54,22 +59,35 @@ class RecentRecords:
         self.since = self.next = number
         # By key: a record, or several in order.
         self._by_key: tuple[dict[bytes, bytes | list[bytes]], ...] = {}, {}
+        self._memory = 0  # of what is in the dicts
+        self._due_ms = self._commits = 0  # as of a generation
+        self._frozen: deque[_Generation] = deque()
         self._older = KeyFilter(due_ms), KeyFilter(due_ms)
-        self._batches: deque[_Batch] = deque()
-        self._memory = 0
 
     def of(self, side: Side, keys: Sequence[bytes]) -> list[bytes | list[bytes] | None]:
-        """Return the records of each key: none, one, or several in the order of time."""
+        """Return the records of each key that are not frozen: none, one, or several in the order of time."""
         return list(map(self._by_key[side].get, keys))
 
-    def may_be_older(self, side: Side, keys: Sequence[bytes], gone_before_ms: int) -> Sequence[object]:
-        """Return for each key a true value if it may have records that are not here. As `KeyFilter.may_have`."""
-        return self._older[side].may_have(keys, gone_before_ms)
+    def frozen(self, side: Side) -> "list[FrozenRecords]":
+        """Return the frozen records of a side."""
+        return [each.records[side] for each in self._frozen]
+
+    def may_be_older(self, side: Side, hashes: Sequence[int], gone_before_ms: int) -> Sequence[object]:
+        """Return for each key, by its hash, a true value if it may have records that are not here. As `KeyFilter.may_have`."""
+        return self._older[side].may_have(hashes, gone_before_ms)
 
     def add(
         self, side: Side, keys: Sequence[bytes], records: Sequence[bytes], due_ms: int, commits: int
     ) -> None:
-        """Add the next records; arguments as of `_Batch`."""
+        """Add the next records.
+
+        Args:
+            side: Their stream.
+            keys: The key of each.
+            records: The records.
+            due_ms: When the last of them is due.
+            commits: The number of commits before them.
+        """
         by_key = self._by_key[side]
         for key, record in zip(keys, records, strict=True):
             there = by_key.setdefault(key, record)
@@ -78,56 +96,57 @@ class RecentRecords:
                     there = by_key[key] = [there]
                 insort(there, record)
         self.next += len(keys)
-        memory = sum(map(len, keys)) + sum(map(len, records)) + _ENTRY_BYTES * len(keys)
-        self._memory += memory
-        self._batches.append(_Batch(side, keys, self.next, memory, due_ms, commits))
+        self._memory += sum(map(len, keys)) + sum(map(len, records)) + _ENTRY_BYTES * len(keys)
+        self._due_ms, self._commits = max(self._due_ms, due_ms), commits
 
     def replace(self, side: Side, key: bytes, old: bytes, new: bytes) -> None:
-        """Put a record in the place of another one, if that is here."""
+        """Put a record in the place of another one, if that is here and not frozen."""
         there = self._by_key[side].get(key)
         if there == old:
             self._by_key[side][key] = new
         elif isinstance(there, list) and old in there:
             there[there.index(old)] = new
 
-    def deleted(self, raw: bytes) -> None:
-        """Drop a record whose row was deleted."""
-        if is_record(raw):
-            key, side, when = split(raw)
-            there = self._by_key[side].get(key)
-            if there is not None:
-                records = [there] if isinstance(there, bytes) else there
-                self._keep(self._by_key[side], key, [each for each in records if not each.startswith(when)])
-
     def make_room(self, memory_bytes: int, commits: int, gone_before_ms: int) -> None:
         """Drop the oldest records that exceed the memory; those that were not there at the last commit stay."""
-        while self._batches:
-            batch = self._batches[0]
-            gone = batch.due_ms < gone_before_ms
-            if not gone and (self._memory <= memory_bytes or batch.commits == commits):
+        if self._memory > memory_bytes // _DICTS_SHARE:
+            self._freeze()
+        memory = self._memory + sum(each.memory for each in self._frozen)
+        while self._frozen:
+            oldest = self._frozen[0]
+            gone = oldest.due_ms < gone_before_ms
+            if not gone and (memory <= memory_bytes or oldest.commits == commits):
                 return
-            self._batches.popleft()
-            self._memory -= batch.memory
-            self.since = batch.number
+            self._frozen.popleft()
+            memory -= oldest.memory
+            self.since = oldest.number
             if not gone:
-                self._older[batch.side].add(batch.keys, batch.due_ms)
-            self._drop(batch)
+                for keys, records in zip(self._older, oldest.records, strict=True):
+                    keys.add(records.hashes, oldest.due_ms)
+        if self._due_ms < gone_before_ms:
+            self.since = self.next
+            self._clear()
 
-    def _drop(self, batch: _Batch) -> None:
-        by_key, limit = self._by_key[batch.side], number_bytes(batch.number)
-        for key in batch.keys:
-            there = by_key.get(key)
-            if there is None:
-                continue
-            if isinstance(there, bytes):
-                if there[NUMBER] < limit:
-                    del by_key[key]
-            else:
-                self._keep(by_key, key, [each for each in there if each[NUMBER] >= limit])
+    def _freeze(self) -> None:
+        """Freeze what is in the dicts."""
+        from streamtable.flow.frozen_records import FrozenRecords  # noqa: PLC0415 - numpy takes 20 MB
 
-    @staticmethod
-    def _keep(by_key: dict[bytes, bytes | list[bytes]], key: bytes, records: list[bytes]) -> None:
-        if not records:
-            del by_key[key]
-        else:
-            by_key[key] = records if len(records) > 1 else records[0]
+        left, right = (FrozenRecords(*_columns(self._by_key[side])) for side in (LEFT, RIGHT))
+        self._frozen.append(_Generation((left, right), self.next, self._due_ms, self._commits))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._by_key = {}, {}
+        self._memory = self._due_ms = self._commits = 0
+
+
+def _columns(by_key: Mapping[bytes, bytes | list[bytes]]) -> tuple[list[bytes], list[bytes]]:
+    """Return the key of each record, and the records."""
+    keys = [key for key, there in by_key.items() if isinstance(there, bytes)]
+    records = [there for there in by_key.values() if isinstance(there, bytes)]
+    if len(keys) < len(by_key):
+        for key, several in by_key.items():
+            if isinstance(several, list):
+                keys.extend([key] * len(several))
+                records.extend(several)
+    return keys, records

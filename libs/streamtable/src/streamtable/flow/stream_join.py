@@ -1,10 +1,10 @@
 """Joins of two streams: each record waits in a state table until nothing can match it any more."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, groupby, repeat
+from itertools import groupby, repeat
 from typing import Any
 
 from streamtable.due import Due, DueRows
@@ -17,15 +17,16 @@ from streamtable.flow.joins import (
     PlaceKey,
     Side,
     closing_times,
+    other_side,
 )
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.recent_records import RecentRecords
 from streamtable.flow.steps import same_bytes
+from streamtable.flow.waiting_lookup import WaitingLookup
 from streamtable.flow.waiting_records import (
     WaitingRecords,
     as_matched,
-    older_records,
     record_of,
     records_of,
     rows_of,
@@ -191,7 +192,7 @@ class JoinStep:
         joining = _Joining(self, scope.table(self.state).raw)
         keys, times, late_before = records.keyed_times()
         sides, values, data = zip(*records.values, strict=True)
-        joining.look_up(sides, keys, times)
+        joining.lookup.look_up(sides, keys, times)
         for side, begin, end in _runs(sides):
             run = slice(begin, end)
             joining.join(side, begin, keys[run], times[run], late_before[run], values[run], data[run])
@@ -223,6 +224,7 @@ class _Joining:
         values: Of each pair: what was joined.
         times: Of each pair: its event time.
         late_before: Of each pair: its `late_before`.
+        lookup: The waiting records that records of the batch may match, but for those in dicts.
     """
 
     def __init__(self, step: JoinStep, table: StateRows[Any]) -> None:
@@ -237,30 +239,9 @@ class _Joining:
         self._unmatched = step.unmatched
         self._table = table
         self._recent = _recent(table, step.rows)
-        # Of each side, by key: those that came before the recent ones, and that records of the batch may match.
-        self._older: tuple[dict[bytes, list[bytes]], ...] = {}, {}
+        self.lookup = WaitingLookup(table, self._recent, step.bounds, step.unmatched)
         self._new: list[tuple[list[bytes], list[bytes], list[int]]] = []
         self._matched: dict[bytes, bytes] = {}
-
-    def look_up(self, sides: Sequence[Side], keys: Sequence[bytes], times: Sequence[int]) -> None:
-        """Read the waiting records that are not in memory and may match some of these."""
-        gone_before_ms = self._table.gone_before_ms()
-        self._recent.make_room(self._table.cache_bytes, self._table.commits, gone_before_ms)
-        for side in sorted(set(sides)):
-            there = self._recent.may_be_older(other_side(side), keys, gone_before_ms)
-            asked: dict[bytes, list[int]] = {}
-            for key, time, of_side in compress(zip(keys, times, sides, strict=True), there):
-                if of_side == side:
-                    asked.setdefault(key, []).append(time)
-            if asked:
-                self._read(other_side(side), side, asked)
-
-    def _read(self, waiting: Side, side: Side, asked: Mapping[bytes, list[int]]) -> None:
-        """Read the waiting records of one side that may match records of the other, by whose keys their times are given."""
-        rows = self._table.stored(self._bounds.all_spans(side, asked))
-        older = self._older[waiting]
-        for key, record in older_records(rows, asked.keys(), self._recent.since):
-            older.setdefault(key, []).append(record)
 
     def join(
         self,
@@ -302,7 +283,7 @@ class _Joining:
     ) -> list[bytes]:
         """Find what matches records, and note the pairs but for their values. Returns the other record of each pair."""
         theirs, found = other_side(side), self._recent.of(other_side(side), keys)
-        older = self._older[theirs]
+        older = self.lookup.found[theirs]
         if older:
             found = [
                 recent if before is None else _merged(before, recent)
@@ -310,13 +291,14 @@ class _Joining:
             ]
         my_life, their_life = self._lives[side], self._lives[theirs]
         before, after = self._bounds.matching(side, 0)
+        earliest = self.lookup.earliest[theirs]
         followed = theirs in self._unmatched
         matches: list[bytes] = []
         for index, there in enumerate(found):
             if there is None:
                 continue
             time, bound = times[index], late_before[index]
-            since, until = time + before, time + after
+            since, until = max(time + before, earliest), time + after
             records: Sequence[bytes] = (there,) if isinstance(there, bytes) else there
             if len(records) > _FEW:
                 records = _within(records, since, until)
@@ -338,9 +320,7 @@ class _Joining:
         """Note that a waiting record has been matched for the first time."""
         new = as_matched(record)
         self._recent.replace(side, key, record, new)
-        older = self._older[side].get(key, [])
-        if record in older:
-            older[older.index(record)] = new
+        self.lookup.replace(side, key, record, new)
         (raw,), (row,) = rows_of(side, [key], [new])
         self._matched[raw] = row
 
@@ -363,7 +343,7 @@ class _Joining:
 def _merged(older: list[bytes], recent: bytes | list[bytes] | None) -> list[bytes]:
     """Return the records of a key in the order of time."""
     if recent is None:
-        return older
+        return sorted(older) if len(older) > 1 else older
     return sorted([*older, *([recent] if isinstance(recent, bytes) else recent)])
 
 
@@ -380,13 +360,7 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
     if found is None:
         number = rows.next_number(table.get(NEXT_KEY))
         found = notes[_RECENT] = RecentRecords(number, table.last_due_ms())
-        table.notify_deletions(found.deleted)
     return found
-
-
-def other_side(side: Side) -> Side:
-    """Return the side that records of this one are joined with."""
-    return RIGHT if side == LEFT else LEFT
 
 
 def has_expired(node: Node) -> bool:

@@ -20,9 +20,8 @@ _TIMES = Struct(">Q9x?q")
 """The parts of a record that decide what it matches."""
 _ROW_AT = 16  # behind time and number
 _NUMBER_BYTES = 8
-NUMBER = slice(_ROW_AT - _NUMBER_BYTES, _ROW_AT)
-"""The slice of a record that holds its number."""
-_MATCHED_AT = _ROW_AT + 1
+MATCHED_AT = _ROW_AT + 1
+"""The place in a record of the byte that is 1 if it has matched."""
 _HEAD_BYTES = _RECORD.size - _ROW_AT
 _PLACE_BYTES = 1 + _ROW_AT
 """The size of what follows a record's key in the table: the side, the time and the number."""
@@ -52,16 +51,6 @@ def record_of(raw: bytes, row: bytes) -> bytes:
     return raw[-_ROW_AT:] + row
 
 
-def split(raw: bytes) -> tuple[bytes, int, bytes]:
-    """Return the key, the side, and the time and number of a record from its key in the table."""
-    return raw[:-_PLACE_BYTES], raw[-_PLACE_BYTES], raw[-_ROW_AT:]
-
-
-def is_record(raw: bytes) -> bool:
-    """Whether a key in the table is that of a record. The other one, of the row with the next number, is shorter."""
-    return len(raw) >= _PLACE_BYTES
-
-
 def older_records(
     rows: Iterable[tuple[bytes, bytes]], keys: Container[bytes], number: int
 ) -> Iterator[tuple[bytes, bytes]]:
@@ -72,16 +61,11 @@ def older_records(
         keys: The keys that count: others can lie in between, too.
         number: The number.
     """
-    limit = number_bytes(number)
+    limit = number.to_bytes(_NUMBER_BYTES)
     for raw, row in sorted(dict(rows).items()):
         key = raw[:-_PLACE_BYTES]
         if key in keys and raw[-_NUMBER_BYTES:] < limit:
             yield key, raw[-_ROW_AT:] + row
-
-
-def number_bytes(number: int) -> bytes:
-    """Return a number as records have it at `NUMBER`."""
-    return number.to_bytes(_NUMBER_BYTES)
 
 
 def times_of(record: bytes) -> tuple[int, bool, int]:
@@ -91,7 +75,7 @@ def times_of(record: bytes) -> tuple[int, bool, int]:
 
 def as_matched(record: bytes) -> bytes:
     """Return a record as one that has matched."""
-    return record[:_MATCHED_AT] + b"\1" + record[_MATCHED_AT + 1 :]
+    return record[:MATCHED_AT] + b"\1" + record[MATCHED_AT + 1 :]
 
 
 class WaitingRecords:

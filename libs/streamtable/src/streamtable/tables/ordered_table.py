@@ -1,7 +1,7 @@
 """A partition of a state table in a task: a working table whose rows, committed or not, can be scanned in key order."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
@@ -46,7 +46,6 @@ class OrderedTable(WorkingTable[V]):
         super().__init__(store, codec, cache_bytes)
         self.fresh: set[bytes] | None = None
         self.notes: dict[bytes, Any] = {}
-        self._notify_deletion: Callable[[bytes], None] | None = None
         self.commits = 0
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
@@ -73,16 +72,10 @@ class OrderedTable(WorkingTable[V]):
     def delete(self, key: bytes) -> None:
         super().delete(key)
         self._note(key)
-        if self._notify_deletion is not None:
-            self._notify_deletion(key)
-
-    def notify_deletions(self, call: Callable[[bytes], None]) -> None:
-        """Call a function with the key of each row that is deleted from now on, until `notes` are emptied."""
-        self._notify_deletion = call
 
     def forget_notes(self) -> None:
         """Empty `notes`."""
-        self.notes, self._notify_deletion = {}, None
+        self.notes = {}
 
     def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:
         """Write rows and delete those that they replace. A row that is created and deleted between two commits costs no record.
