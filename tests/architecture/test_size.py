@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 15_727,  # aim 7,000: exactly once, recovery, faults, ids as arrays, the seam for other tasks, state tables and what falls due in them, timers, event time, what flows stand on, whose hosts a server is, queries of the rows at work, tails of streams; watches bounded by bytes; rows that take the place of others, and ranges of many keys read and decoded at once; waits until brokers know created topics; rows that are appended, and read back as bytes; a name for refused passwords and certificates; records that are not in the partition of their key; partitions that the client has stopped; clients that keep the leader epochs of a former topic; records for a partition that is given; tables that the program has left; index entries that share a row; clients for coordinators, destroyed after a time-out
+    "libs/streamtable": 15_748,  # aim 7,000: exactly once, recovery, faults, ids as arrays, the seam for other tasks, state tables and what falls due in them, timers, event time, what flows stand on, whose hosts a server is, queries of the rows at work, tails of streams; watches bounded by bytes; rows that take the place of others, and ranges of many keys read and decoded at once; waits until brokers know created topics; rows that are appended, and read back as bytes; a name for refused passwords and certificates; records that are not in the partition of their key; partitions that the client has stopped; clients that keep the leader epochs of a former topic; records for a partition that is given; tables that the program has left; index entries that share a row; clients for coordinators, destroyed after a time-out; rows that are read and decoded together
     "libs/streamtable_admin": 1_965,  # aim 1,500: one layout for two faces, and what open transactions and inputs hold back; letters that cannot be sent again; declarations of groups
     "libs/streamtable_cli": 3_892,  # aim 3,500: reset, compare and skip are operations that only the command line has; flows stand for their groups, and letters that hold timers are named, as are the options of a wrong number
     "libs/microbatch": 3_380,  # aim 3,000
@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
 MODULE_LINES_MAX = 500  # all lines
 FLOW = ROOT / "libs/streamtable/src/streamtable/flow"
 """A layer on the core with a ceiling of its own, and not counted with the core."""
-FLOW_LINES_MAX = 3_912  # aim 3,000: five kinds of joins and cogroup are 1,680, of which waiting records that stay bytes, the latest of them in memory, as dicts and as arrays, halve what a join costs; sliding windows and emission at intervals 350; topics that are partitioned as what they are joined with; answers that go to the partition that has asked
+FLOW_LINES_MAX = 3_925  # aim 3,000: five kinds of joins and cogroup are 1,680, of which waiting records that stay bytes, the latest of them in memory, as dicts and as arrays, halve what a join costs; sliding windows and emission at intervals 350; topics that are partitioned as what they are joined with; answers that go to the partition that has asked
 FLOW_MODULE_LINES_MAX = 400  # all lines; the streams, whose methods are many and short
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {

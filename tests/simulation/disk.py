@@ -97,6 +97,10 @@ class DiskStore:
         self._refuse()
         return self._store.get(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._refuse()
+        return self._store.get_many(keys)
+
     def write(
         self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False
     ) -> None:

@@ -47,6 +47,15 @@ def test_a_write_sets_and_deletes_rows_and_replaces_the_checkpoint(store: Store)
     assert store.checkpoint() == b"second"
 
 
+def test_many_rows_are_read_in_the_order_of_their_keys(store: Store) -> None:
+    store.write([(b"a", b"1"), (b"b", b""), (b"", b"3")], b"x")
+    assert store.get_many([b"b", b"", b"none", b"a", b"b"]) == [b"", b"3", None, b"1", b""]
+    assert store.get_many([]) == []
+    store.close()
+    with pytest.raises(RetryLater):
+        store.get_many([b"a"])
+
+
 def test_the_later_of_two_changes_of_a_key_wins(store: Store) -> None:
     store.write([(b"a", b"1"), (b"a", None), (b"b", None), (b"b", b"2")], b"x")
     assert rows_of(store) == [(b"b", b"2")]

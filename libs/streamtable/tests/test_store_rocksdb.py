@@ -269,6 +269,8 @@ def test_a_flipped_byte_in_a_table_file_fails_the_range_that_needs_it_also_if_ot
         store.ranges([(b"000000", b"020000"), (b"000000", b"000001")])
     with pytest.raises(StoreCorrupted):
         store.rows_in([(b"000000", b"020000"), (b"000000", b"000001")])
+    with pytest.raises(StoreCorrupted):
+        store.get_many([b"%06d" % number for number in range(20_000)])
     assert len(store.ranges([(b"000000", b"000002")])[0]) == 2
 
 

@@ -104,6 +104,7 @@ class Store(Protocol):
     """
 
     def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def write(
         self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False
@@ -139,7 +140,6 @@ class Store(Protocol):
 
     def size_bytes(self) -> int:
         """About how many bytes the store takes on disk and in memory tables."""
-        ...
 
     @property
     def release_requested(self) -> bool:

@@ -160,6 +160,9 @@ class RowsOf:
     def get(self, key: bytes) -> bytes | None:
         return self._store.get(_ROW + key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._store.get_many([_ROW + key for key in keys])
+
     @contextmanager
     def scan(
         self, start: bytes | None = None, end: bytes | None = None

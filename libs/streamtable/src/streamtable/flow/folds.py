@@ -62,6 +62,7 @@ def aggregate(initial: Function, add_: Function) -> Fold:
 
 
 def last(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+    """Keep the last value of each key. It changes no row in place."""
     rows.update(zip(keys, values, strict=True))
 
 
@@ -162,7 +163,8 @@ def changes_of(scope: Scope, state: State[Any, Any], fold: Fold, records: Column
     assert keys is not None, "the builder refuses state after changed keys"
     last_of = dict(zip(keys, range(len(keys)), strict=True))
     rows = scope.table(state).raw.changing(keys)
-    before = dict(zip(last_of, kept_apart(state, map(rows.__getitem__, last_of)), strict=True))
+    olds = map(rows.__getitem__, last_of)
+    before = dict(zip(last_of, olds if fold is last else kept_apart(state, olds), strict=True))
     fold(rows, keys, records.values)
     changes = records.at(sorted(last_of.values()))
     changed = changes.raw_keys or ()

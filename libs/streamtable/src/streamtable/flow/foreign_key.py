@@ -23,7 +23,7 @@ from streamtable.flow.joins import LEFT
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.sides import Part, packed, unpacked
-from streamtable.flow.table_join import decoded, marked_changes, only_changes, refuse_windowed
+from streamtable.flow.table_join import joined_rows, marked_changes, only_changes, refuse_windowed
 from streamtable.graph import Input, Output
 from streamtable.ports import Codec, Decoded
 from streamtable.state import State, StateRows, after_prefix, codec_name
@@ -151,13 +151,6 @@ class ForeignKeyJoin:
         source = Source(stream, lambda handler: Input(stream, on_error=plan.on_error, **more, **handler))
         return plan.source(group, source)
 
-    def row(self, left: Part, right: Part) -> Any:
-        """Return the joined row; None if there is none."""
-        if left is None or (right is None and self.operator == "join"):
-            return None
-        values = self.values
-        return self.function(decoded(values[0], left), decoded(values[1], right))
-
 
 @dataclass(frozen=True)
 class Left:
@@ -205,11 +198,10 @@ class Left:
             )
         order = sorted(last_of, key=last_of.__getitem__)
         made = records.at([last_of[key] for key in order])
-        return only_changes(
-            made.with_values(
-                [self._row(rows[key]) for key in order], [self._row(before[key]) for key in order]
-            )
-        )
+        function, values = self.join.function, self.join.values
+        news = joined_rows(function, values, [self._parts(rows[key]) for key in order])
+        olds = joined_rows(function, values, [self._parts(before[key]) for key in order])
+        return only_changes(made.with_values(news, olds))
 
     def _answered(self, rows: dict[bytes, Parts | None], key: bytes, answer: Parts) -> None:
         row = rows[key]
@@ -243,10 +235,15 @@ class Left:
         else:
             rows[key] = Parts(version, (self.join.values[0].encode(row), fk, right))
 
-    def _row(self, row: Parts | None) -> Any:
-        if row is None or row.parts[2] is None:
-            return None  # not answered yet
-        return self.join.row(row.parts[0], row.parts[2][1:] if row.parts[2][:1] == _ROW else None)
+    def _parts(self, row: Parts | None) -> tuple[Part, Part] | None:
+        """Return the left and the right row; None if there is no joined row, or not yet an answer."""
+        if row is None:
+            return None
+        left, _, answer = row.parts
+        if answer is None:
+            return None
+        right = answer[1:] if answer[:1] == _ROW else None
+        return None if left is None or (right is None and self.join.operator == "join") else (left, right)
 
 
 def _found(right: Part) -> bytes:

@@ -10,6 +10,7 @@ from streamtable.ports import Decoded
 
 _LENGTH = Struct(">i")
 _NONE = -1
+_NO_PART = _LENGTH.pack(_NONE)
 Part = bytes | None
 
 
@@ -51,7 +52,10 @@ class SidesCodec:
 
 def packed(parts: Sequence[Part]) -> bytes:
     """Encode parts, each of which may be None."""
-    return b"".join(_LENGTH.pack(_NONE) if part is None else _LENGTH.pack(len(part)) + part for part in parts)
+    pieces: list[bytes] = []
+    for part in parts:
+        pieces += (_NO_PART,) if part is None else (_LENGTH.pack(len(part)), part)
+    return b"".join(pieces)
 
 
 def unpacked(data: bytes, count: int, least: int | None = None) -> list[Part]:

@@ -1,6 +1,6 @@
 """Joins of two tables with the same keys: a table that follows both, with retraction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,18 +72,17 @@ class TableJoin:
             rows[key] = None if after == (None, None) else after
         made = changes.at(sorted(last_of.values()))
         changed = made.raw_keys or ()
-        news = [self._row(rows[key]) for key in changed]
-        olds = [self._row(before[key]) for key in changed]
+        news = joined_rows(self.function, self.values, [self._parts(rows[key]) for key in changed])
+        olds = joined_rows(self.function, self.values, [self._parts(before[key]) for key in changed])
         return only_changes(made.with_values(news, olds))
 
-    def _row(self, sides: Sides | None) -> Any:
-        """Return the joined row; None if there is none."""
-        if sides is None or (self.operator != "outer_join" and sides.left is None):
+    def _parts(self, sides: Sides | None) -> Sides | None:
+        """Return what the joined row is made of; None if there is none."""
+        if sides is None or self.operator == "outer_join":
+            return sides
+        if sides.left is None or (sides.right is None and self.operator == "join"):
             return None
-        if self.operator == "join" and sides.right is None:
-            return None
-        left, right = self.values
-        return self.function(decoded(left, sides.left), decoded(right, sides.right))
+        return sides
 
 
 def marked_changes(side: int) -> Step:
@@ -105,9 +104,29 @@ def only_changes(changes: Columns) -> Columns:
     )
 
 
-def decoded(codec: Codec[Any], data: Part) -> Any:
-    """Decode a row that may be missing."""
-    return None if data is None else codec.decode(data)
+def joined_rows(
+    function: Function, values: Sequence[Codec[Any]], rows: Sequence[tuple[Part, Part] | None]
+) -> list[Any]:
+    """Return the joined row of each left and right row; None where there are none. Raises `DeserializationError`.
+
+    Args:
+        function: Called with both rows, decoded; None for one that is not there.
+        values: The codecs of both.
+        rows: The encoded rows.
+    """
+    there = [row for row in rows if row is not None]
+    left, right = (_decoded(codec, [row[side] for row in there]) for side, codec in enumerate(values))
+    made = map(function, left, right)
+    return [None if row is None else next(made) for row in rows]
+
+
+def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
+    """Decode rows together, of which some may be missing."""
+    found = codec.decode_many([each for each in data if each is not None])
+    for error in found.poison.values():
+        raise error
+    values = iter(found.values)
+    return [None if each is None else next(values) for each in data]
 
 
 def refuse_windowed(operator: str, key: Codec[Any]) -> None:

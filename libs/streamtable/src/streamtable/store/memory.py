@@ -79,6 +79,9 @@ class MemoryStore:
     def get(self, key: bytes) -> bytes | None:
         return self._contents().rows.get(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return list(map(self._contents().rows.get, keys))
+
     def write(
         self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False
     ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
 from pathlib import Path
+from typing import cast
 
 from rocksdict import (
     BlockBasedOptions,
@@ -199,6 +200,11 @@ class RocksStore:
         except Exception as error:  # rocksdict raises the bare class
             raise self._named(error) from error
         return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        with self._named_errors():
+            values = self._rows.get([ROW + key for key in keys])
+        return cast("list[bytes | None]", values)
 
     def write(
         self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False

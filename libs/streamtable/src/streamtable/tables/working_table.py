@@ -4,7 +4,7 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -20,6 +20,7 @@ class CommittedRows(Protocol):
     """The rows of a partition as of the last commit. `ports.Store` implements it."""
 
     def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
     def scan(
         self, start: bytes | None = None, end: bytes | None = None
     ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]: ...
@@ -57,8 +58,7 @@ class WorkingTable(RowCache[V]):
         if self._crowded:  # evicted now, as all of these rows must then be in memory together
             self._make_room(self._changed)
         rows = self._rows
-        for key in [key for key in keys if key not in rows]:
-            self._load(key)
+        self._load_all([key for key in keys if key not in rows])
         return list(map(rows.__getitem__, keys))
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
@@ -66,8 +66,7 @@ class WorkingTable(RowCache[V]):
         changed = keys if isinstance(keys, set) else set(keys)
         if self._crowded:
             self._make_room(self._changed)
-        for key in changed.difference(self._rows):
-            self._load(key)
+        self._load_all(changed.difference(self._rows))
         self._changed |= changed
         return self._rows
 
@@ -186,6 +185,20 @@ class WorkingTable(RowCache[V]):
         self._count(key, data, row)
         self._rows[key] = row
         return row
+
+    def _load_all(self, keys: Collection[bytes]) -> None:
+        """Load rows that are not in the cache, read and decoded together."""
+        if not keys:
+            return
+        keys = list(keys)
+        found = []
+        for key, data in zip(keys, self.store.get_many(keys), strict=True):
+            if data is None:
+                self._rows[key] = None
+                self._count(key, None, None)
+            else:
+                found.append((key, data))
+        self._keep(found)
 
     def _keep(self, found: Sequence[tuple[bytes, bytes]]) -> None:
         """Decode rows of the store together, and keep them in the cache."""
