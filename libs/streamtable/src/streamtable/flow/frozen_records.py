@@ -77,7 +77,8 @@ class FrozenRecords:
         # The indexes from `first` on, as many as there are of each.
         places = np.arange(len(asked)) + np.repeat(first - np.cumsum(counts) + counts, counts)
         begins = self._begins(places)
-        times = np.frombuffer(self._data, np.uint8)[begins[:, np.newaxis] + _TIME_BYTES].view(_TIME)[:, 0]
+        data = np.frombuffer(self._data, np.uint8)
+        times = data[begins[:, np.newaxis] + _TIME_BYTES].view(_TIME)[:, 0].astype(np.int64)
         matching = (times >= spans.since[asked]) & (times <= spans.until[asked])
         yield from self._found(spans.keys, asked[matching], places[matching], begins[matching])
 
