@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
 MODULE_LINES_MAX = 500  # all lines
 FLOW = ROOT / "libs/streamtable/src/streamtable/flow"
 """A layer on the core with a ceiling of its own, and not counted with the core."""
-FLOW_LINES_MAX = 3_925  # aim 3,000: five kinds of joins and cogroup are 1,680, of which waiting records that stay bytes, the latest of them in memory, as dicts and as arrays, halve what a join costs; sliding windows and emission at intervals 350; topics that are partitioned as what they are joined with; answers that go to the partition that has asked
+FLOW_LINES_MAX = 3_926  # aim 3,000: five kinds of joins and cogroup are 1,680, of which waiting records that stay bytes, the latest of them in memory, as dicts and as arrays, halve what a join costs; sliding windows and emission at intervals 350; topics that are partitioned as what they are joined with; answers that go to the partition that has asked
 FLOW_MODULE_LINES_MAX = 400  # all lines; the streams, whose methods are many and short
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {
