@@ -27,6 +27,8 @@ from servicekit.tracing import ServerTracer
 
 log = structlog.get_logger()
 _SLACK: Final = 1.05  # a deadline travels rounded up
+_EARLY_SHARE: Final = 0.1
+_EARLY_SECONDS: Final = 0.25
 _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
 CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
@@ -182,10 +184,11 @@ class _Method:
         else:
             return answer
         finally:
-            self._ended(_reported(code, context), begun)
+            self._ended(_reported(code, context, begun), begun)
         return await _abort(context, refused)
 
     async def stream(self, messages: AsyncIterator[bytes], context: Context) -> None:
+        begun = time.monotonic()
         metrics = self._guard.metrics
         gauge = metrics.open_streams.labels(*self._labels) if metrics is not None else None
         code = grpc.StatusCode.CANCELLED
@@ -202,7 +205,7 @@ class _Method:
         else:
             return
         finally:
-            self._ended(_reported(code, context))
+            self._ended(_reported(code, context, begun))
         await _abort(context, refused)
 
     def _check(self, context: Context) -> None:
@@ -343,10 +346,16 @@ async def _abort(context: Context, refused: CallRefused) -> None:
             log.debug("caller disconnected before the status was sent", code=refused.code.name)
 
 
-def _reported(code: grpc.StatusCode, context: Context) -> grpc.StatusCode:
-    """Return the code as the caller sees it: a deadline ends a call here as a cancellation does."""
-    over = code is grpc.StatusCode.CANCELLED and context.time_remaining() == 0
-    return grpc.StatusCode.DEADLINE_EXCEEDED if over else code
+def _reported(code: grpc.StatusCode, context: Context, begun: float) -> grpc.StatusCode:
+    """Return the code as the caller sees it: a deadline ends a call here as a cancellation does.
+
+    The caller's deadline is mostly first, since its time began before the request travelled: some time is left here then.
+    """
+    left = context.time_remaining()
+    if code is not grpc.StatusCode.CANCELLED or left is None:
+        return code
+    early = min(_EARLY_SECONDS, _EARLY_SHARE * (time.monotonic() - begun))
+    return grpc.StatusCode.DEADLINE_EXCEEDED if left <= early else code
 
 
 def _check_deadline(context: Context, seconds_max: float) -> None:
