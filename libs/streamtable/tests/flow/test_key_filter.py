@@ -50,12 +50,18 @@ def test_all_keys_may_have_rows_until_those_are_gone_that_were_there_before() ->
 
 def test_keys_are_forgotten_when_all_their_rows_are_gone() -> None:
     keys = KeyFilter(None)
-    first, second = many(70_000, "first"), many(10, "second")
+    first, second = many(1 << 16, "first"), many(10, "second")
     keys.add(first, 100)
     keys.add(second, 200)
     assert all(keys.may_have(first, 100))
     assert sum(map(bool, keys.may_have(first, 101))) < 100
     assert all(keys.may_have(second, 101))
+
+
+def test_keys_that_are_added_at_once_fill_no_more_than_those_that_come_in_batches() -> None:
+    keys = KeyFilter(None)
+    keys.add(many(500_000), 10)
+    assert sum(map(bool, keys.may_have(many(10_000, "other"), 0))) < 4_000
 
 
 def test_memory_is_bounded_however_many_keys_there_are() -> None:

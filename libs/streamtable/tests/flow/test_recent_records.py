@@ -28,7 +28,7 @@ def frozen(recent: RecentRecords, *keys: bytes, side: Side = LEFT) -> list[bytes
 
 
 def known(recent: RecentRecords, *keys: bytes, side: Side = LEFT, gone_before_ms: int = 0) -> list[bool]:
-    """Return of each key whether it may have records that are not in memory."""
+    """Return whether each key may have records that are not in memory."""
     return [bool(each) for each in recent.may_be_older(side, list(map(hash, keys)), gone_before_ms)]
 
 
@@ -76,11 +76,22 @@ def test_records_that_the_store_does_not_have_yet_stay_in_memory() -> None:
     (first,) = added(recent, b"a", commits=2)
     (second,) = added(recent, b"a", commits=3)
     recent.make_room(1, commits=3, gone_before_ms=0)
-    assert frozen(recent, b"a") == [first, second]
+    assert recent.of(LEFT, [b"a"]) == [[first, second]]
     assert known(recent, b"a") == [False]
     recent.make_room(1, commits=4, gone_before_ms=0)
+    assert recent.of(LEFT, [b"a"]) == [None]
     assert frozen(recent, b"a") == []
     assert known(recent, b"a") == [True]
+
+
+def test_records_are_frozen_once_in_a_commit_and_all_of_them() -> None:
+    recent = RecentRecords(0, None)
+    for commits in range(3):
+        for number in range(10):
+            recent.make_room(12_000, commits, gone_before_ms=0)
+            added(recent, b"a", b"%d" % number, commits=commits)
+    assert len(recent.frozen(LEFT)) == 2
+    assert len(frozen(recent, b"a")) == 20
 
 
 def test_room_is_made_by_the_bytes_of_keys_and_records() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _FIRST_BYTES, _LARGEST_BYTES = 64 << 10, 512 << 10
 _KEYS_PER_BYTE = 1  # eight bits for each: of the keys that have no rows, one in eight is looked up in vain
 _GENERATIONS_MAX = 8  # the last one takes all further keys, and more is looked up in vain
+_TOGETHER = _FIRST_BYTES // 4  # keys are added between two looks at whether a generation is full
 _BITS = tuple(1 << bit for bit in range(8))
 
 
@@ -47,6 +48,10 @@ class KeyFilter:
 
     def add(self, hashes: Sequence[int], due_ms: int) -> None:
         """Add keys, each by its hash; their last row is due at this time."""
+        for first in range(0, len(hashes), _TOGETHER):
+            self._add(hashes[first : first + _TOGETHER], due_ms)
+
+    def _add(self, hashes: Sequence[int], due_ms: int) -> None:
         newest = self._generations[-1]
         if newest.full and len(self._generations) < _GENERATIONS_MAX:
             newest = _Generation(min(2 * len(newest.bits), _LARGEST_BYTES))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamtable.flow.joins import LEFT, RIGHT, Side
 from streamtable.flow.key_filter import KeyFilter
+from streamtable.flow.waiting_records import replace_record
 
 if TYPE_CHECKING:
     from streamtable.flow.frozen_records import FrozenRecords
@@ -104,12 +105,13 @@ class RecentRecords:
         there = self._by_key[side].get(key)
         if there == old:
             self._by_key[side][key] = new
-        elif isinstance(there, list) and old in there:
-            there[there.index(old)] = new
+        elif isinstance(there, list):
+            replace_record(there, old, new)
 
     def make_room(self, memory_bytes: int, commits: int, gone_before_ms: int) -> None:
         """Drop the oldest records that exceed the memory; those that were not there at the last commit stay."""
-        if self._memory > memory_bytes // _DICTS_SHARE:
+        # Once in a commit at most: what has come since then must stay anyway, and few large generations are searched faster.
+        if self._memory > memory_bytes // _DICTS_SHARE and self._commits != commits:
             self._freeze()
         memory = self._memory + sum(each.memory for each in self._frozen)
         while self._frozen:

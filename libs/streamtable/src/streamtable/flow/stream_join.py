@@ -284,24 +284,23 @@ class _Joining:
         """Find what matches records, and note the pairs but for their values. Returns the other record of each pair."""
         theirs, found = other_side(side), self._recent.of(other_side(side), keys)
         older = self.lookup.found[theirs]
-        if older:
-            found = [
-                recent if before is None else _merged(before, recent)
-                for before, recent in zip(map(older.get, keys), found, strict=True)
-            ]
         my_life, their_life = self._lives[side], self._lives[theirs]
         before, after = self._bounds.matching(side, 0)
         earliest = self.lookup.earliest[theirs]
         followed = theirs in self._unmatched
         matches: list[bytes] = []
-        for index, there in enumerate(found):
-            if there is None:
+        for index, (recent, more) in enumerate(zip(found, map(older.get, keys), strict=True)):
+            if recent is None and more is None:
                 continue
             time, bound = times[index], late_before[index]
             since, until = max(time + before, earliest), time + after
-            records: Sequence[bytes] = (there,) if isinstance(there, bytes) else there
+            records: Sequence[bytes] = (
+                () if recent is None else (recent,) if isinstance(recent, bytes) else recent
+            )
             if len(records) > _FEW:
                 records = _within(records, since, until)
+            if more is not None:
+                records = sorted([*_within(more, since, until), *records])
             for record in records:
                 other_time, matched, other_bound = times_of(record)
                 if not since <= other_time <= until:
@@ -338,13 +337,6 @@ class _Joining:
         if self._matched:
             self._table.replace((), self._matched, ())
         self._table.put(NEXT_KEY, self._rows.next_row(self._recent.next))
-
-
-def _merged(older: list[bytes], recent: bytes | list[bytes] | None) -> list[bytes]:
-    """Return the records of a key in the order of time."""
-    if recent is None:
-        return sorted(older) if len(older) > 1 else older
-    return sorted([*older, *([recent] if isinstance(recent, bytes) else recent)])
 
 
 def _within(records: Sequence[bytes], since: int, until: int) -> Sequence[bytes]:

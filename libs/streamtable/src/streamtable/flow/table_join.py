@@ -122,9 +122,12 @@ def joined_rows(
 
 def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
     """Decode rows together, of which some may be missing."""
-    found = codec.decode_many([each for each in data if each is not None])
-    for error in found.poison.values():
-        raise error
+    there = [each for each in data if each is not None]
+    if not there:
+        return [None] * len(data)
+    found = codec.decode_many(there)
+    if found.poison:
+        raise found.poison[min(found.poison)]
     values = iter(found.values)
     return [None if each is None else next(values) for each in data]
 

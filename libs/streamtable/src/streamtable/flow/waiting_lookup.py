@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamtable.flow.joins import LEFT, RIGHT, Bounds, Side, other_side
 from streamtable.flow.recent_records import RecentRecords
-from streamtable.flow.waiting_records import older_records
+from streamtable.flow.waiting_records import older_records, replace_record
 from streamtable.state import StateRows
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class WaitingLookup:
         unmatched: The sides whose records are followed.
 
     Attributes:
-        found: Of each side: the records by key, in no order.
+        found: Of each side: the records by key, in the order of time.
         earliest: Of each side: the time before which all records have expired.
     """
 
@@ -59,6 +59,8 @@ class WaitingLookup:
         stored = set(compress(earliest, may))
         if stored:
             self._find_stored(side, [each for each in zip(keys, times, strict=True) if each[0] in stored])
+        for records in self.found[waiting].values():
+            records.sort()
 
     def _find_frozen(
         self,
@@ -71,7 +73,8 @@ class WaitingLookup:
         from streamtable.flow.frozen_records import KeySpans  # noqa: PLC0415 - numpy takes 20 MB
 
         before, after = self._bounds.matching(other_side(waiting), 0)
-        since = [time + before for time in earliest.values()]
+        first = self.earliest[waiting]
+        since = [max(time + before, first) for time in earliest.values()]
         until = [latest[key] + after for key in earliest]
         spans = KeySpans(earliest.keys(), since, until)
         found, followed = self.found[waiting], waiting in self._unmatched
@@ -93,9 +96,7 @@ class WaitingLookup:
 
     def replace(self, side: Side, key: bytes, old: bytes, new: bytes) -> None:
         """Put a record that has matched in the place of what it was, if it was found."""
-        found = self.found[side].get(key, [])
-        if old in found:
-            found[found.index(old)] = new
+        replace_record(self.found[side].get(key, []), old, new)
         frozen = self._frozen.pop(old, None)
         if frozen is not None:
             records, at = frozen

@@ -4,6 +4,7 @@ A record is its time and its number, 8 bytes each, and its row: so those of a ke
 sorted. The row is as `WaitingCodec` writes it: the side, whether it has matched, its `late_before`, and the encoded value.
 """
 
+from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import compress, count, repeat
 from operator import add
@@ -76,6 +77,13 @@ def times_of(record: bytes) -> tuple[int, bool, int]:
 def as_matched(record: bytes) -> bytes:
     """Return a record as one that has matched."""
     return record[:MATCHED_AT] + b"\1" + record[MATCHED_AT + 1 :]
+
+
+def replace_record(records: list[bytes], old: bytes, new: bytes) -> None:
+    """Put a record in the place of another one of the same time and number, if that is one of these, which are in order."""
+    at = bisect_left(records, old)
+    if at < len(records) and records[at] == old:
+        records[at] = new
 
 
 class WaitingRecords:

@@ -198,7 +198,8 @@ class WorkingTable(RowCache[V]):
                 self._count(key, None, None)
             else:
                 found.append((key, data))
-        self._keep(found)
+        if found:
+            self._keep(found)
 
     def _keep(self, found: Sequence[tuple[bytes, bytes]]) -> None:
         """Decode rows of the store together, and keep them in the cache."""
