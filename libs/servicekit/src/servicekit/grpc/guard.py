@@ -28,6 +28,7 @@ from servicekit.tracing import ServerTracer
 log = structlog.get_logger()
 _SLACK: Final = 1.05  # a deadline travels rounded up
 _EARLY_SHARE: Final = 0.1
+"""The share of a call's time so far, and in seconds the most, that may be left here when the caller's deadline ends it."""
 _EARLY_SECONDS: Final = 0.25
 _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0

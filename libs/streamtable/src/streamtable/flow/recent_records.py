@@ -21,7 +21,7 @@ _ENTRY_BYTES = (
     200  # of memory beside the bytes of the key and of the record: measured, with the entry in the dict
 )
 _ALLOCATED = 1.25  # bytes of memory for each byte of frozen records: measured
-_DICTS_SHARE = 8  # of the memory is for the records in dicts, as one part of so many
+_DICTS_SHARE = 8  # records in dicts are frozen at the next commit if they take more than one part of so many of the memory
 
 
 class _Generation(NamedTuple):

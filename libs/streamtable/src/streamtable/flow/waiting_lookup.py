@@ -37,9 +37,8 @@ class WaitingLookup:
         self._unmatched = unmatched
         self._gone_before_ms = table.gone_before_ms()
         self.earliest = tuple(self._gone_before_ms - bounds.life_ms(side) for side in (LEFT, RIGHT))
-        self._frozen: dict[
-            bytes, tuple[FrozenRecords, int]
-        ] = {}  # by record: where those of followed sides are
+        # Of followed sides: by record, where it is frozen.
+        self._frozen: dict[bytes, tuple[FrozenRecords, int]] = {}
 
     def look_up(self, sides: Sequence[Side], keys: Sequence[bytes], times: Sequence[int]) -> None:
         """Find the records that may match these. To be called once."""
