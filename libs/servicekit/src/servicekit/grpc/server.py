@@ -146,6 +146,8 @@ class GrpcServer:
 def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", limits.receive_bytes),
+        # Without it grpcio doubles its read buffer as long as a caller sends without a pause: to gigabytes.
+        ("grpc.experimental.tcp_max_read_buffer_size", limits.receive_bytes),
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
         ("grpc.max_concurrent_streams", limits.connection_streams),
