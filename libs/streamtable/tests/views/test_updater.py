@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from localkafka.waiting import wait_until
 from streamtable.codec.plain import Long, String
@@ -152,6 +153,19 @@ def test_a_topic_that_is_created_again_is_loaded_again_while_the_others_stay(
         log.known.marks[TopicPartition("a", 0)] = Watermarks(0, 0)
         until(lambda: a.ready and a.get("k") is None, each=lambda: clock.sleep(0.5))
         assert b.get("k") == 2
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_view_of_a_topic_that_is_not_compacted_is_served_with_a_warning(
+    views: Views, log: LogDouble, topic_info: Callable[..., TopicInfo], *, compacted: bool
+) -> None:
+    log.known.infos["a"] = topic_info("a", compacted=compacted)
+    with views, capture_logs() as lines:
+        view = views.view(A)
+        view.wait_ready(60)
+        assert view.get("k") == 1
+    warned = [line["table"] for line in lines if "cleanup.policy=compact" in line["event"]]
+    assert warned == ([] if compacted else ["a"])
 
 
 def test_a_view_that_is_closed_leaves_the_others_at_work_and_its_store_free(

@@ -228,6 +228,11 @@ class ReplicaSet:
                     "'streamtable topics apply'",
                     topic=self._table,
                 )
+            if not topic.compacted:
+                log.warning(
+                    "table's topic is not compacted: its rows will be deleted by age; set cleanup.policy=compact",
+                    table=self._table,
+                )
             return topic
 
     def _follow(
