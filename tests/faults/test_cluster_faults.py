@@ -2,23 +2,26 @@
 
 import random
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import TopicMetadata
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 from tests.faults.arena import BROKER_SETTINGS, Arena, wait_until
 from tests.faults.oracle import parts
 
 from localkafka import waiting
 from localkafka.broker import Broker, BrokerCluster
+from streamtable import App, Long, Stream, String, Table
 
 # Starting three brokers and two processors on one machine takes most of the time.
 pytestmark = [pytest.mark.faults_long, pytest.mark.timeout(900)]
 
 LOAD_SECONDS = 6.0
 REPLICAS = 3
+LEFT_SECONDS = 60.0  # with the timeout of a request that librdkafka has by default, 60 to 72
 
 
 @pytest.fixture
@@ -123,3 +126,31 @@ def test_each_of_three_brokers_lost_in_turn_under_load_costs_nothing(
         arena.finish()
         arena.verify()
     tell(f"{how}: {'; '.join(lost)}")
+
+
+def test_an_emitter_and_a_view_leave_a_frozen_leader_within_a_minute(
+    cluster: BrokerCluster, folder: Path, tell: Callable[[str], None]
+) -> None:
+    app = App(cluster.bootstrap_servers, folder)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    new = NewTopic("rows-table", 1, REPLICAS, config={"cleanup.policy": "compact"})
+    admin.create_topics([new], request_timeout=60)["rows-table"].result()
+    rows = Table("rows-table", key=String(), value=Long())
+    stream = Stream("rows-table", key=String(), value=Long())
+    with app, app.emitter(stream) as emitter, app.view(rows) as view:
+        emitter.emit_now("a", 1)
+        view.wait_ready(60)
+        wait_until(lambda: view.get("a") == 1, "the view shows the first row")
+        leader = admin.list_topics(timeout=60).topics["rows-table"].partitions[0].leader
+        (broker,) = [each for each in cluster.brokers if each.node.node_id == leader]
+        broker.pause()
+        try:
+            frozen_at = time.monotonic()
+            emitter.emit_now("a", 2)
+            emitted = time.monotonic() - frozen_at
+            wait_until(lambda: view.get("a") == 2, "the view shows what came since", 60)
+            seen = time.monotonic() - frozen_at
+        finally:
+            broker.resume()
+    tell(f"emitted {emitted:.0f} s after the leader froze, seen after {seen:.0f} s")
+    assert seen < LEFT_SECONDS

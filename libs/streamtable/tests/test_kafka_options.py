@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka import Kafka, _made
+from streamtable.kafka import Kafka, _made, options
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,18 @@ def test_ctrl_c_while_the_client_reads_a_value_is_ctrl_c() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         _made(Consumer, {"bootstrap.servers": "127.0.0.1:1", "group.id": Interrupted("g")})
+
+
+@pytest.mark.parametrize(("asked", "milliseconds"), [(None, 9_900), ("60000", 9_900), ("5000", 5_000)])
+def test_requests_of_a_transactional_producer_time_out_before_its_transaction(
+    asked: str | None, milliseconds: int
+) -> None:
+    own = {} if asked is None else {"socket.timeout.ms": asked}
+    config = {**options.client("localhost:9092", "c"), **options.transactional("t", 10.0), **own}
+    assert options.timed_within(config)["socket.timeout.ms"] == milliseconds
+    Kafka("localhost:9092", own).transactional_producer("t").close()  # the client accepts it
+
+
+def test_a_timeout_that_is_no_number_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"socket\.timeout\.ms"):
+        Kafka("localhost:9092", {"socket.timeout.ms": "soon"}).transactional_producer("t")

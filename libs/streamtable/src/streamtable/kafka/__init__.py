@@ -120,6 +120,8 @@ class Kafka:
         log, config = self._watched(
             transactional_id or "transactional", config, transactional_id=transactional_id or ""
         )
+        if transactional_id is not None:
+            config = options.timed_within(config)
         return KafkaTransactionalProducer(
             _made(Client, config),
             log,

@@ -10,6 +10,7 @@ TRANSACTION_TIMEOUT_S = 10.0
 DELIVERY_TIMEOUT_S = 120.0
 _DELIVERY_TIMEOUT_MIN_S = 0.1  # the client sends a batch after some milliseconds only
 _DELIVERY_TIMEOUT_MAX_S = 3_600.0
+_REQUEST_TIMEOUT_MS = 30_000
 
 
 def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
@@ -33,6 +34,10 @@ def client(bootstrap_servers: str, client_id: str) -> dict[str, object]:
         # A restarted broker is found again within two seconds, not the default ten.
         "reconnect.backoff.max.ms": 2_000,
         "socket.keepalive.enable": True,
+        # As in Kafka's Java client; librdkafka's default is a minute. A leader that stands still, or whose machine has lost
+        # its power, keeps its connections: clients look for the new one when a request has timed out. A link must carry
+        # a fetch (fetch.max.bytes) within that time.
+        "socket.timeout.ms": _REQUEST_TIMEOUT_MS,
     }
 
 
@@ -60,9 +65,8 @@ def consumer(group: str) -> dict[str, object]:
 def outsider(group: str) -> dict[str, object]:
     """Return the options of a consumer that queries the committed offsets of a group and reads nothing.
 
-    A coordinator that stands still, or whose machine has lost its power, keeps its connections and answers nothing.
-    The client looks for the new coordinator when a request has timed out, which is a minute by default, and partitions
-    could not recover meanwhile. Questions and answers are small, so that a few seconds are enough on a slow link, too.
+    The client looks for the new coordinator when a request has timed out, and partitions could not recover meanwhile.
+    Requests and responses are small, so that a few seconds are enough on a slow link, too.
     """
     return {**consumer(group), "socket.timeout.ms": 3_000}
 
@@ -101,3 +105,14 @@ def transactional(
         # A record that cannot be delivered must fail while its transaction can still be aborted.
         "message.timeout.ms": milliseconds - 1_000,
     }
+
+
+def timed_within(config: Mapping[str, object]) -> dict[str, object]:
+    """Return the options of a transactional producer, whose requests time out before the transaction does.
+
+    The client refuses any other. A longer `socket.timeout.ms`, such as for a slow link, remains for other clients.
+    """
+    asked, longest = str(config["socket.timeout.ms"]), int(str(config["transaction.timeout.ms"])) - 100
+    if asked.isdecimal():
+        return {**config, "socket.timeout.ms": min(int(asked), longest)}
+    return dict(config)  # the client says what is wrong with it
