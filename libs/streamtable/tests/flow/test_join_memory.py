@@ -1,6 +1,7 @@
 """A join of streams finds the same wherever its records wait: in a dict, frozen, or in the table."""
 
 from collections.abc import Iterator, Sequence
+from time import process_time
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from streamtable.store.memory import MemoryStores
 from streamtable.tables.ordered_table import OrderedTable
 
 BOUNDS = Bounds(10, 20, 5)
-ON_DISK, FROZEN, IN_A_DICT = 0, 4_000, 1 << 20
+ON_DISK, FROZEN, IN_A_DICT, ALL_IN_DICTS = 0, 4_000, 1 << 20, 1 << 30
 """Bytes of memory with which records are mostly there."""
 
 
@@ -154,3 +155,22 @@ def test_the_records_of_a_busy_key_come_out_in_the_order_of_time(memory_bytes: i
     found = join.handle([Event(LEFT, b"a", 11), Event(LEFT, b"a", 30)])
     assert [times[int(right)] for left, right in found.values if left == "13"] == [*range(1, 10), 20]
     assert [times[int(right)] for left, right in found.values if left == "14"] == [20, 40]
+
+
+def seconds_of(keys: Sequence[bytes], memory_bytes: int) -> float:
+    """Return the CPU seconds of joining a left and a right record with each of these keys, two milliseconds apart."""
+    join = Join(memory_bytes, LEFT, RIGHT)
+    events = [Event(side, key, 2 * at) for at, key in enumerate(keys) for side in (LEFT, RIGHT)]
+    began = process_time()
+    for first in range(0, len(events), 1_000):
+        join.handle(events[first : first + 1_000])
+        if first % 4_000 == 0:
+            join.commit()
+    return process_time() - began
+
+
+@pytest.mark.parametrize("memory_bytes", [ON_DISK, FROZEN, ALL_IN_DICTS])
+def test_records_of_one_busy_key_cost_little_more_than_those_of_many_keys(memory_bytes: int) -> None:
+    count = 10_000  # of which each matches eight or so; a search through all that wait takes a hundred times as long
+    many = seconds_of([b"%d" % number for number in range(count // 8) for _ in range(8)], memory_bytes)
+    assert seconds_of([b"busy"] * count, memory_bytes) < 10 * many
