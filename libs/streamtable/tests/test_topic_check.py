@@ -8,7 +8,7 @@ from streamtable.errors import InputLost, StateLost, TopicMismatch
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Output, Persist
 from streamtable.partitioner import Partitioner
 from streamtable.ports import TopicInfo
-from streamtable.topic_check import check_topics, check_unchanged, required_topics
+from streamtable.topic_check import check_topics, check_unchanged, partition_counts, required_topics
 from streamtable.topics import Stream, Table
 
 GROUP: Group[str, int] = Group(
@@ -133,3 +133,19 @@ def test_an_output_that_grows_is_refused_if_the_client_cannot_follow(
         else:
             with pytest.raises(TopicMismatch, match="'out' of group 'g' had 4 partitions and has 6 now"):
                 check_unchanged(group, cluster, before)
+
+
+def test_a_topic_between_groups_gets_the_partitions_of_the_group_that_reads_it() -> None:
+    between = Stream("between", String(), Long())
+    writing: Group[Any, Any] = Group(
+        "w", Input(GROUP.inputs[0].stream, lambda ctx, event: None), Output(between)
+    )
+    reading: Group[Any, Any] = Group(
+        "r",
+        Input(between, lambda ctx, event: None),
+        Input(Stream("beside", String(), Long()), lambda ctx, event: None),
+    )
+    counts = partition_counts([writing, reading], {"clicks": 8, "beside": 4}, 2)
+    assert (counts["w-dead-letters"], counts["between"], counts["r-dead-letters"]) == (8, 4, 4)
+    assert set(partition_counts([writing, reading], {}, 2).values()) == {2}
+    assert partition_counts([writing], {"clicks": 8}, 2)["between"] == 8, "nothing reads it here"

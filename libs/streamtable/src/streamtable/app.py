@@ -25,7 +25,7 @@ from streamtable.ports import Log, Stores, TopicDescription
 from streamtable.process import run_together
 from streamtable.settings import Settings
 from streamtable.store.memory import MemoryStores
-from streamtable.topic_check import required_topics
+from streamtable.topic_check import partition_counts, required_topics
 from streamtable.topics import DEAD_LETTER_CONFIG, REPARTITION_CONFIG, TABLE_CONFIG, Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
@@ -315,7 +315,7 @@ class App:
 
         Args:
             programs: The groups and flows.
-            partitions: The number of partitions of each new topic, unless its group has one that is there already.
+            partitions: The number of partitions of each new topic, unless the group that reads it has a topic already.
 
         Raises:
             RetryLater: Kafka does not answer.
@@ -326,17 +326,18 @@ class App:
             groups = groups_in(programs)
             between = {edge.stream.name for group in groups for edge in group.outputs}
             between &= {edge.stream.name for group in groups for edge in group.inputs}
+            found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
+            there = {name: topic.partitions for name, topic in found.items()}
+            counts = partition_counts(groups, there, partitions)
             for group in groups:
-                names = required_topics(group)
-                found = cluster.topics(names)
-                count = next((found[name].partitions for name in names if name in found), partitions)
                 tables = {*group.tables, *(join.table.name for join in group.joins)}
                 tables |= {lookup.table.name for lookup in group.lookups}
                 cluster.create_topics(
-                    TopicDescription(name, count, 1, _config(name, group, tables, between))
-                    for name in names
-                    if name not in found
+                    TopicDescription(name, counts[name], 1, _config(name, group, tables, between))
+                    for name in required_topics(group)
+                    if name not in there
                 )
+                there |= dict.fromkeys(required_topics(group), 0)
         finally:
             cluster.close()
 

@@ -1,6 +1,6 @@
 """Compares the topics that a group requires with those of the cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamtable.errors import InputLost, StateLost, TopicMismatch, TopicMissing
@@ -16,6 +16,37 @@ def required_topics(group: Group[Any, Any]) -> list[str]:
 def _elsewhere(group: Group[Any, Any]) -> list[str]:
     """Return the topics whose number of partitions may differ from the group's."""
     return [*(edge.stream.name for edge in group.outputs), *(edge.table.name for edge in group.lookups)]
+
+
+def partition_counts(
+    groups: Sequence[Group[Any, Any]], found: Mapping[str, int], partitions: int
+) -> dict[str, int]:
+    """Return the number of partitions of all topics of some groups, for those that are to be created.
+
+    Args:
+        groups: The groups. A topic between two of them has as many partitions as the inputs of the one that reads it.
+        found: The number of partitions of each topic that exists.
+        partitions: The number of partitions of a group none of whose topics exists.
+    """
+    counts = dict(found)
+    waiting = [
+        (group, [name for name in required_topics(group) if _is_even(group, name)]) for group in groups
+    ]
+    while waiting:
+        known = [each for each in waiting if any(name in counts for name in each[1])]
+        group, names = (known or waiting)[0]
+        count = next((counts[name] for name in names if name in counts), partitions)
+        counts = dict.fromkeys(names, count) | counts
+        waiting = [each for each in waiting if each[0] is not group]
+    for group in groups:
+        for name in required_topics(group):
+            counts.setdefault(name, counts[group.input_topics[0]])
+    return counts
+
+
+def _is_even(group: Group[Any, Any], name: str) -> bool:
+    """Return whether a topic must have as many partitions as the group's inputs."""
+    return name in group.input_topics or name not in _elsewhere(group)
 
 
 def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, TopicInfo]:
@@ -41,9 +72,8 @@ def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, To
             topic=missing[0] if len(missing) == 1 else None,
         )
     first = group.input_topics[0]
-    elsewhere = set(_elsewhere(group)) - set(group.input_topics)
     for name in names:
-        if name not in elsewhere and found[name].partitions != found[first].partitions:
+        if _is_even(group, name) and found[name].partitions != found[first].partitions:
             raise TopicMismatch(
                 f"group {group.name!r} needs {name!r} to have as many partitions as its input {first!r}: it has "
                 f"{found[name].partitions}, the input {found[first].partitions}. {_remedy(group, name, found[first].partitions)}",

@@ -132,13 +132,14 @@ class VirtualKafka(_Clients):
         info = TopicInfo(name, partitions, topic_id, compacted, delete_retention_ms, max_message_bytes)
         self._topics[name] = Topic(info)
 
-    def create_topics_of(self, group: Group[Any, Any], partitions: int = 1) -> None:
-        """Create the missing topics of a group."""
+    def create_topics_of(self, group: Group[Any, Any], partitions: int | Mapping[str, int] = 1) -> None:
+        """Create the missing topics of a group, with these numbers of partitions, or all with one."""
         tables = {edge.table.name for edge in group.joins} | {edge.table.name for edge in group.lookups}
         tables |= set(group.tables)
         for name in required_topics(group):
             if name not in self._topics:
-                self.create_topic(name, partitions, compacted=name in tables)
+                number = partitions if isinstance(partitions, int) else partitions[name]
+                self.create_topic(name, number, compacted=name in tables)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and the committed offsets of groups in it."""

@@ -9,7 +9,7 @@ Everything but the broker, the disk and the clock is real: codecs, handlers, com
 Tester, all groups and views work until they are idle, so a test never waits.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar, overload
@@ -26,6 +26,7 @@ from streamtable.group_processor import ProcessorSettings, observe_seconds
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
+from streamtable.topic_check import partition_counts, required_topics
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, Guarantee, Headers, KafkaMessage
@@ -202,14 +203,13 @@ class Tester:
         Raises:
             ConfigurationError: A group is already running, or topics do not match.
         """
-        for group in groups_in(programs):
+        groups = groups_in(programs)
+        self._create_topics(groups, partitions)
+        for group in groups:
             if group.name in self._instances:
                 raise ConfigurationError(
                     f"group {group.name!r} is already running: `join` adds a member, `start` restarts a stopped one"
                 )
-            there = self.kafka.topic(group.input_topics[0])
-            number = partitions or (there.info.partitions if there else self._partitions)
-            self.kafka.create_topics_of(group, number)
             self._instances[group.name] = []
             make_tasks = tasks or group.custom_tasks
             for _ in range(members):
@@ -244,11 +244,17 @@ class Tester:
         for instance in self._of(group):
             if instance.processor is None:
                 if group is not instance.group:
-                    there = self.kafka.topic(instance.group.input_topics[0])
-                    self.kafka.create_topics_of(group, there.info.partitions if there else self._partitions)
+                    self._create_topics([group])
                     instance.group = group
                 instance.start(disk=disk)
         self._work_by_itself()
+
+    def _create_topics(self, groups: Sequence[Group[Any, Any]], partitions: int | None = None) -> None:
+        names = {name for group in groups for name in required_topics(group)}
+        found = {name: topic.info.partitions for name in names if (topic := self.kafka.topic(name))}
+        counts = partition_counts(groups, {} if partitions else found, partitions or self._partitions)
+        for group in groups:
+            self.kafka.create_topics_of(group, counts)
 
     def crash(
         self, group: Group[Any, Any], at: str | None = None, *, member: int = 0, times: int = 1
