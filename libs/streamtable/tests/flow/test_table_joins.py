@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamtable import Group, Input, Json, Long, Persist, Stream, String, Table
-from streamtable.errors import GraphError, StateMeaningChanged, TopicMismatch
+from streamtable import Group, Input, Json, Long, OnError, Persist, Stream, String, Table
+from streamtable.errors import DeserializationError, Fatal, GraphError, StateMeaningChanged, TopicMismatch
 from streamtable.flow import Flow, KeyedTable, Tumbling
+from streamtable.ports import Decoded
 from streamtable_testing.tester import Tester
 
 USERS = Stream("users", String(), String())
@@ -231,3 +232,42 @@ def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_whate
         assert last == rows
         there = {row: n for row, n in tester.table(counts.table).items() if n}
         assert there == {text: list(map(str, rows.values())).count(text) for text in map(str, rows.values())}
+
+
+def test_a_row_that_cannot_be_decoded_stops_the_join_and_is_no_fault_of_the_record_at_work(
+    tester: Tester,
+) -> None:
+    class Changed(String):  # as a codec that was changed and kept its name
+        broken = False
+
+        def decode_many(self, data: Any) -> Any:
+            if Changed.broken:
+                return Decoded([None] * len(data), {0: DeserializationError("it begins with another byte")})
+            return super().decode_many(data)
+
+        def __repr__(self) -> str:
+            return "String()"
+
+    flow = Flow("f", on_error=OnError.DEAD_LETTER)
+    left = flow.stream(USERS).to_table("t0", value=Changed())
+    right = flow.stream(CITIES).to_table("t1", value=String())
+    left.join("both", right, pair, value=JSON).to_stream().to(OUT)
+    tester.run(flow)
+    emit(tester, (USERS, "a", "u"))
+    Changed.broken = True
+    with pytest.raises(Fatal, match=r"row of a joined table.*cannot be decoded.*another codec"):
+        emit(tester, (CITIES, "a", "c"))
+    assert not tester.dead_letters(flow.group())
+
+
+def test_a_topic_that_is_joined_with_a_smaller_one_is_created_as_small(tester: Tester) -> None:
+    flow = Flow("f")
+    cities, users = flow.stream(CITIES, group="cities"), flow.stream(USERS)
+    cities.key_by("by-user", lambda value: value, key=String(), beside=users).merge(users).to(
+        Stream("all", String(), String())
+    )
+    tester.create(USERS, partitions=4)
+    tester.create(CITIES, partitions=8)
+    tester.run(flow)
+    emit(tester, (CITIES, "c", "u"), (USERS, "u", "x"))
+    assert [record.value for record in tester.records(Stream("all", String(), String()))] == ["u", "x"]

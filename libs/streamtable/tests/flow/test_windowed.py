@@ -619,3 +619,64 @@ def test_each_row_comes_out_at_most_once_in_an_interval_and_last_as_it_is_at_the
         last = {row[:3]: row[3] for row in found}
         rows = {key: row for key, row in expected_rows(events, window).items() if key[0] != "z"}
         assert {key: row for key, row in last.items() if row is not None} == rows
+
+
+def test_a_record_at_time_zero_stays_there_behind_a_topic_between_groups(tester: Tester) -> None:
+    flow = Flow("f")
+    beside = flow.stream(Stream("beside", String(), Long()), time=lambda value: value)
+    by_one = flow.stream(TIMES, time=lambda value: value).group_by(
+        "by-one", lambda value: "k", key=String(), beside=beside
+    )
+    counts = by_one.window(Tumbling(ms(10), grace=ms(0))).count("counts")
+    tester.run(flow)
+    tester.emit(Stream("beside", String(), Long()), "z", 100)
+    emit(tester, *(("k", time) for time in (0, 1, 5, 12, 25)))
+    assert rows(tester, counts) == {("k", 0, 10): 3, ("k", 10, 20): 1, ("k", 20, 30): 1}
+
+
+def test_a_record_at_time_zero_is_not_written_as_of_now(tester: Tester) -> None:
+    flow, out = Flow("f"), Stream("out", String(), Long())
+    flow.stream(TIMES, time=lambda value: value).to(out)
+    tester.run(flow)
+    emit(tester, ("k", 0), ("k", 5))
+    assert [record.timestamp_ms for record in tester.records(out)] == [1, 5]
+
+
+def test_a_record_without_a_timestamp_is_written_as_of_now(tester: Tester) -> None:
+    flow, out = Flow("f"), Stream("out", String(), Long())
+    flow.stream(TIMES).to(out)
+    tester.run(flow)
+    tester.emit_raw("times", b"k", Long().encode(7), timestamp_ms=-1)
+    (record,) = tester.records(out)
+    assert (record.value, record.timestamp_ms > 1_000_000) == (7, True)
+
+
+def added_in_place(row: dict[str, int], value: dict[str, int]) -> dict[str, int]:
+    row["n"] += value["n"]
+    return row
+
+
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (Hopping(ms(20), ms(10), grace=ms(0)), {("k", 0, 20): 11, ("k", 10, 30): 11}),
+        (Sliding(ms(10), grace=ms(0)), {("k", 5, 15): 1, ("k", 6, 16): 11, ("k", 16, 26): 10}),
+        (Session(ms(5), grace=ms(0)), {("k", 15, 16): 11}),
+    ],
+)
+def test_a_function_of_reduce_may_change_the_row_in_place(
+    tester: Tester, window: Any, expected: dict[tuple[str, int, int], int], *, apart: bool
+) -> None:
+    json: Any = Json()
+    flow, events, out = Flow("f"), Stream("events", String(), json), Stream("out", String(), json)
+    stream = flow.stream(events, time=lambda value: value["t"])
+    kept = stream.group_by_key().window(window).reduce("sums", added_in_place)
+    stream.to(out)
+    tester.run(flow)
+    given_events = [("k", {"t": 15, "n": 1}), ("k", {"t": 16, "n": 10})]
+    for each in [[event] for event in given_events] if apart else [given_events]:
+        tester.emit_many(events, each)
+    found = {key: row["n"] for key, row in rows(tester, kept).items()}
+    assert found == expected
+    assert [record.value and record.value["n"] for record in tester.records(out)] == [1, 10]

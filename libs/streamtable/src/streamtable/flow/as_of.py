@@ -142,7 +142,7 @@ class AsOfJoin:
                 table.put(place(key, LEFT, time, number), Waiting(LEFT, False, bound, value))
             else:
                 # A late version applies from the earliest time whose records would still wait if all inputs were this far.
-                since = max(time, bound - self.grace_ms)
+                since = max(time, bound - self.grace_ms, 0)
                 table.put(place(key, RIGHT, since, number), _version(time, value))
             number += 1
         table.put(NEXT_KEY, next_row(number))
@@ -173,7 +173,7 @@ class AsOfJoin:
         raw = place(where.key, _BASE, 0, 0)
         base = table.get(raw)
         if base is None or _since(base) <= _since(row):
-            table.put(raw, row)
+            table.put(raw, row)  # of a deletion too: a change with an earlier time may still come, and must not count
 
     def _as_of(self, table: StateRows[Any], where: Place, record: Waiting, ahead: Ahead) -> Any:
         """Return the row that the table had at the time of a record; None if there was none, or it is not known any more."""

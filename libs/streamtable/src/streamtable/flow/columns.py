@@ -14,6 +14,16 @@ T = TypeVar("T")
 Order = tuple[int, ...]
 
 
+def timestamps_of(times: Sequence[int]) -> Sequence[int]:
+    """Return event times as the timestamps of output records.
+
+    Kafka's client takes 0 for now. So an event at 0 is written as one at 1, and a record without a time as one of now.
+    """
+    if min(times, default=1) > 0:
+        return times
+    return [0 if time < 0 else time or 1 for time in times]
+
+
 class Scope(Protocol):
     """The part of a task that steps can use. `BatchContext` and `Context` implement this protocol."""
 

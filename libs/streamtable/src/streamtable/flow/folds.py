@@ -43,11 +43,13 @@ def combined(of: Function, combine: Function) -> Fold:
     return fold
 
 
-def reduce(combine: Function) -> Fold:
+def reduce(combine: Function, codec: Codec[Any]) -> Fold:
+    """Combine the values of each key. The first value is copied: `combine` may change the row in place."""
+
     def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         for key, value in zip(keys, values, strict=True):
             row = rows[key]
-            rows[key] = value if row is None else combine(row, value)
+            rows[key] = copied(codec, value) if row is None else combine(row, value)
 
     return fold
 
@@ -175,6 +177,11 @@ def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
     """Return copies of the rows, as a fold may change rows in place."""
     encode, decode = state.value.encode, state.value.decode
     return [row if row is None or isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
+
+
+def copied(codec: Codec[Any], value: Any) -> Any:
+    """Return a copy of a value, or the value itself if it cannot be changed in place."""
+    return value if isinstance(value, _UNCHANGEABLE) else codec.decode(codec.encode(value))
 
 
 def keep_step(state: State[Any, Any], fold: Fold) -> tuple[Step, Step]:

@@ -18,7 +18,7 @@ from typing import Any
 from streamtable import Bytes
 from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError
-from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.columns import Columns, Scope, timestamps_of
 from streamtable.flow.joins import LEFT
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan
@@ -194,7 +194,7 @@ class Left:
                 (),
                 [message for _, message, _ in sent],
                 raw_keys=[fk for fk, _, _ in sent],
-                timestamps_ms=None if records.times is None else [records.times[at] for _, _, at in sent],
+                timestamps_ms=_timestamps(records, [at for _, _, at in sent]),
             )
         order = sorted(last_of, key=last_of.__getitem__)
         made = records.at([last_of[key] for key in order])
@@ -246,6 +246,12 @@ class Left:
         return None if left is None or (right is None and self.join.operator == "join") else (left, right)
 
 
+def _timestamps(records: Columns, indexes: Sequence[int]) -> Sequence[int] | None:
+    """Return the timestamps of messages, by the indexes of the records that cause them."""
+    times = records.times
+    return None if times is None else timestamps_of([times[index] for index in indexes])
+
+
 def _found(right: Part) -> bytes:
     """Return an answer as it is kept: whether there is a right row, and which."""
     return b"" if right is None else _ROW + right
@@ -284,7 +290,7 @@ class Right:
                 (),
                 [answer for _, _, answer, _ in sent],
                 raw_keys=[left for left, _, _, _ in sent],
-                timestamps_ms=None if records.times is None else [records.times[at] for *_, at in sent],
+                timestamps_ms=_timestamps(records, [at for *_, at in sent]),
                 partitions=[-1 if asker is None else int.from_bytes(asker) for _, asker, _, _ in sent],
             )
 

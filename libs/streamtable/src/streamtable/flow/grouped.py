@@ -87,11 +87,12 @@ class GroupedStream(Generic[K, V]):
 
         Args:
             name: The name of the table.
-            combine: Called with the row and the next value; the first value is the first row.
+            combine: Called with the row and the next value, returns the new row, which may be the old one changed in place.
+                The first value is the first row.
             value: The codec of the rows; by default that of the values.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
-        return self._kept(name, "reduce", folds.reduce(combine), codec)
+        return self._kept(name, "reduce", folds.reduce(combine, codec), codec)
 
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.columns import Columns, Scope, timestamps_of
 from streamtable.flow.nodes import Step
 from streamtable.topics import Stream
 
@@ -140,7 +140,7 @@ def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
         keys,
         records.values,
         raw_keys=raw,
-        timestamps_ms=records.times,
+        timestamps_ms=None if records.times is None else timestamps_of(records.times),
         late_before_ms=records.late_before,
     )
 

@@ -33,7 +33,8 @@ class KeyedStream(StreamJoins[K, V]):
 
     Each method adds a step and returns its output; the stream itself does not change and can be used again.
     A function that is given to a step must make the same of the same input: after a crash it is called again.
-    It must not change a value in place where several steps get the same stream.
+    It must not change a value in place: other steps and the state of joins have it too. Only the row of `aggregate` and
+    `reduce` may be changed, their first argument.
 
     Streams are made by `Flow.stream` and by steps, not by programs.
     """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.errors import GraphError
+from streamtable.errors import Fatal, GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import LEFT, RIGHT
 from streamtable.flow.keys import SessionKey, WindowedKey
@@ -107,7 +107,7 @@ def only_changes(changes: Columns) -> Columns:
 def joined_rows(
     function: Function, values: Sequence[Codec[Any]], rows: Sequence[tuple[Part, Part] | None]
 ) -> list[Any]:
-    """Return the joined row of each left and right row; None where there are none. Raises `DeserializationError`.
+    """Return the joined row of each left and right row; None where there are none. Raises `Fatal`: one cannot be decoded.
 
     Args:
         function: Called with both rows, decoded; None for one that is not there.
@@ -126,8 +126,12 @@ def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
     if not there:
         return [None] * len(data)
     found = codec.decode_many(there)
-    if found.poison:
-        raise found.poison[min(found.poison)]
+    for index, error in found.poison.items():
+        # Not the fault of the record that is being handled, which must not become a dead letter for it.
+        raise Fatal(
+            f"the row of a joined table, {there[index][:100]!r}, cannot be decoded: {error.message}; was it written with "
+            "another codec or by another program?"
+        ) from error
     values = iter(found.values)
     return [None if each is None else next(values) for each in data]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.columns import Columns, Scope, timestamps_of
 from streamtable.flow.folds import Fold, changes_of
 from streamtable.flow.keys import START
 from streamtable.flow.windows import TimeWindow
@@ -31,9 +31,9 @@ class Late:
         records = records.only([not each for each in in_time])
         scope.table(self.state).late += len(records)
         if self.stream is not None:
-            scope.emit_many(
-                self.stream, (), records.values, raw_keys=records.raw_keys, timestamps_ms=records.times
-            )
+            _, times, _ = records.keyed_times()
+            raw_keys, timestamps = records.raw_keys, timestamps_of(times)
+            scope.emit_many(self.stream, (), records.values, raw_keys=raw_keys, timestamps_ms=timestamps)
 
 
 @dataclass(frozen=True)

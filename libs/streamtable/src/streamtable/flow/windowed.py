@@ -160,8 +160,10 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows; by default that of the values.
         """
         codec = checked_value(value or self._windows.value, f"reduce({name!r})")
-        sessions = SessionFold(lambda row, each: each if row is None else combine(row, each), combine)
-        return self._kept(name, "reduce", folds.reduce(combine), sessions, codec)
+        sessions = SessionFold(
+            lambda row, each: folds.copied(codec, each) if row is None else combine(row, each), combine
+        )
+        return self._kept(name, "reduce", folds.reduce(combine, codec), sessions, codec)
 
     def _combined(
         self, name: str, operator: str, of: Callable[[V], A], combine: Callable[[A, A], A], value: Codec[A]
