@@ -15,7 +15,7 @@ from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
 from streamtable.ports import Codec
-from streamtable.topics import Stream
+from streamtable.topics import Stream, legal_codec
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream
@@ -43,6 +43,8 @@ class KeyedStream(StreamJoins[K, V]):
         self._node = node
         self._key = key  # None: the keys have been changed, and the records are not partitioned by them
         self._value = value  # None: no codec is known for the values
+        if value is not None:
+            legal_codec(value, "value", node.label)
 
     # ---- one to one, to some, to many ---------------------------------------------------------------------------------
 
@@ -371,4 +373,5 @@ def checked_value(value: Codec[V] | None, operator: str) -> Codec[V]:
         raise GraphError(
             f"{operator} writes values that a step has changed: give their codec by value=, here or at that step"
         )
+    legal_codec(value, "value", operator)
     return value
