@@ -8,8 +8,10 @@ import pytest
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError
 from streamtable.flow import Flow
+from streamtable_testing.tester import Tester
 
 NUMBERS: Any = Stream("numbers", String(), Long())
+OUT: Any = Stream("out", String(), Long())
 
 
 # ---- codecs -----------------------------------------------------------------------------------------------------------------
@@ -33,3 +35,29 @@ def test_a_class_or_a_function_in_place_of_a_codec_is_refused(
 ) -> None:
     with pytest.raises(GraphError, match=reason):
         build(Flow("f").stream(NUMBERS))
+
+
+# ---- large flows ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_of_many_branches_that_meet_again_is_built_and_described() -> None:
+    flow = Flow("f")
+    stream = flow.stream(NUMBERS)
+    for _ in range(60):  # the number of paths doubles with each
+        stream = stream.merge(*stream.split(bool))
+    stream.process(lambda ctx, value: [value]).to(NUMBERS)
+    assert [group.name for group in flow.groups] == ["f"]
+    assert str(flow.describe()).count("split") < 1_000
+    assert len(repr(stream._node)) < 1_000
+
+
+def test_a_flow_may_have_more_steps_in_a_row_than_calls_can_be_nested(tester: Tester) -> None:
+    flow = Flow("f")
+    stream = flow.stream(NUMBERS)
+    for _ in range(2_000):
+        stream = stream.map_values(lambda value: value + 1, value=Long())
+    stream.process(lambda ctx, value: [value], value=Long()).to(OUT)
+    tester.run(flow)
+    tester.emit(NUMBERS, "a", 1)
+    assert [record.value for record in tester.records(OUT)] == [2_001]
+    assert str(flow.describe()).count("map_values") == 2_000
