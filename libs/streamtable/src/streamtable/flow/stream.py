@@ -7,6 +7,7 @@ from streamtable.context import Context
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
+from streamtable.flow.checks import check_part
 from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
@@ -153,6 +154,8 @@ class KeyedStream(StreamJoins[K, V]):
         Raises:
             GraphError: The streams belong to different groups: their keys are partitioned differently.
         """
+        for other in others:
+            check_part(self._plan, other, "merge()", KeyedStream)
         streams = [self, *others]
         nodes, keys, values = zip(*((s._node, s._key, s._value) for s in streams), strict=True)  # noqa: SLF001 - of this class
         copartitioned(nodes)
@@ -342,6 +345,8 @@ class KeyedStream(StreamJoins[K, V]):
                 f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
             )
         codec = checked_value(value, f"{operator}({name!r})")
+        if beside is not None:
+            check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)
         group = "" if beside is None else beside._node.group  # noqa: SLF001 - of this package
         behind = through(self._plan, node, name, operator, key, codec, group)
         return KeyedStream(self._plan, behind, key, codec)
