@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streamtable import Json, Long, Stream, String, Table
-from streamtable.errors import GraphError
-from streamtable.flow import Flow, Session, Tumbling
+from streamtable.errors import GraphError, SerializationError
+from streamtable.flow import Flow, Session, Tumbling, Windowed
 from streamtable_testing.tester import Tester
 
 MINUTE = timedelta(minutes=1)
@@ -188,3 +188,33 @@ def test_the_longest_durations_are_those_of_a_flow_that_runs(tester: Tester) -> 
     numbers.join_as_of("a", flow.table(ROWS), max, history=longest, grace=longest).to(OUT)
     tester.run(flow)
     tester.emit(NUMBERS, "a", 1)
+
+
+# ---- windows ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [TUMBLING, Session(MINUTE, grace=NOW)])
+def test_a_range_before_or_after_all_time_has_no_windows(tester: Tester, window: Any) -> None:
+    flow = Flow("f")
+    counts = flow.stream(NUMBERS).group_by_key().window(window).count("n")
+    tester.run(flow)
+    tester.emit(NUMBERS, "k", 1)
+    view = tester.view(counts.table)
+    assert len(view.windows("k", -100)) == 1
+    assert view.windows("k", -100, -5) == []
+    assert view.windows("k", 1 << 63, 1 << 64) == []
+
+
+@pytest.mark.parametrize("window", [TUMBLING, Session(MINUTE, grace=NOW)])
+def test_a_key_without_its_window_is_refused_where_rows_are_asked_for(tester: Tester, window: Any) -> None:
+    flow = Flow("f")
+    counts: Any = flow.stream(NUMBERS).group_by_key().window(window).count("n")
+    tester.run(flow)
+    processor = tester.processor(flow.group())
+    view: Any = tester.view(counts.table)
+    refused = r"'k' is no key of a windowed table: give Windowed\("
+    with pytest.raises(SerializationError, match=refused):
+        processor.get(counts.table, "k")
+    with pytest.raises(SerializationError, match=refused):
+        view.get("k")
+    assert view.get(Windowed("k", 0, 60_000)) is None
