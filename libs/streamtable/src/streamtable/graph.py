@@ -25,7 +25,7 @@ from streamtable.ports import Codec
 from streamtable.row_change import RowChange
 from streamtable.state import State
 from streamtable.timer import Timer, timer_states
-from streamtable.topics import Stream, Table, legal_name
+from streamtable.topics import Stream, Table, legal_codec, legal_name
 
 K = TypeVar("K")
 E = TypeVar("E")
@@ -111,6 +111,9 @@ class Persist(Edge[object, V], Generic[V]):
     """
 
     value: Codec[V]
+
+    def __post_init__(self) -> None:
+        legal_codec(self.value, "value", "Persist")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from streamtable.edge import Edge, OnError, checked_on_error
 from streamtable.errors import GraphError
 from streamtable.ports import Codec, Decoded
 from streamtable.state import State, StateTable
+from streamtable.topics import legal_codec
 
 if TYPE_CHECKING:
     from streamtable.context import Context
@@ -67,6 +68,7 @@ class Timer(Edge[K, V], Generic[K, P, V]):
             )
         if self.clock not in TIMERS:
             raise GraphError(f"timer {self.name!r} has clock={self.clock!r}: give 'event' or 'wall'")
+        legal_codec(self.payload, "payload", f"timer {self.name!r}")
 
 
 class Placed(Protocol):

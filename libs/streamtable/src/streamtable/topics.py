@@ -30,9 +30,21 @@ REPARTITION_CONFIG: Mapping[str, str] = {"retention.ms": "-1"}
 would delete those of old events before they are read."""
 
 
-def legal_name(name: str, what: str) -> str:
+def legal_codec(codec: object, argument: str, what: str) -> None:
+    """Check that an argument is a codec. Raises `GraphError` for a class, a function, or anything else."""
+    if isinstance(codec, type):
+        raise GraphError(
+            f"{what} has {argument}={codec.__name__}, which is a class: write {codec.__name__}() with its arguments"
+        )
+    if not (callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))):
+        raise GraphError(
+            f"{what} has {argument}={codec!r}, which has no encode() and decode(): give a codec, such as String() or Json()"
+        )
+
+
+def legal_name(name: Any, what: str) -> str:
     """Return the name if it is valid for a Kafka topic. Raises `GraphError` with the rule if not."""
-    if name in {".", ".."} or not _LEGAL.fullmatch(name):
+    if not isinstance(name, str) or name in {".", ".."} or not _LEGAL.fullmatch(name):
         raise GraphError(
             f"{what} {name!r} cannot be a topic name: use 1 to 249 of the characters a-z A-Z 0-9 . _ - "
             "and neither '.' nor '..'"
@@ -59,6 +71,8 @@ class Stream(Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "stream")
+        legal_codec(self.key, "key", f"stream {self.name!r}")
+        legal_codec(self.value, "value", f"stream {self.name!r}")
         legal_partitioner(self.partitioner, f"stream {self.name!r}")
 
 
@@ -82,6 +96,8 @@ class Table(Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "table")
+        legal_codec(self.key, "key", f"table {self.name!r}")
+        legal_codec(self.value, "value", f"table {self.name!r}")
         legal_partitioner(self.partitioner, f"table {self.name!r}")
 
 

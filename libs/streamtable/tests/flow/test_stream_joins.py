@@ -297,7 +297,7 @@ def test_what_comes_out_alone_cannot_be_processed_with_a_record() -> None:
     ("within", "grace", "message"),
     [
         ((ms(-5), ms(4)), ms(0), "nothing can match"),
-        (ms(5), ms(-1), "give 0 or more"),
+        (ms(5), ms(-1), "at least 0"),
         (timedelta(microseconds=5), ms(0), "whole milliseconds"),
         (5, ms(0), "timedelta"),
     ],

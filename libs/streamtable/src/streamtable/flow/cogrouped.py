@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from streamtable.flow import folds
+from streamtable.flow.checks import check_part
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.table import KeyedTable, kept_table
@@ -47,6 +48,9 @@ class CogroupedStream(Generic[K, A]):
         Raises:
             GraphError: The stream belongs to another group: see `KeyedStream.repartition(beside=)`.
         """
+        from streamtable.flow.grouped import GroupedStream  # noqa: PLC0415 - each is made by the other
+
+        check_part(self.plan, other, "cogroup()", GroupedStream)
         nodes = (*self.nodes, other._node)  # noqa: SLF001 - of this package
         copartitioned(nodes, "cogroup")
         return CogroupedStream(self.plan, self.key, nodes, (*self.adders, add))

@@ -75,10 +75,10 @@ class CompiledSource:
     """
 
     def __init__(self, source: Node, nodes: Sequence[Node], in_band: frozenset[str] = frozenset()) -> None:
-        reached = [source]
+        reached = {source: None}  # in order
         for node in nodes:
             if any(parent in reached for parent in node.parents):
-                reached.append(node)
+                reached[node] = None
         followed = {parent for node in nodes for parent in node.parents}
         self._source = source
         self._plan: list[tuple[int, tuple[int, ...], Step | None]] = [
@@ -87,7 +87,8 @@ class CompiledSource:
                 tuple(parent.number for parent in node.parents if parent in reached),
                 node.step if node in followed or node.leaf is None else node.leaf,
             )
-            for node in reached[1:]
+            for node in reached
+            if node is not source
         ]
         followers = Counter(parent for _, parents, _ in self._plan for parent in parents)
         self._branching = {number for number, count in followers.items() if count > 1}

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
 
 
@@ -31,20 +30,17 @@ def _text(plan: Plan) -> str:
     lines = [f"flow {plan.name}"]
     for group in dict.fromkeys(node.group for node in plan.nodes):
         lines.append(f"  group {group}")
-        shown: set[Node] = set()
-
-        def show(node: Node, depth: int, shown: set[Node] = shown) -> None:
-            again = " (above)" if node in shown else ""
+        shown: set[int] = set()
+        sources = [node for node in plan.nodes if node.group == group and node.source is not None]
+        following = [(node, 2) for node in reversed(sources)]  # a stack: a flow may be deeper than Python's
+        while following:
+            node, depth = following.pop()
+            again = " (above)" if node.number in shown else ""
             lines.append(f"{'  ' * depth}{node.label}{f' -> {node.feeds}' if node.feeds else ''}{again}")
-            if node not in shown:
-                shown.add(node)
-                for child in plan.nodes:
-                    if node in child.parents:
-                        show(child, depth + 1)
-
-        for node in plan.nodes:
-            if node.group == group and node.source is not None:
-                show(node, 2)
+            if node.number not in shown:
+                shown.add(node.number)
+                children = [child for child in reversed(plan.nodes) if node in child.parents]
+                following += [(child, depth + 1) for child in children]
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from streamtable.errors import GraphError
+from streamtable.flow.checks import check_kind
 from streamtable.flow.describe import Description, describe
 from streamtable.flow.nodes import Source
 from streamtable.flow.plan import Plan
@@ -67,6 +68,7 @@ class Flow:
             group: The end of the name of the group that reads it, `<flow>-<group>`: for streams that are keyed or
                 partitioned differently from the flow's others. By default all are read by the group `<flow>`.
         """
+        check_kind(stream, "stream()", Stream)
         failing = on_error or self._plan.on_error
 
         def edge(handler: dict[str, Any]) -> Input[Any, Any, Any]:
@@ -89,6 +91,7 @@ class Flow:
             on_error: The policy for a change for which a step raises. Default: that of the flow.
             group: As in `stream`.
         """
+        check_kind(table, "table()", Table)
         failing = on_error or self._plan.on_error
 
         def edge(handler: dict[str, Any]) -> Changes[Any, Any, Any]:

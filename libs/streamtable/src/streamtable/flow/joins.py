@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, GraphError
+from streamtable.flow.checks import LONGEST, check_duration
 from streamtable.ports import Codec, Decoded
 from streamtable.state import codec_name
 
@@ -52,17 +53,17 @@ class Bounds:
     @classmethod
     def of(cls, within: Within, grace: timedelta) -> "Bounds":
         """Return the bounds of these arguments. Raises `GraphError`: they cannot be ones."""
-        before, after = within if isinstance(within, tuple) else (within, within)
-        given: list[tuple[str, object]] = [("within", before), ("within", after), ("grace", grace)]
-        for name, value in given:
-            if not isinstance(value, timedelta) or value % _MS:
-                raise GraphError(f"a join has {name}={value!r}: give timedeltas of whole milliseconds")
+        pair: tuple[timedelta, ...] = within if isinstance(within, tuple) else (within, within)
+        if len(pair) != 2:  # noqa: PLR2004 - a pair
+            raise GraphError(f"a join has within={within!r}: give one timedelta, or a pair: before and after")
+        for each in pair:
+            check_duration(each, "a join has within", -LONGEST)
+        check_duration(grace, "a join has grace")
+        before, after = pair
         if before + after < timedelta(0):
             raise GraphError(
                 f"a join has within={within!r}: nothing can match, as the sum of both bounds is negative"
             )
-        if grace < timedelta(0):
-            raise GraphError(f"a join has grace={grace!r}: give 0 or more")
         return cls(before // _MS, after // _MS, grace // _MS)
 
     @property

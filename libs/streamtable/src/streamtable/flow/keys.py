@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, SerializationError
@@ -48,7 +48,8 @@ class WindowedKey(Generic[K]):
         self.size_ms = size_ms
 
     def encode(self, value: Windowed[K]) -> bytes:
-        return self.key.encode(value.key) + _packed(START, value.start_ms)
+        key, start, _ = _parts(value)
+        return self.key.encode(key) + _packed(START, start)
 
     def decode(self, data: bytes) -> Windowed[K]:
         (start,) = _unpacked(START, data)
@@ -91,7 +92,8 @@ class SessionKey(Generic[K]):
         self.key = key
 
     def encode(self, value: Windowed[K]) -> bytes:
-        return self.key.encode(value.key) + _packed(END_START, value.end_ms, value.start_ms)
+        key, start, end = _parts(value)
+        return self.key.encode(key) + _packed(END_START, end, start)
 
     def decode(self, data: bytes) -> Windowed[K]:
         end, start = _unpacked(END_START, data)
@@ -119,6 +121,14 @@ class SessionKey(Generic[K]):
 
     def __repr__(self) -> str:
         return f"SessionKey({codec_name(self.key)})"
+
+
+def _parts(value: Any) -> "Windowed[Any]":
+    if not isinstance(value, Windowed):
+        raise SerializationError(
+            f"{value!r} is no key of a windowed table: give Windowed(key, start_ms, end_ms), the key with its window"
+        )
+    return value
 
 
 def _packed(layout: Struct, *times: int) -> bytes:

@@ -1,7 +1,7 @@
 """The nodes of a flow while it is built, each with the step that it runs and the group that it belongs to."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamtable.edge import Edge
@@ -96,7 +96,7 @@ class Node:
     number: int
     group: str
     label: str
-    parents: tuple["Node", ...] = ()
+    parents: tuple["Node", ...] = field(default=(), repr=False)  # there may be many, each with its own
     step: Step | None = None
     leaf: Step | None = None
     edges: tuple[Edge[Any, Any], ...] = ()
@@ -105,4 +105,4 @@ class Node:
     timed: bool = False
     windowed: bool = False
     feeds: str = ""
-    reads: "Node | None" = None
+    reads: "Node | None" = field(default=None, repr=False)

@@ -43,8 +43,12 @@ class Plan:
         self.nodes.append(node)
         return node
 
-    def claim(self, name: str, operator: str) -> str:
-        """Take a name for a step that keeps state or has a topic. Raises `GraphError` if it is taken."""
+    def claim(self, name: Any, operator: str) -> str:
+        """Take a name for a step that keeps state or has a topic. Raises `GraphError` if it is none, or taken."""
+        if not isinstance(name, str) or not name:
+            raise GraphError(
+                f"{operator}({name!r}) in flow {self.name!r} has no name: give it one. Topics and state are named after steps"
+            )
         legal_name(f"{self.name}-{name}", f"step of flow {self.name!r},")
         if name in self.names:
             raise GraphError(

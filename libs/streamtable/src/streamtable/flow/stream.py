@@ -7,6 +7,7 @@ from streamtable.context import Context
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
+from streamtable.flow.checks import check_part
 from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
@@ -15,7 +16,7 @@ from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
 from streamtable.ports import Codec
-from streamtable.topics import Stream
+from streamtable.topics import Stream, legal_codec
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream
@@ -44,6 +45,8 @@ class KeyedStream(StreamJoins[K, V]):
         self._node = node
         self._key = key  # None: the keys have been changed, and the records are not partitioned by them
         self._value = value  # None: no codec is known for the values
+        if value is not None:
+            legal_codec(value, "value", node.label)
 
     # ---- one to one, to some, to many ---------------------------------------------------------------------------------
 
@@ -152,6 +155,8 @@ class KeyedStream(StreamJoins[K, V]):
         Raises:
             GraphError: The streams belong to different groups: their keys are partitioned differently.
         """
+        for other in others:
+            check_part(self._plan, other, "merge()", KeyedStream)
         streams = [self, *others]
         nodes, keys, values = zip(*((s._node, s._key, s._value) for s in streams), strict=True)  # noqa: SLF001 - of this class
         copartitioned(nodes)
@@ -341,6 +346,8 @@ class KeyedStream(StreamJoins[K, V]):
                 f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
             )
         codec = checked_value(value, f"{operator}({name!r})")
+        if beside is not None:
+            check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)
         group = "" if beside is None else beside._node.group  # noqa: SLF001 - of this package
         behind = through(self._plan, node, name, operator, key, codec, group)
         return KeyedStream(self._plan, behind, key, codec)
@@ -372,4 +379,5 @@ def checked_value(value: Codec[V] | None, operator: str) -> Codec[V]:
         raise GraphError(
             f"{operator} writes values that a step has changed: give their codec by value=, here or at that step"
         )
+    legal_codec(value, "value", operator)
     return value

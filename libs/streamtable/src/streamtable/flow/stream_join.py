@@ -357,5 +357,12 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
 
 def has_expired(node: Node) -> bool:
     """Whether some of the records of a node are what has expired unmatched, and so come without a record of an input."""
-    source = node.source
-    return (source is not None and source.columns is not None) or any(map(has_expired, node.parents))
+    following, seen = [node], {node}
+    while following:
+        each = following.pop()
+        if each.source is not None and each.source.columns is not None:
+            return True
+        new = set(each.parents) - seen
+        seen |= new
+        following += new
+    return False

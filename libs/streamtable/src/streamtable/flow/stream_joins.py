@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.flow.as_of import AsOfJoin
+from streamtable.flow.checks import check_duration, check_part
 from streamtable.flow.joins import Bounds, Within, checked_codecs
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import StreamJoin
+from streamtable.flow.table import KeyedTable
 from streamtable.flow.table_rows import join_rows, rows_of
 from streamtable.ports import Codec
 
 if TYPE_CHECKING:
     from streamtable.flow.stream import KeyedStream
-    from streamtable.flow.table import KeyedTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -180,6 +181,7 @@ class StreamJoins(Generic[K, V]):
     ) -> "KeyedStream[K, V3]":
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
+        check_part(self._plan, table, f"{operator}()", KeyedTable)
         checked_keys(self._key, f"{operator}()")
         rows = table._node  # noqa: SLF001 - of this package
         copartitioned((self._node, rows), operator)
@@ -200,12 +202,16 @@ class StreamJoins(Generic[K, V]):
     ) -> "KeyedStream[K, V3]":
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
-        key = checked_keys(self._key, f"{operator}({name!r})")
+        what = f"{operator}({name!r})"
+        check_part(self._plan, table, what, KeyedTable)
+        check_duration(history, f"{what} has history")
+        check_duration(grace, f"{what} has grace")
+        key = checked_keys(self._key, what)
         values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same
         if versions is None:
             raise GraphError(
-                f"{operator}({name!r}) with {table._node.label}: the versions of its rows depend on how records fall into "  # noqa: SLF001 - the same
+                f"{what} with {table._node.label}: the versions of its rows depend on how records fall into "  # noqa: SLF001 - the same
                 "batches. Join a table of to_table() or Flow.table()"
             )
         nodes = self._node, versions
@@ -224,8 +230,9 @@ class StreamJoins(Generic[K, V]):
     ) -> "KeyedStream[K, V3]":
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
-        right: StreamJoins[K, Any] = other
         what = f"{operator}({name!r})"
+        check_part(self._plan, other, what, KeyedStream)
+        right: StreamJoins[K, Any] = other
         key = checked_keys(self._key, what)
         checked_keys(right._key, what)
         values = checked_codecs(operator, name, "values", self._value, right._value)

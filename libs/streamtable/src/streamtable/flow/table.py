@@ -10,7 +10,7 @@ from streamtable.flow.plan import Plan
 from streamtable.flow.table_joins import TableJoins
 from streamtable.ports import Codec
 from streamtable.state import State
-from streamtable.topics import Table
+from streamtable.topics import Table, legal_codec
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedTable
@@ -43,6 +43,8 @@ class KeyedTable(TableJoins[K, V]):
         self._node = node
         self._key = key
         self._value = value
+        if value is not None:
+            legal_codec(value, "value", node.label)
         self._kept = kept
         self._state: State[K, V] | None = None
         self._versions: Node | None = None  # whose records are the versions of the rows, each of them

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from streamtable.flow.checks import check_function, check_part
 from streamtable.flow.foreign_key import ForeignKeyJoin
 from streamtable.flow.joins import checked_codecs
 from streamtable.flow.nodes import Node
@@ -135,6 +136,11 @@ class TableJoins(Generic[K, V]):
     ) -> "KeyedTable[K, V3]":
         from streamtable.flow.table import KeyedTable  # noqa: PLC0415 - each is made by the other
 
+        check_part(self._plan, other, f"{operator}({name!r})", KeyedTable)
+        if on is not None:
+            check_function(
+                on, f"{operator}({name!r}) has on", "takes the key of the right row from the left row"
+            )
         right: TableJoins[Any, V2] = other
         values = checked_codecs(operator, name, "rows", self._value, right._value)
         nodes = self._node, right._node

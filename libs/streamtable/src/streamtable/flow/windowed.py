@@ -10,6 +10,7 @@ from streamtable import Long
 from streamtable.due import Due
 from streamtable.errors import GraphError
 from streamtable.flow import folds
+from streamtable.flow.checks import check_duration, check_kind
 from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
 from streamtable.flow.keys import Windowed
 from streamtable.flow.nodes import Closed, Node, Source, Step
@@ -57,8 +58,12 @@ class Windows(Generic[K, V]):
     retention: timedelta
 
     def __post_init__(self) -> None:
-        if self.retention < timedelta(0):
-            raise GraphError(f"windows with retention={self.retention!r}: give a timedelta of 0 or more")
+        check_kind(self.window, "window()", Window)
+        if self.late is not None:
+            check_kind(self.late, "late= of window()", Stream)
+        retention: object = self.retention
+        if not isinstance(retention, timedelta) or retention < timedelta(0):
+            raise GraphError(f"windows with retention={retention!r}: give a timedelta of 0 or more")
 
     def kept(
         self,
@@ -283,10 +288,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
             name: The name of the step: the changes that wait are kept in the table `<group>-<name>`.
             interval: The length of an interval.
         """
-        if interval < _MS or interval % _MS:
-            raise GraphError(
-                f"every({name!r}, {interval!r}): give a timedelta of whole milliseconds, at least one"
-            )
+        check_duration(interval, f"every({name!r}) has interval", _MS)
         plan, closed = self._plan, Closed()
         plan.claim(name, "every")
         due: Due[Any, Any] = Due(emitted_at, closed, by_key=True, on_error=plan.on_error)

@@ -12,6 +12,7 @@ from itertools import chain, pairwise, repeat
 from typing import NamedTuple, TypeVar
 
 from streamtable.errors import GraphError
+from streamtable.flow.checks import check_duration
 from streamtable.flow.keys import END_START, START, SessionKey, Windowed, WindowedKey
 from streamtable.ports import Codec
 
@@ -49,10 +50,7 @@ class Window(ABC):
         self._check("grace", self.grace, least=timedelta(0))
 
     def _check(self, name: str, value: object, *, least: timedelta) -> None:
-        if not isinstance(value, timedelta) or value < least or value % _MS:
-            raise GraphError(
-                f"{type(self).__name__} has {name}={value!r}: give a timedelta of whole milliseconds, at least {least}"
-            )
+        check_duration(value, f"{type(self).__name__} has {name}", least)
 
     @property
     def grace_ms(self) -> int:

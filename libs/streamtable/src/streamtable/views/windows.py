@@ -47,7 +47,7 @@ class WindowRange:
                     f"a range of windows begins and ends at milliseconds since 1970, not at {time!r}; of a datetime that is "
                     "int(when.timestamp() * 1000)"
                 )
-        since_ms, until_ms = max(0, since_ms), min(until_ms, END_MS)
+        since_ms, until_ms = (min(max(0, time), END_MS) for time in (since_ms, until_ms))
         return cls(keys, since_ms, until_ms, *keys.bounds(key, since_ms, until_ms))
 
     def of_key(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

@@ -1,0 +1,220 @@
+"""The checks of flows: an argument that cannot be used is refused when it is given, with what to write instead."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streamtable import Json, Long, Stream, String, Table
+from streamtable.errors import GraphError, SerializationError
+from streamtable.flow import Flow, Session, Tumbling, Windowed
+from streamtable_testing.tester import Tester
+
+MINUTE = timedelta(minutes=1)
+NOW = timedelta(0)
+NUMBERS: Any = Stream("numbers", String(), Long())
+OUT: Any = Stream("out", String(), Long())
+ROWS: Any = Table("rows", String(), Long())
+TUMBLING = Tumbling(MINUTE, grace=NOW)
+
+
+def pair(*both: Any) -> Any:
+    return both
+
+
+# ---- codecs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.key_by("x", str, key=String), r"key=String, which is a class: write String\(\)"),
+        (lambda s: s.group_by("x", str, key=lambda v: v), r"key=.*no encode\(\) and decode\(\)"),
+        (lambda s: s.repartition("x", value=Long), "value=Long, which is a class"),
+        (lambda s: s.map_values(str, value=String), "map_values has value=String, which is a class"),
+        (lambda s: s.to_table("x").map_values(str, value=String), "map_values has value=String"),
+        (lambda s: s.group_by_key().count("x", value=Long), "value=Long, which is a class"),
+        (lambda s: s.to_table("x").group_by("y", str, key=String(), value=Long), "value=Long, which is a"),
+        (lambda s: s.process(print, value=Json), "process has value=Json, which is a class"),
+    ],
+)
+def test_a_class_or_a_function_in_place_of_a_codec_is_refused(
+    build: Callable[[Any], Any], reason: str
+) -> None:
+    with pytest.raises(GraphError, match=reason):
+        build(Flow("f").stream(NUMBERS))
+
+
+# ---- large flows ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_of_many_branches_that_meet_again_is_built_and_described() -> None:
+    flow = Flow("f")
+    stream = flow.stream(NUMBERS)
+    for _ in range(60):  # the number of paths doubles with each
+        stream = stream.merge(*stream.split(bool))
+    stream.process(lambda ctx, value: [value]).to(NUMBERS)
+    assert [group.name for group in flow.groups] == ["f"]
+    assert str(flow.describe()).count("split") < 1_000
+    assert len(repr(stream._node)) < 1_000
+
+
+def test_a_flow_may_have_more_steps_in_a_row_than_calls_can_be_nested(tester: Tester) -> None:
+    flow = Flow("f")
+    stream = flow.stream(NUMBERS)
+    for _ in range(2_000):
+        stream = stream.map_values(lambda value: value + 1, value=Long())
+    stream.process(lambda ctx, value: [value], value=Long()).to(OUT)
+    tester.run(flow)
+    tester.emit(NUMBERS, "a", 1)
+    assert [record.value for record in tester.records(OUT)] == [2_001]
+    assert str(flow.describe()).count("map_values") == 2_000
+
+
+# ---- streams and tables of another flow -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "what"),
+    [
+        (lambda s, t, s2, t2: s.merge(s2), r"merge\(\) with 'stream numbers'"),
+        (lambda s, t, s2, t2: s.join("j", s2, pair, within=MINUTE, grace=NOW), r"join\('j'\)"),
+        (lambda s, t, s2, t2: s.left_join("j", s2, pair, within=MINUTE, grace=NOW), r"left_join\('j'\)"),
+        (lambda s, t, s2, t2: s.outer_join("j", s2, pair, within=MINUTE, grace=NOW), r"outer_join\('j'\)"),
+        (lambda s, t, s2, t2: s.join_table(t2, pair), r"join_table\(\) with 'table rows'"),
+        (lambda s, t, s2, t2: s.left_join_table(t2, pair), r"left_join_table\(\)"),
+        (lambda s, t, s2, t2: s.join_as_of("j", t2, pair, history=MINUTE, grace=NOW), "join_as_of"),
+        (lambda s, t, s2, t2: t.join("j", t2, pair), r"join\('j'\) with 'table rows'"),
+        (lambda s, t, s2, t2: t.left_join("j", t2, pair, on=str), r"left_join\('j'\)"),
+        (lambda s, t, s2, t2: t.outer_join("j", t2, pair), r"outer_join\('j'\)"),
+        (lambda s, t, s2, t2: s.group_by_key().cogroup(max).cogroup(s2.group_by_key(), max), "cogroup"),
+        (lambda s, t, s2, t2: s.repartition("r", beside=s2), r"beside= of repartition\('r'\)"),
+        (lambda s, t, s2, t2: s.key_by("r", str, key=String(), beside=t2), r"beside= of key_by\('r'\)"),
+    ],
+)
+@pytest.mark.parametrize("other", ["g", "f"])
+def test_a_stream_or_table_of_another_flow_is_refused_whatever_its_name(
+    step: Callable[..., Any], what: str, other: str
+) -> None:
+    one, two = Flow("f"), Flow(other)
+    parts = [part for flow in (one, two) for part in (flow.stream(NUMBERS), flow.table(ROWS))]
+    with pytest.raises(GraphError, match=f"{what}.*of another Flow: build both with the same Flow object"):
+        step(*parts)
+
+
+# ---- arguments of another kind ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (lambda f, s, t: f.stream(ROWS), r"stream\(\) takes a Stream, not .* Table: read it by table\(\)"),
+        (lambda f, s, t: f.table(NUMBERS), r"table\(\) takes a Table, not .* Stream: read it by stream\(\)"),
+        (lambda f, s, t: f.stream("numbers"), "takes a Stream, not a value of type str$"),
+        (lambda f, s, t: f.table(Table), r"takes a Table, not the class Table: write Table\(\)"),
+        (
+            lambda f, s, t: s.join_table(s, pair),
+            r"takes a KeyedTable, not .* KeyedStream: .* to_table\(name\)",
+        ),
+        (lambda f, s, t: s.join_table(ROWS, pair), r"takes a KeyedTable, not .* Table: read it by table\(\)"),
+        (lambda f, s, t: s.join_as_of("j", s, pair, history=MINUTE, grace=NOW), "takes a KeyedTable"),
+        (
+            lambda f, s, t: s.join("j", NUMBERS, pair, within=MINUTE, grace=NOW),
+            r"read it by stream\(\) of the",
+        ),
+        (
+            lambda f, s, t: s.join("j", t, pair, within=MINUTE, grace=NOW),
+            r"takes a KeyedStream, .* join_table\(",
+        ),
+        (lambda f, s, t: t.join("j", s, pair), r"join\('j'\) takes a KeyedTable, not .* KeyedStream"),
+        (lambda f, s, t: t.join("j", ROWS, pair, on=str), r"takes a KeyedTable, not .*read it by table\(\)"),
+        (lambda f, s, t: s.merge(t), r"merge\(\) takes a KeyedStream, not .* KeyedTable: .*to_stream\(\)"),
+        (lambda f, s, t: s.group_by_key().cogroup(max).cogroup(s, max), r"GroupedStream, .*group_by_key\(\)"),
+        (
+            lambda f, s, t: s.repartition("r", beside="f"),
+            "takes a KeyedStream or a KeyedTable, not a value of",
+        ),
+        (lambda f, s, t: s.group_by_key().window(MINUTE), r"takes a Window, .*: write Tumbling\(size"),
+        (lambda f, s, t: s.group_by_key().window(Tumbling), r"not the class Tumbling: write Tumbling\(\)"),
+        (lambda f, s, t: s.group_by_key().cogroup(max).window(Session), r"write Session\(\)"),
+        (lambda f, s, t: s.group_by_key().window(TUMBLING, late="late"), "late= of .* takes a Stream"),
+        (lambda f, s, t: t.left_join("j", t, pair, on="k"), "has on='k': give a function that takes the key"),
+        (lambda f, s, t: s.group_by_key().count(""), r"count\(''\) in flow 'f' has no name"),
+        (lambda f, s, t: s.group_by_key().count(None), r"count\(None\) in flow 'f' has no name"),
+        (lambda f, s, t: s.repartition(5), r"repartition\(5\) in flow 'f' has no name"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_with_what_to_write(
+    step: Callable[..., Any], reason: str
+) -> None:
+    flow = Flow("f")
+    with pytest.raises(GraphError, match=reason):
+        step(flow, flow.stream(NUMBERS), flow.table(ROWS))
+
+
+# ---- durations --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (lambda s, t: s.join_as_of("j", t, pair, history=5, grace=NOW), "has history=5: give a timedelta"),
+        (lambda s, t: s.join_as_of("j", t, pair, history=NOW, grace=5), "has grace=5: give a timedelta"),
+        (lambda s, t: s.group_by_key().window(TUMBLING, retention=60), "retention=60: give a timedelta"),
+        (lambda s, t: s.group_by_key().window(TUMBLING).count("n").every("e", 5), r"every\('e'\) has .*=5"),
+        (
+            lambda s, t: s.join("j", s, pair, within=(NOW, NOW, NOW), grace=NOW),
+            "give one timedelta, or a pair: before and after",
+        ),
+        (lambda s, t: s.join("j", s, pair, within=(NOW,), grace=NOW), "give one timedelta, or a pair"),
+        (lambda s, t: s.join("j", s, pair, within=(timedelta.max,) * 2, grace=NOW), "at most 1,000,000 days"),
+        (lambda s, t: s.join("j", s, pair, within=NOW, grace=timedelta.max), "at most 1,000,000 days"),
+        (lambda s, t: s.group_by_key().window(Tumbling(MINUTE, grace=timedelta.max)), "1,000,000 days"),
+    ],
+)
+def test_a_duration_that_cannot_be_is_refused(step: Callable[..., Any], reason: str) -> None:
+    flow = Flow("f")
+    with pytest.raises(GraphError, match=reason):
+        step(flow.stream(NUMBERS), flow.table(ROWS))
+
+
+def test_the_longest_durations_are_those_of_a_flow_that_runs(tester: Tester) -> None:
+    longest = timedelta(days=1_000_000)
+    flow = Flow("f")
+    numbers = flow.stream(NUMBERS)
+    joined = numbers.left_join("j", numbers, max, within=longest, grace=longest, value=Long())
+    joined.group_by_key().window(Session(longest, grace=longest), retention=longest).count("n")
+    numbers.join_as_of("a", flow.table(ROWS), max, history=longest, grace=longest).to(OUT)
+    tester.run(flow)
+    tester.emit(NUMBERS, "a", 1)
+
+
+# ---- windows ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [TUMBLING, Session(MINUTE, grace=NOW)])
+def test_a_range_before_or_after_all_time_has_no_windows(tester: Tester, window: Any) -> None:
+    flow = Flow("f")
+    counts = flow.stream(NUMBERS).group_by_key().window(window).count("n")
+    tester.run(flow)
+    tester.emit(NUMBERS, "k", 1)
+    view = tester.view(counts.table)
+    assert len(view.windows("k", -100)) == 1
+    assert view.windows("k", -100, -5) == []
+    assert view.windows("k", 1 << 63, 1 << 64) == []
+
+
+@pytest.mark.parametrize("window", [TUMBLING, Session(MINUTE, grace=NOW)])
+def test_a_key_without_its_window_is_refused_where_rows_are_asked_for(tester: Tester, window: Any) -> None:
+    flow = Flow("f")
+    counts: Any = flow.stream(NUMBERS).group_by_key().window(window).count("n")
+    tester.run(flow)
+    processor = tester.processor(flow.group())
+    view: Any = tester.view(counts.table)
+    refused = r"'k' is no key of a windowed table: give Windowed\("
+    with pytest.raises(SerializationError, match=refused):
+        processor.get(counts.table, "k")
+    with pytest.raises(SerializationError, match=refused):
+        view.get("k")
+    assert view.get(Windowed("k", 0, 60_000)) is None
