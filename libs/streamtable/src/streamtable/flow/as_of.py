@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from streamtable.due import Due, DueRows
-from streamtable.errors import GraphError
+from streamtable.flow.checks import check_duration
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import (
     LEFT,
@@ -63,11 +63,8 @@ class AsOfJoin:
         cls, operator: str, name: str, function: Callable[..., Any], history: timedelta, grace: timedelta
     ) -> "AsOfJoin":
         """Return the join with these arguments. Raises `GraphError` for invalid ones."""
-        for what, value in (("history", history), ("grace", grace)):
-            if value < timedelta(0) or value % _MS:
-                raise GraphError(
-                    f"{operator}({name!r}) has {what}={value!r}: give a timedelta of whole milliseconds, at least 0"
-                )
+        for argument, given in (("history", history), ("grace", grace)):
+            check_duration(given, f"{operator}({name!r}) has {argument}")
         return cls(operator, name, function, history // _MS, grace // _MS)
 
     @property
@@ -173,7 +170,8 @@ class AsOfJoin:
         raw = place(where.key, _BASE, 0, 0)
         base = table.get(raw)
         if base is None or _since(base) <= _since(row):
-            table.put(raw, row)  # of a deletion too: a change with an earlier time may still come, and must not count
+            # Of a deletion too: a change with an earlier time may still come, and must not count.
+            table.put(raw, row)
 
     def _as_of(self, table: StateRows[Any], where: Place, record: Waiting, ahead: Ahead) -> Any:
         """Return the row that the table had at the time of a record; None if there was none, or it is not known any more."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.flow.as_of import AsOfJoin
-from streamtable.flow.checks import check_duration, check_part
+from streamtable.flow.checks import check_part
 from streamtable.flow.joins import Bounds, Within, checked_codecs
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
@@ -204,8 +204,6 @@ class StreamJoins(Generic[K, V]):
 
         what = f"{operator}({name!r})"
         check_part(self._plan, table, what, KeyedTable)
-        check_duration(history, f"{what} has history")
-        check_duration(grace, f"{what} has grace")
         key = checked_keys(self._key, what)
         values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same

@@ -250,7 +250,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
     """Rows by key and window: a table that the flow keeps, in the order of Kafka Streams' keys.
 
     A row is deleted when its window has been closed for the retention, from the topic too. The task of the records' key
-    keeps it, so its partition is that of the key, not that of key and window.
+    keeps it, so its partition is that of the key, not that of key and window. Nothing follows that deletion: what
+    `group_by` makes of the rows still holds those of windows that have expired.
     """
 
     def __init__(
