@@ -5,8 +5,8 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
-from threading import Event
+from contextlib import ExitStack, suppress
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -269,3 +269,39 @@ def test_a_trusted_proxy_may_use_the_total_limit_of_connections(world: World) ->
         assert is_open(connection)
     assert is_open(world.connect("127.0.0.2"))
     assert world.dropped == {TOO_MANY: 1}
+
+
+def test_a_body_in_very_many_chunks_is_refused(world: World) -> None:
+    world.start(ConnectionLimits())
+    head, _, body = world.raw(
+        POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 20_000
+    ).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413")
+    assert b"chunks" in body
+    connection = world.connect()
+    for _ in range(2):  # the chunks of each body count for themselves
+        connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 900 + b"0\r\n\r\n")
+        assert until(connection, b"}").startswith(b"HTTP/1.1 405")
+
+
+def test_requests_that_are_sent_ahead_are_not_read_long_before_their_turn(world: World) -> None:
+    world.start(ConnectionLimits())
+    world.release.set()
+    connection = world.connect()
+    requests = GET.replace(b"/livez", b"/job") * 50_000
+
+    def send() -> None:
+        with suppress(OSError):  # as the connection ends before all are sent
+            connection.sendall(requests)
+
+    sender = Thread(target=send)
+    sender.start()
+    answers, read_ahead, end = 0, 0, Deadline(60)
+    while answers < 500:
+        assert not end.passed()
+        answers += connection.recv(65536).count(b"done")
+        (served,) = world.server.connections._open
+        read_ahead = max(read_ahead, len(served.conn.trailing_data[0]))
+    assert 0 < read_ahead <= 256 * 1024
+    connection.shutdown(socket.SHUT_RDWR)
+    sender.join()

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
+from servicekit.http.bounded_input import CHUNKS_MAX, HEAD_BYTES, BoundedFlow, BoundedParser
 from servicekit.http.problems import Problem
 from servicekit.http.proxy_protocol import ProxyHeaderError, read_proxy_header
 
@@ -30,6 +31,7 @@ NO_PROXY_HEADER: Final = "no proxy header"
 REASONS: Final = (HEAD_TOO_SLOW, ANSWER_NOT_TAKEN, TOO_MANY, NO_HTTP, NO_PROXY_HEADER)
 _NO_HTTP_DETAILS: Final = {
     HTTPStatus.BAD_REQUEST: "this is not a valid HTTP/1.1 request",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f"the body must have at most {CHUNKS_MAX:,} chunks",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the headers are too large or too many",
     HTTPStatus.NOT_IMPLEMENTED: "only the transfer encoding 'chunked' is understood",
 }
@@ -127,6 +129,7 @@ class BoundedProtocol(H11Protocol):
 
     def __init__(self, all_connections: HttpConnections, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.conn = BoundedParser(h11.SERVER, HEAD_BYTES)
         self.peer = ""
         self.of_proxy = False
         self._all = all_connections
@@ -148,6 +151,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
+        self.flow = BoundedFlow(transport, self.conn)
         self._waits_since = self.loop.time()
         self._count_in()
         if self.of_proxy and self._all.limits.proxy_protocol:
@@ -171,6 +175,7 @@ class BoundedProtocol(H11Protocol):
         self._begin_to_wait()
         self._idle = True
         super().on_response_complete()  # continues with the next request, if it was sent already
+        self.flow.resume_reading()  # for the rest of that, or for another one
         self._idle = self._waits_for_head and not self.conn.trailing_data[0]
 
     def overdue(self, now: float) -> str | None:

@@ -17,7 +17,6 @@ from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError
 
 log = structlog.get_logger()
-HEAD_BYTES: Final = 16 * 1024
 _BACKLOG: Final = 1024  # connections that the kernel may hold until they are accepted
 # The event loop accepts this many in a row before it reads from them. If it were the limit of open connections, a flood
 # would displace another client's connection before its request was read.
@@ -71,7 +70,6 @@ class HttpServer:
             log_level="error",  # lower levels log its start, its end, and every invalid request
             timeout_keep_alive=self.connections.limits.idle_seconds,
             timeout_graceful_shutdown=grace_seconds,
-            h11_max_incomplete_event_size=HEAD_BYTES,
         )
         self._threads = threads
         self._started = Event()
