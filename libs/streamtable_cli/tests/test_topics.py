@@ -74,6 +74,7 @@ def test_apply_refuses_another_number_of_partitions_and_then_changes_nothing(
     assert refused.returncode == 2
     assert "partitions is 2, but 3 is declared" in refused.stdout
     assert "move to other partitions" in refused.stdout
+    assert "nothing was changed" in refused.stderr
     again = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
     assert again.returncode == 2, again.stderr
     plan = json.loads(again.stdout)

@@ -94,6 +94,10 @@ def apply_command(
     found = _plan(session, file)
     _show(found, as_json=as_json)
     if found.refused:
+        typer.echo(
+            "nothing was changed: correct the file, or the topics that are refused, and apply it again",
+            err=True,
+        )
         raise typer.Exit(2)
     with session.cluster(at_least=CHANGE_S) as cluster:
         cluster.admin.create_topics(found.create)
