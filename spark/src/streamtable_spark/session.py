@@ -8,12 +8,14 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
@@ -100,6 +102,9 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
         os.environ.setdefault("MALLOC_ARENA_MAX", "2")
         builder = builder.config(map=_place(local or Local(), jars_folder(os.environ)))
     session = builder.getOrCreate()
+    if current_thread() is main_thread():
+        # PySpark's own handler cancels all jobs first, and the program then ends with the error of a failed job.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     context, given = session.sparkContext, session.sparkContext.getConf()
     if not given.contains(LOG_LEVEL):
         context.setLogLevel("ERROR")

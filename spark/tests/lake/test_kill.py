@@ -1,5 +1,7 @@
 """The ETL as a process that is killed with all its children, without any cleanup."""
 
+import os
+import signal
 import time
 from pathlib import Path
 from random import Random
@@ -9,6 +11,8 @@ from pyspark.sql import SparkSession
 from spark.tests.lake.processes import dies, kill, started
 from spark.tests.lake.runs import Runs, assert_gold_is_what_kafka_says, assert_the_lake_is_what_kafka_has
 from spark.tests.lake.stage import Stage
+
+from streamtable_spark.jobs.job_args import INTERRUPTED
 
 pytestmark = [pytest.mark.faults_long, pytest.mark.timeout(3600)]  # Spark starts again after each kill
 KILLS = 10
@@ -57,3 +61,21 @@ def test_a_driver_that_is_killed_at_random_points_repeats_nothing_and_loses_noth
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)
     print(f"{runs.table('bronze').count()} records in the lake, {counts} of them by the last run")  # noqa: T201 - the same
+
+
+def test_a_driver_that_is_interrupted_in_a_batch_says_so_and_the_next_run_goes_on(
+    spark: SparkSession, stage: Stage, tmp_path: Path
+) -> None:
+    runs = Runs(spark, stage, tmp_path / "lake")
+    stage.send(160)
+    with started("-m", "streamtable_spark.jobs.etl", *arguments(runs, 50)) as (child, lines):
+        while not any('"stage"' in line for line in lines):
+            assert child.poll() is None, lines
+            time.sleep(0.01)
+        os.killpg(child.pid, signal.SIGINT)
+        assert child.wait(120) == INTERRUPTED
+    assert [line for line in lines if line.startswith("error: ")] == [
+        "error: interrupted; run it again, it goes on where it was\n"
+    ]
+    runs.run()
+    assert_the_lake_is_what_kafka_has(runs)
