@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
+from streamtable.flow import Flow
 from streamtable.graph import groups_in
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.transforms.avro import AvroCodec
@@ -25,18 +27,26 @@ def load(text: str) -> Any:
     module, _, name = text.partition(":")
     if not module or not name:
         raise ConfigurationError(f"--graph {text!r}: MODULE:NAME is needed, such as shop.groups:ORDERS")
+    if "/" in module or module.startswith(".") or module.endswith(".py"):
+        inside = Path(module).name if module.startswith("/") else module
+        dotted = inside.removesuffix(".py").strip("./").replace("/", ".")
+        raise ConfigurationError(f"--graph {text}: a module name is needed, not a path: {dotted}:{name}")
     if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
         sys.path.append(here)
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        program = import_module(module)
     except Exception as error:  # an import runs a program, which may raise anything
         raise ConfigurationError(
             f"--graph {text}: {type(error).__name__}: {error}. The module has to be importable here, and where tasks run: "
             "install its package, or give it to spark-submit with --py-files"
         ) from error
-    return found
+    try:
+        return attrgetter(name)(program)
+    except AttributeError as error:
+        known = sorted(each for each, value in vars(program).items() if isinstance(value, Group | Flow))
+        raise ConfigurationError(
+            f"--graph {text}: {module} has no {name!r}; its groups and flows: {', '.join(known) or 'none'}"
+        ) from error
 
 
 def groups_of(program: Any, text: str, *arguments: str) -> list[Group[Any, Any]]:

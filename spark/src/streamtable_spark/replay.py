@@ -132,10 +132,10 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
         None for any other group.
     """
     group = program.load()
-    if len(group.inputs) != 1 or set(group.tables) - {group.table.name, group.named_topic(IDS)}:
+    if group.persist is None or len(group.inputs) != 1 or group.joins or group.event_time is not None:
         return None
     (edge,) = group.inputs
-    if not isinstance(edge.aggregate, Count) or group.joins or group.event_time is not None:
+    if not isinstance(edge.aggregate, Count) or {*group.tables} - {group.table.name, group.named_topic(IDS)}:
         return None
     value = group.table.value
     # Spark's jobs write the single-object encoding only.

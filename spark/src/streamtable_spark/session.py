@@ -71,10 +71,9 @@ class Local:
     brief: bool = False
 
     def __post_init__(self) -> None:
-        if self.cores < 1 or self.partitions < 1:
-            raise ConfigurationError(
-                f"{self.cores} cores and {self.partitions} shuffle partitions: at least 1 each"
-            )
+        for number, what in ((self.cores, "cores"), (self.partitions, "shuffle partitions")):
+            if number < 1:
+                raise ConfigurationError(f"{number} {what}: at least 1 is needed")
         if not MEMORY.fullmatch(self.memory):
             raise ConfigurationError(
                 f"memory {self.memory!r}: a whole number with m or g is needed, such as 512m or 2g"

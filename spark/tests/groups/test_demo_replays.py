@@ -1,6 +1,7 @@
 """The groups of the demo that Spark has no native form of: their handlers compute their live tables from history."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -16,12 +17,14 @@ from inventory.load import events
 from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
-from streamtable import Avro, Confluent, Count, Group, Input, Persist, Stream
+from streamtable import Avro, Confluent, Count, EventTime, Group, Input, Persist, Stream
 from streamtable.codec.registry import FileRegistry
+from streamtable.flow import Flow, Tumbling
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import arguments, source_of
+from streamtable_spark.jobs.positions import TABLE
 from streamtable_spark.jobs.source import Source
-from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, program_of
+from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, counted, program_of
 from streamtable_testing import Tester
 from tweet_reach.stages import STATES
 from tweet_reach.topics import FOLLOWS, TWEETS
@@ -32,6 +35,11 @@ COUNTED: Final = ("url", "reach", "tweets", "authors", "bringing")
 INVENTORY = "inventory.flow:FLOW"
 REACH = "spark.tests.groups.reach_stages:STAGES"
 Rows = dict[tuple[str, int, bytes], bytes]
+
+
+VIEWS: Final = Flow("views", event_time=EventTime(idle_after=None))
+_seen = VIEWS.stream(USER_CLICKS, time=lambda click: int(click["at"])).group_by_key()
+_seen.window(Tumbling(timedelta(minutes=1), grace=timedelta(minutes=1))).count("per-minute")
 
 
 def each_counts(name: str) -> Group[str, int]:
@@ -194,6 +202,13 @@ def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to
     (tmp_path / "registry.json").write_text('{"schemas": {"7": "long"}, "subjects": {"counts-value": 7}}')
     # Spark writes the single-object encoding, which readers of this table could not decode.
     assert of(f"{each}_for_others", goes_on=True).program is not None
+
+
+def test_handlers_compute_a_flow_of_one_input_that_keeps_windows_and_no_table() -> None:
+    program = program_of(f"{__name__}:VIEWS", VIEWS.group().name)
+    assert "per-minute" in program.compared
+    assert TABLE not in program.tables
+    assert counted(program) is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from spark.tests.groups.jobs import Jobs, source
 
 from streamtable_spark.demo import LAKE
-from streamtable_spark.errors import InputLost
+from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.etl import STAGES, Etl, Settings
 from streamtable_spark.jobs.progress import Progress
@@ -35,6 +35,25 @@ def test_a_table_has_the_clicks_of_the_lake_that_kafka_has_no_longer_and_those_b
     stage.group("v2")
     jobs.rebuild("v2", lake=lake)
     assert stage.table("v2") == stage.truth
+
+
+def test_a_rebuild_keeps_no_plan_of_a_folder_that_is_no_lake(jobs: Jobs, stage: Any) -> None:
+    stage.group("v2")
+    (stage.folder / "thesis.txt").write_text("not yours")
+    with pytest.raises(ConfigurationError, match="there is no lake at"):
+        jobs.rebuild("v2", lake=str(stage.folder))
+    assert not jobs.manifest("v2").exists()
+
+
+def test_a_rebuild_that_was_interrupted_is_not_finished_from_another_lake(jobs: Jobs, stage: Any) -> None:
+    def interrupted(step: str) -> None:
+        raise InterruptedError(step)
+
+    stage.group("v2")
+    with pytest.raises(InterruptedError, match="begun"):
+        jobs.rebuild("v2", interrupted)
+    with pytest.raises(ConfigurationError, match=r"a rebuild from earliest, not finished: .* without --from"):
+        jobs.rebuild("v2", lake=str(stage.folder))
 
 
 @pytest.mark.faults_long("it fills a lake, rebuilds a table three times, and audits it")

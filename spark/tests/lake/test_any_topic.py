@@ -82,6 +82,11 @@ def test_of_two_versions_of_a_schema_the_first_is_the_one_that_is_read(tmp_path:
         declared("--codecs", f"orders={codec}".replace("avro:", "avro-plain:"))
 
 
+def test_spaces_beside_commas_do_not_belong_to_names() -> None:
+    contents = declared("--codecs", "notes=string, events=json", "--topics", "notes , events=e-2")
+    assert [(topic.name, topic.kafka) for topic in contents.topics] == [("notes", "notes"), ("events", "e-2")]
+
+
 @pytest.fixture
 def shop(stage: Stage) -> Iterator[dict[str, str]]:
     """Orders of two versions, one of them repeated, payments as JSON with keys of all kinds, and poison in both."""

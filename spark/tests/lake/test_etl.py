@@ -58,6 +58,15 @@ def runs(spark: SparkSession, stage: Stage, tmp_path_factory: pytest.TempPathFac
         (["--lake", "/lake", *DEMO, "--topics", "clicks"], "--topics 'clicks'"),
         (["--lake", "/lake"], "--graph MODULE:NAME"),
         (["--lake", "/lake", "--graph", "nowhere:LAKE"], "No module named 'nowhere'"),
+        (
+            ["--lake", "/lake", "--graph", "./shop:ORDERS"],
+            "a module name is needed, not a path: shop:ORDERS",
+        ),
+        (
+            ["--lake", "/lake", "--graph", "shop.py:ORDERS"],
+            "a module name is needed, not a path: shop:ORDERS",
+        ),
+        (["--lake", "/lake", "--graph", "inventory.flow:NONE"], "no 'NONE'; its groups and flows: FLOW"),
         (["--lake", "/lake", "--codecs", "orders=avro:/no.avsc"], "/no.avsc cannot be read"),
         (["--lake", "/lake", "--codecs", "orders=xml"], "avro:FILE"),
         (["--lake", "/lake", "--codecs", "orders=string", "--ids", "orders=id"], "no field 'id'"),

@@ -69,6 +69,15 @@ def test_a_folder_with_something_else_in_it_is_no_lake(spark: SparkSession, tmp_
         Lake(spark, str(tmp_path)).origin()
 
 
+@pytest.mark.parametrize("name", ["", "thesis.txt", "nothing"])
+def test_a_job_that_reads_a_lake_asks_for_one_where_there_is_none(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "thesis.txt").write_text("not yours")
+    with pytest.raises(ConfigurationError, match=r"there is no lake at .*: name the folder of one"):
+        Lake(spark, str(tmp_path / name)).known()
+
+
 def test_a_run_that_was_killed_while_it_declared_the_lake_is_no_hindrance(
     spark: SparkSession, tmp_path: Path
 ) -> None:

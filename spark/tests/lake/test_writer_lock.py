@@ -57,7 +57,7 @@ def test_a_lake_in_an_object_store_is_not_waited_for() -> None:
         pass
 
 
-def test_a_lake_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_lake_is_said_to_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("")
-    with pytest.raises(OtherLake, match="cannot be written"), writer_lock(str(tmp_path / "lake")):
+    with pytest.raises(OtherLake, match="it is a file: name a folder"), writer_lock(f"{tmp_path}/lake"):
         pass

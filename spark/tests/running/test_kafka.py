@@ -186,3 +186,11 @@ def test_settings_that_the_client_refuses_are_wrong_settings(
     kafka = kafka_of("kafka:9092", {**TLS, "STREAMTABLE_KAFKA_SSL_CA_LOCATION": str(tmp_path / "ca.pem")})
     with pytest.raises(ConfigurationError, match="the Kafka client refuses its settings"):
         client(kafka)
+
+
+def test_a_name_that_no_topic_can_have_is_refused_before_kafka_is_asked() -> None:
+    with (
+        Cluster("127.0.0.1:1") as cluster,
+        pytest.raises(ConfigurationError, match="'no keys' cannot be a topic name"),
+    ):
+        cluster.partitions(["no keys"])

@@ -17,6 +17,7 @@ from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 from streamtable_spark import main
 from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.job_args import job_parser
 
 JOBS = Path(main.__file__).parent / "jobs"
 WRITES = "import pathlib, sys; file = pathlib.Path(sys.argv[1]); file.write_text(file.read_text() + 'x')"
@@ -151,3 +152,7 @@ def test_a_schedule_that_cannot_serve_says_why(environ: dict[str, str], problem:
     address = {"STREAMTABLE_METRICS_ADDRESS": "127.0.0.1:99999"}
     with pytest.raises(ConfigurationError, match=problem), main.served({**environ, **address}):
         raise AssertionError("it serves")
+
+
+def test_the_help_of_a_job_shows_the_command_that_runs_it() -> None:
+    assert job_parser("etl", "").format_usage().startswith("usage: streamtable-spark etl ")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Self, TypeVar
 
-from streamtable import errors
+from streamtable import Bytes, Stream, errors
 from streamtable.ports import TopicDescription
 from streamtable.types import Committed, Watermarks
 from streamtable_spark.errors import ConfigurationError, RetryLater
@@ -72,11 +72,15 @@ class Cluster:
 
     def _topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
         names = list(dict.fromkeys(topics))
-        found = self._answer(lambda: self._admin.describe(names))
+        # A stream refuses a name that no topic can have; Kafka's answer looks like an error that passes.
+        found = self._answer(
+            lambda: self._admin.describe([Stream(name, Bytes(), Bytes()).name for name in names])
+        )
         if missing := [name for name in names if name not in found]:
             raise ConfigurationError(
                 f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: "
-                "declare it in topics.yaml and run `streamtable topics apply`"
+                "correct --group or the argument that names it if it is mistyped, or declare it in topics.yaml and run "
+                "`streamtable topics apply`"
             )
         return {name: found[name] for name in names}
 

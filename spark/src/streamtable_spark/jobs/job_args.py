@@ -35,7 +35,7 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
         kafka: Whether the job needs Kafka.
         lake: The description of --lake; empty if the job has no such argument.
     """
-    parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=f"streamtable-spark {name}", description=about, allow_abbrev=False)
     servers = os.environ.get(SERVERS_VARIABLE)
     parser.add_argument(
         "--bootstrap-servers",

@@ -51,7 +51,7 @@ class Lake:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.spark, self.folder = spark, folder
-        self._files = Files(spark)
+        self._files, self._origin = Files(spark), f"{folder}/origin.json"
 
     @property
     def checkpoint(self) -> str:
@@ -63,28 +63,34 @@ class Lake:
         Raises:
             OtherLake: The folder holds something that is not a lake.
         """
-        path = f"{self.folder}/origin.json"
-        if not self._files.exists(path):
-            # A run that was killed while it declared the lake leaves the temporary file of the origin.
-            if set(self._files.names(self.folder)) - {"origin.json.new", WRITING}:
-                raise OtherLake(f"{self.folder} is not empty and no lake: name an empty or a new folder")
-            return None
-        try:
-            return Origin(**json.loads(self._files.read(path)))
-        except (ValueError, TypeError) as error:
-            raise OtherLake(
-                f"{path} is damaged ({error}): restore it, or make a new lake in another folder"
-            ) from error
+        if self._files.exists(self._origin):
+            return self.known()
+        # A run that was killed while it declared the lake leaves the temporary file of the origin.
+        if set(self._files.names(self.folder)) - {"origin.json.new", WRITING}:
+            raise OtherLake(f"{self.folder} is not empty and no lake: name an empty or a new folder")
+        return None
 
     def known(self) -> Origin:
-        """Return the origin of an existing lake. Raises `ConfigurationError` if there is none."""
-        if (origin := self.origin()) is None:
-            raise ConfigurationError(f"there is no lake at {self.folder}: `etl` makes one")
-        return origin
+        """Return the origin of an existing lake.
+
+        Raises:
+            ConfigurationError: There is no lake in the folder.
+            OtherLake: The origin is damaged.
+        """
+        if not self._files.exists(self._origin):
+            raise ConfigurationError(
+                f"there is no lake at {self.folder}: name the folder of one, or make it with `etl`"
+            )
+        try:
+            return Origin(**json.loads(self._files.read(self._origin)))
+        except (ValueError, TypeError) as error:
+            raise OtherLake(
+                f"{self._origin} is damaged ({error}): restore it, or make a new lake in another folder"
+            ) from error
 
     def declare(self, origin: Origin) -> None:
         """Write the origin of the lake."""
-        self._files.write(f"{self.folder}/origin.json", json.dumps(asdict(origin), indent=1))
+        self._files.write(self._origin, json.dumps(asdict(origin), indent=1))
 
     def tables(self, origin: Origin) -> DeltaTables | ParquetTables:
         """Return the tables of the lake, in their format."""

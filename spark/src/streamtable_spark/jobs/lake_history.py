@@ -35,8 +35,8 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
     """Open a lake.
 
     Raises:
-        ConfigurationError: The folder is not a lake.
-        OtherLake: The lake was made from other topics than those of this cluster.
+        ConfigurationError: There is no lake in the folder, or it is empty.
+        OtherLake: The lake was made from other topics than those of this cluster, or it is damaged.
     """
     lake, files = Lake(spark, folder), Files(spark)
     origin, ends = lake.known(), read_so_far(files, lake.checkpoint)

@@ -130,6 +130,11 @@ def _taken_up(
             f"{request.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
             "file with --manifest"
         )
+    if request.lake not in (None, before.lake):
+        raise ConfigurationError(
+            f"{request.manifest} is of a rebuild from {before.lake or 'earliest'}, not finished: run it again without --from "
+            "to finish it, or delete the file and give --replace"
+        )
     inputs = {topic: len(parts) for topic, parts in before.inputs.items()}
     until = parse_until(request.until, inputs)
     for topic, offsets in (until or {}).items():

@@ -28,6 +28,7 @@ from streamtable_spark.jobs.computed import Digests, Times, digests_of
 from streamtable_spark.jobs.files import path_of
 from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
+from streamtable_spark.jobs.lake_history import lake_history
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
 from streamtable_spark.jobs.positions import TABLE, Offsets, Place, first_beyond, spans_to
@@ -74,11 +75,19 @@ def rebuild(
     Raises:
         ConfigurationError: The topics do not match, or the new group already has a table or offsets.
         InputLost: The inputs do not go back to their beginning.
+        OtherLake: The lake was made from other topics, or is damaged.
         RetryLater: Kafka does not answer, or not as it should; it can be run again.
         Fenced: Another rebuild of the same table has begun.
     """
     progress.stage(STAGES[0])
     plan = plan_of(cluster, request, now)
+    session = spark()
+    if session.conf.get("spark.speculation", "false") == "true":
+        raise ConfigurationError(
+            "spark.speculation is on: the two tries of a task would fence each other; set it to false"
+        )
+    if plan.lake is not None:
+        lake_history(session, plan.lake, cluster)  # refuses a folder that is none, before the plan holds it
     plan.save(request.manifest)
     progress.reads(plan.inputs)
     reached("begun")
@@ -89,11 +98,6 @@ def rebuild(
     }
     _fence(writers, count)
     reached("fenced")
-    session = spark()
-    if session.conf.get("spark.speculation", "false") == "true":
-        raise ConfigurationError(
-            "spark.speculation is on: the two tries of a task would fence each other; set it to false"
-        )
     made = _make(session, cluster, request, plan, writers, progress, reached)
     _fence(writers, count)
     reached("fenced again")

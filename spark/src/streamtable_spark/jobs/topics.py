@@ -248,4 +248,4 @@ def _pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _split(texts: Sequence[str]) -> list[str]:
-    return [part for text in texts for part in text.split(",")]
+    return [part.strip() for text in texts for part in text.split(",")]

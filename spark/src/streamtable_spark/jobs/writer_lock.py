@@ -46,4 +46,5 @@ def _opened(folder: Path) -> IO[bytes]:
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / WRITING).open("ab")
     except OSError as error:
-        raise OtherLake(f"{folder} cannot be written: {error}") from error
+        why = "it is a file: name a folder" if folder.is_file() else error
+        raise OtherLake(f"{folder} cannot be written: {why}") from error
