@@ -1,0 +1,111 @@
+"""Arguments that differ from those of the run before: other topics, and other codecs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from spark.tests.lake.runs import Runs
+from spark.tests.lake.stage import Stage
+
+from streamtable_spark.errors import ConfigurationError, OtherLake
+from streamtable_spark.jobs.topics import Topic
+from streamtable_spark.transforms.codecs import Codec, PlainCodec
+
+pytestmark = pytest.mark.broker
+JSON = PlainCodec("json")
+
+
+class Shop:
+    """Two topics, and the lakes that are made from them."""
+
+    def __init__(self, spark: SparkSession, stage: Stage) -> None:
+        self.spark, self.stage = spark, stage
+        self.one, self.two = f"{stage.clicks}-one", f"{stage.clicks}-two"
+        stage.create(self.one, self.two)
+        self._producer = Producer(
+            {"enable.idempotence": True, "bootstrap.servers": stage.servers, "log_level": 0}
+        )
+
+    def send(self, *topics: str, value: bytes = b"1") -> None:
+        """Send a record to each topic."""
+        for topic in topics:
+            self._producer.produce(topic, value, b"k", partition=0)
+        assert self._producer.flush(60) == 0
+
+    def lake(self, folder: Path, *topics: str, kind: str = "delta", codec: Codec = JSON) -> Runs:
+        return Runs(self.spark, self.stage, folder, [Topic(name, name, codec) for name in topics], kind)
+
+
+@pytest.fixture
+def shop(spark: SparkSession, stage: Stage) -> Iterator[Shop]:
+    made = Shop(spark, stage)
+    made.send(made.one, made.two)
+    yield made
+    stage.delete(made.one, made.two)
+
+
+def leave_out(folder: Path, topic: str, *, finish: bool) -> Path:
+    """Plan the next batch without a topic, as Spark does if it is not subscribed."""
+    last = max(int(path.name) for path in (folder / "checkpoint/commits").iterdir() if path.name.isdigit())
+    head, _, offsets = (folder / f"checkpoint/offsets/{last}").read_text().rpartition("\n")
+    left = {name: parts for name, parts in json.loads(offsets).items() if name != topic}
+    planned = folder / f"checkpoint/offsets/{last + 1}"
+    planned.write_text(f"{head}\n{json.dumps(left)}")
+    if finish:
+        (folder / f"checkpoint/commits/{last + 1}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return planned
+
+
+def positions(runs: Runs) -> list[tuple[str, int, int]]:
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in runs.rows("bronze", "*"))
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_run_that_leaves_out_a_topic_of_the_lake_is_refused_and_the_next_whole_one_reads_each_record_once(
+    shop: Shop, tmp_path: Path, *, allow: bool
+) -> None:
+    whole = shop.lake(tmp_path, shop.one, shop.two)
+    whole.run()
+    shop.send(shop.one, shop.two)
+    with pytest.raises(ConfigurationError, match=f"also reads {shop.two}: name it too"):
+        shop.lake(tmp_path, shop.one).run(allow=allow)
+    whole.run()
+    assert positions(whole) == [(name, 0, offset) for name in (shop.one, shop.two) for offset in range(2)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_topic_that_an_earlier_batch_has_left_out_is_not_read_from_the_beginning_again(
+    shop: Shop, tmp_path: Path, kind: str
+) -> None:
+    whole = shop.lake(tmp_path, shop.one, shop.two, kind=kind)
+    whole.run()
+    leave_out(tmp_path, shop.two, finish=True)
+    with pytest.raises(OtherLake, match=f"batch 1 was read without {shop.two}"):
+        whole.run(allow=True)
+
+
+def test_a_batch_that_is_planned_without_a_topic_is_not_read_and_can_be_deleted(
+    shop: Shop, tmp_path: Path
+) -> None:
+    whole = shop.lake(tmp_path, shop.one, shop.two)
+    whole.run()
+    shop.send(shop.one, shop.two)
+    planned = leave_out(tmp_path, shop.two, finish=False)
+    with pytest.raises(OtherLake, match=f"plans batch 1 without {shop.two}.* delete this file"):
+        whole.run(allow=True)
+    planned.unlink()
+    whole.run()
+    assert positions(whole) == [(name, 0, offset) for name in (shop.one, shop.two) for offset in range(2)]
+
+
+def test_a_topic_is_added_by_naming_it_also_while_it_is_empty(shop: Shop, tmp_path: Path) -> None:
+    shop.lake(tmp_path, shop.one).run()
+    empty = shop.lake(tmp_path, shop.one, shop.stage.updates)
+    for _ in range(2):
+        empty.run()
+    whole = shop.lake(tmp_path, shop.one, shop.stage.updates, shop.two)
+    whole.run()
+    assert positions(whole) == [(shop.one, 0, 0), (shop.two, 0, 0)]
