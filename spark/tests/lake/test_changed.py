@@ -9,9 +9,12 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from spark.tests.lake.runs import Runs
 from spark.tests.lake.stage import Stage
+from spark.tests.lake.test_etl import recompute
 
+from streamtable import Avro
 from streamtable_spark.errors import ConfigurationError, OtherLake
-from streamtable_spark.jobs.topics import Topic
+from streamtable_spark.jobs.topics import Contents, Topic
+from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.codecs import Codec, PlainCodec
 
 pytestmark = pytest.mark.broker
@@ -109,3 +112,55 @@ def test_a_topic_is_added_by_naming_it_also_while_it_is_empty(shop: Shop, tmp_pa
     whole = shop.lake(tmp_path, shop.one, shop.stage.updates, shop.two)
     whole.run()
     assert positions(whole) == [(shop.one, 0, 0), (shop.two, 0, 0)]
+
+
+def numbers(kind: str) -> str:
+    fields = [{"name": "n", "type": kind}, {"name": "all", "type": {"type": "array", "items": kind}}]
+    return json.dumps({"type": "record", "name": "Numbers", "fields": fields})
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_codec_or_kind_of_keys_that_does_not_fit_the_table_is_refused_before_anything_is_read(
+    shop: Shop, tmp_path: Path, kind: str
+) -> None:
+    made = shop.lake(tmp_path, shop.one, kind=kind, codec=PlainCodec("string"))
+    made.run()
+    said = f"topic {shop.one}: event is string in silver/{shop.one}, and these arguments make it "
+    for codec, other in (
+        (PlainCodec("bytes"), "binary"),
+        (AvroCodec(numbers("int")), "struct<n:int,all:array<int>>"),
+    ):
+        with pytest.raises(ConfigurationError, match=said + other):
+            shop.lake(tmp_path, shop.one, kind=kind, codec=codec).run()
+    keys = Contents((Topic(shop.one, shop.one, PlainCodec("string"), text_keys=False),))
+    with pytest.raises(ConfigurationError, match=r"key is string in .* make it binary"):
+        Runs(shop.spark, shop.stage, tmp_path, format=kind, contents=keys).run()
+    made.run()
+
+
+def test_a_backfill_with_a_codec_that_does_not_fit_the_table_is_refused(shop: Shop, tmp_path: Path) -> None:
+    shop.lake(tmp_path, shop.one).run()
+    with pytest.raises(ConfigurationError, match=r"event is string in .* make it binary"):
+        recompute(shop.lake(tmp_path, shop.one, codec=PlainCodec("bytes")))
+
+
+@pytest.mark.parametrize(("wider", "fits"), [("long", True), ("double", True), ("float", False)])
+def test_a_table_takes_the_wider_numbers_of_a_later_schema_where_delta_can_widen_them(
+    shop: Shop, tmp_path: Path, *, wider: str, fits: bool
+) -> None:
+    shop.send(shop.two, value=Avro(numbers("int")).encode({"n": 1, "all": [2]}))
+    made = shop.lake(tmp_path, shop.two, codec=AvroCodec(numbers("int")))
+    made.run()
+    later = shop.lake(tmp_path, shop.two, codec=AvroCodec(numbers(wider), (numbers("int"),)))
+    shop.send(shop.two, value=Avro(numbers(wider)).encode({"n": 2**40, "all": [2**41]}))
+    if not fits:
+        with pytest.raises(ConfigurationError, match=r"event.* is int in .* make it float"):
+            later.run()
+        return
+    later.run()
+    assert {row["event"]["n"]: row["event"]["all"] for row in later.rows("silver/" + shop.two, "event")} == {
+        1: [2],
+        2**40: [2**41],
+    }
+    with pytest.raises(ConfigurationError, match=r"event.* is .* make it int"):
+        made.run()

@@ -33,7 +33,7 @@ from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.silver import decoded, silver
+from streamtable_spark.jobs.silver import check_columns, decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
@@ -147,6 +147,8 @@ class Etl:
                     "is lost. Make a new lake for the new topic"
                 )
         check_kept(read, starts, ends, allow=settings.allow_missing)
+        for each in settings.contents.topics:
+            check_columns(self._lake.tables(known), each)
         if not ids.keys() <= known.topics.keys():
             known = Origin(known.lake, known.format, {**known.topics, **ids})
             self._lake.declare(known)
