@@ -164,3 +164,10 @@ def test_a_table_takes_the_wider_numbers_of_a_later_schema_where_delta_can_widen
     }
     with pytest.raises(ConfigurationError, match=r"event.* is .* make it int"):
         made.run()
+
+
+def test_every_count_of_a_run_without_new_records_is_0(shop: Shop, tmp_path: Path) -> None:
+    made = shop.lake(tmp_path, shop.one)
+    counts = {shop.one: 1, f"{shop.one} quarantined": 0, "batches": 1, "records": 1}
+    assert made.run() == counts
+    assert made.run() == dict.fromkeys(counts, 0)

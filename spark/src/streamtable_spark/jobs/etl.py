@@ -93,7 +93,10 @@ class Etl:
     ) -> None:
         self._spark, self._settings, self._progress, self._reached = spark, settings, progress, reached
         self._lake = Lake(spark, settings.lake)
-        self._counts: Counter[str] = Counter()
+        names = [topic.name for topic in settings.contents.topics]
+        self._counts = Counter(
+            dict.fromkeys(("batches", *names, *(f"{name} quarantined" for name in names)), 0)
+        )
         self._inputs: Spans = {}
 
     def run(self, name: str) -> dict[str, int]:
@@ -103,7 +106,7 @@ class Etl:
             name: A unique name for the lake, used if there is no lake yet.
 
         Returns:
-            The number of records read, by `<topic>` and `<topic> quarantined`, and the number of `batches`.
+            The number of `records` read, in all and by `<topic>` and `<topic> quarantined`, and the number of `batches`.
 
         Raises:
             ConfigurationError: A topic does not exist.
@@ -121,7 +124,7 @@ class Etl:
         self._reached("results written")
         summary = f"{self._records()} records in {self._counts['batches']} batches"
         self._progress.done(summary=summary, records=self._records(), **self._counts)
-        return dict(self._counts)
+        return {"records": self._records(), **self._counts}
 
     def _checked(self, name: str) -> Origin:
         settings = self._settings
