@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
-from spark.tests.lake.runs import Runs
+from spark.tests.lake.runs import ENDS, Runs, crash_at
 from spark.tests.lake.stage import Stage
 from spark.tests.lake.test_etl import recompute
 
 from streamtable import Avro
 from streamtable_spark.errors import ConfigurationError, OtherLake
+from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.topics import Contents, Topic
 from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.codecs import Codec, PlainCodec
@@ -50,16 +51,15 @@ def shop(spark: SparkSession, stage: Stage) -> Iterator[Shop]:
     stage.delete(made.one, made.two)
 
 
-def leave_out(folder: Path, topic: str, *, finish: bool) -> Path:
+def leave_out(spark: SparkSession, folder: Path, topic: str, *, finish: bool) -> None:
     """Plan the next batch without a topic, as Spark does if it is not subscribed."""
     last = max(int(path.name) for path in (folder / "checkpoint/commits").iterdir() if path.name.isdigit())
     head, _, offsets = (folder / f"checkpoint/offsets/{last}").read_text().rpartition("\n")
     left = {name: parts for name, parts in json.loads(offsets).items() if name != topic}
     planned = folder / f"checkpoint/offsets/{last + 1}"
-    planned.write_text(f"{head}\n{json.dumps(left)}")
+    Files(spark).write(str(planned), f"{head}\n{json.dumps(left)}")  # with a checksum beside it
     if finish:
         (folder / f"checkpoint/commits/{last + 1}").write_text('v1\n{"nextBatchWatermarkMs":0}')
-    return planned
 
 
 def positions(runs: Runs) -> list[tuple[str, int, int]]:
@@ -85,23 +85,33 @@ def test_a_topic_that_an_earlier_batch_has_left_out_is_not_read_from_the_beginni
 ) -> None:
     whole = shop.lake(tmp_path, shop.one, shop.two, kind=kind)
     whole.run()
-    leave_out(tmp_path, shop.two, finish=True)
+    leave_out(shop.spark, tmp_path, shop.two, finish=True)
     with pytest.raises(OtherLake, match=f"batch 1 was read without {shop.two}"):
         whole.run(allow=True)
 
 
-def test_a_batch_that_is_planned_without_a_topic_is_not_read_and_can_be_deleted(
+def test_a_batch_that_was_planned_without_a_topic_is_planned_again(shop: Shop, tmp_path: Path) -> None:
+    whole = shop.lake(tmp_path, shop.one, shop.two)
+    whole.run()
+    shop.send(shop.one, shop.two)
+    leave_out(shop.spark, tmp_path, shop.two, finish=False)
+    whole.run()
+    assert positions(whole) == [(name, 0, offset) for name in (shop.one, shop.two) for offset in range(2)]
+
+
+def test_a_batch_that_was_planned_without_a_topic_and_that_a_table_has_is_refused(
     shop: Shop, tmp_path: Path
 ) -> None:
     whole = shop.lake(tmp_path, shop.one, shop.two)
     whole.run()
-    shop.send(shop.one, shop.two)
-    planned = leave_out(tmp_path, shop.two, finish=False)
-    with pytest.raises(OtherLake, match=f"plans batch 1 without {shop.two}.* delete this file"):
+    shop.send(shop.one)
+    with pytest.raises(ENDS):
+        whole.run(reached=crash_at("bronze written"))
+    (tmp_path / "checkpoint/offsets/1").unlink()
+    (tmp_path / "checkpoint/offsets/.1.crc").unlink()
+    leave_out(shop.spark, tmp_path, shop.two, finish=False)
+    with pytest.raises(OtherLake, match=f"plans batch 1 without {shop.two}"):
         whole.run(allow=True)
-    planned.unlink()
-    whole.run()
-    assert positions(whole) == [(name, 0, offset) for name in (shop.one, shop.two) for offset in range(2)]
 
 
 def test_a_topic_is_added_by_naming_it_also_while_it_is_empty(shop: Shop, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def read_from(files: Files, checkpoint: str) -> Read:
 
 
 def check_planned(files: Files, checkpoint: str, read: Read, written: int) -> None:
-    """Check that the batch that is planned, but not finished, has all topics.
+    """Delete the plan of an unfinished batch that lacks a topic, so that Spark plans the batch again, with all topics.
 
     Args:
         files: The files of the lake.
@@ -51,19 +51,17 @@ def check_planned(files: Files, checkpoint: str, read: Read, written: int) -> No
         written: The number of the last batch that a table has.
 
     Raises:
-        OtherLake: A run without one of these topics has planned it, or the checkpoint is damaged.
+        OtherLake: A table has records of this batch already, or the checkpoint is damaged.
     """
     batch = last_finished(files, checkpoint) + 1
     path = f"{checkpoint}/offsets/{batch}"
     if files.exists(path) and (without := sorted(read.keys() - _offsets(files, path).keys())):
-        out = (
-            "make a new lake in another folder"
-            if batch <= written
-            else "delete this file: no table has it yet"
-        )
-        raise OtherLake(
-            f"{path} plans batch {batch} without {', '.join(without)}, whose records would come a second time after it: {out}"
-        )
+        if batch <= written:
+            raise OtherLake(
+                f"{path} plans batch {batch} without {', '.join(without)}, whose records would come a second time after it. "
+                "Make a new lake in another folder"
+            )
+        files.delete(path)
 
 
 def _offsets(files: Files, path: str) -> Read:
