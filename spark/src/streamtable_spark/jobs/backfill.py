@@ -24,7 +24,7 @@ from streamtable_spark.jobs.job_args import ended, job_parser, local_of
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, delta_tables
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.silver import decoded, silver
+from streamtable_spark.jobs.silver import check_columns, decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
@@ -96,6 +96,8 @@ def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress
     """
     tables = delta_tables(lake)
     progress.stage(STAGES[0])
+    for topic in contents.topics:
+        check_columns(tables, topic)
     where = f"{days.condition} AND batch <= {last_finished(Files(lake.spark), lake.checkpoint)}"
     counts: dict[str, int] = {}
     for topic in contents.topics:

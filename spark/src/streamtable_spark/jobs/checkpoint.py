@@ -41,6 +41,29 @@ def read_from(files: Files, checkpoint: str) -> Read:
     return _offsets(files, f"{checkpoint}/{_FIRST}")
 
 
+def check_planned(files: Files, checkpoint: str, read: Read, written: int) -> None:
+    """Delete the plan of an unfinished batch that lacks a topic, so that Spark plans the batch again, with all topics.
+
+    Args:
+        files: The files of the lake.
+        checkpoint: Spark's checkpoint.
+        read: The offsets read so far; see `read_so_far`.
+        written: The number of the last batch that a table has.
+
+    Raises:
+        OtherLake: A table has records of this batch already, or the checkpoint is damaged.
+    """
+    batch = last_finished(files, checkpoint) + 1
+    path = f"{checkpoint}/offsets/{batch}"
+    if files.exists(path) and (without := sorted(read.keys() - _offsets(files, path).keys())):
+        if batch <= written:
+            raise OtherLake(
+                f"{path} plans batch {batch} without {', '.join(without)}, whose records would come a second time after it. "
+                "Make a new lake in another folder"
+            )
+        files.delete(path)
+
+
 def _offsets(files: Files, path: str) -> Read:
     """Return the offsets in the last line of a checkpoint file; the lines before it hold no offsets of Kafka."""
     text = files.read(path) if files.exists(path) else ""

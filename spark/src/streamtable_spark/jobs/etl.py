@@ -23,7 +23,7 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake, SparkJobError
 from streamtable_spark.jobs import gold
-from streamtable_spark.jobs.checkpoint import Read, check_kept, last_finished, read_so_far
+from streamtable_spark.jobs.checkpoint import Read, check_kept, check_planned, last_finished, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, undisturbed
@@ -33,7 +33,7 @@ from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.jobs.silver import decoded, silver
+from streamtable_spark.jobs.silver import check_columns, decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
@@ -93,7 +93,10 @@ class Etl:
     ) -> None:
         self._spark, self._settings, self._progress, self._reached = spark, settings, progress, reached
         self._lake = Lake(spark, settings.lake)
-        self._counts: Counter[str] = Counter()
+        names = [topic.name for topic in settings.contents.topics]
+        self._counts = Counter(
+            dict.fromkeys(("batches", *names, *(f"{name} quarantined" for name in names)), 0)
+        )
         self._inputs: Spans = {}
 
     def run(self, name: str) -> dict[str, int]:
@@ -103,7 +106,7 @@ class Etl:
             name: A unique name for the lake, used if there is no lake yet.
 
         Returns:
-            The number of records read, by `<topic>` and `<topic> quarantined`, and the number of `batches`.
+            The number of `records` read, in all and by `<topic>` and `<topic> quarantined`, and the number of `batches`.
 
         Raises:
             ConfigurationError: A topic does not exist.
@@ -121,7 +124,7 @@ class Etl:
         self._reached("results written")
         summary = f"{self._records()} records in {self._counts['batches']} batches"
         self._progress.done(summary=summary, records=self._records(), **self._counts)
-        return dict(self._counts)
+        return {"records": self._records(), **self._counts}
 
     def _checked(self, name: str) -> Origin:
         settings = self._settings
@@ -130,13 +133,15 @@ class Etl:
             partitions = cluster.partitions(names)
             starts, ends = cluster.starts(partitions), cluster.ends(partitions)
             ids = cluster.topic_ids(names)
-        known = self._lake.origin()
-        if known is None:
-            known = Origin(name, settings.format, ids)
-            self._lake.declare(known)
+        known = self._lake.origin() or Origin(name, settings.format, {})
         if known.format != settings.format:
             raise OtherLake(f"{settings.lake} holds {known.format} tables: run with --format {known.format}")
         read = self._read_so_far(known)
+        if others := sorted((known.topics.keys() | read.keys()) - ids.keys()):
+            raise ConfigurationError(
+                f"the lake {settings.lake} also reads {', '.join(others)}: name it too, since its records would come a second "
+                "time once it is named again. For a lake without it make a new one"
+            )
         for topic in names:
             if known.topics.get(topic, ids[topic]) != ids[topic]:
                 raise InputLost(
@@ -144,10 +149,12 @@ class Etl:
                     f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and what came behind them "
                     "is lost. Make a new lake for the new topic"
                 )
+        check_kept(read, starts, ends, allow=settings.allow_missing)
+        for each in settings.contents.topics:
+            check_columns(self._lake.tables(known), each)
         if not ids.keys() <= known.topics.keys():
             known = Origin(known.lake, known.format, {**known.topics, **ids})
             self._lake.declare(known)
-        check_kept(read, starts, ends, allow=settings.allow_missing)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}
         self._inputs = spans_to(ends, begins)
         self._progress.reads(self._inputs)
@@ -168,6 +175,14 @@ class Etl:
                     f"{checkpoint} is older than the tables: it ends with batch {finished}, and they hold batch {written}. "
                     "Restore a later one, or make a new lake in another folder"
                 )
+            had = tables.read(BRONZE).where(fn.col("batch") <= finished)
+            for topic in sorted(origin.topics.keys() - read.keys()):
+                if not had.where(fn.col("topic") == topic).isEmpty():
+                    raise OtherLake(
+                        f"batch {finished} was read without {topic}, whose records would come a second time, from the first "
+                        "one on. Make a new lake in another folder"
+                    )
+            check_planned(files, checkpoint, read, written)
         return read or {}
 
     def _read(self, tables: DeltaTables | ParquetTables) -> None:

@@ -92,6 +92,10 @@ class DeltaTables(_Folder):
             .save(self.path(name))
         )
 
+    def widen(self, name: str) -> None:
+        """Let a table take wider numbers than it has: the next rows change the type of such a column."""
+        self._set_properties(name, {"delta.enableTypeWidening": "true"})
+
     def overwrite(self, name: str, rows: DataFrame) -> None:
         rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self.path(name))
 
@@ -141,6 +145,9 @@ class DeltaTables(_Folder):
             f"delta.{what}Duration": f"interval {days} days"
             for what in ("deletedFileRetention", "logRetention")
         }
+        self._set_properties(name, required)
+
+    def _set_properties(self, name: str, required: dict[str, str]) -> None:
         rows = self._spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
         if not required.items() <= {row["key"]: row["value"] for row in rows}.items():
             said = ", ".join(f"'{key}' = '{value}'" for key, value in required.items())

@@ -1,11 +1,58 @@
 """Decode the raw records of a topic to rows of silver, and mark those that repeat an earlier event."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.lake import BRONZE
 from streamtable_spark.jobs.topics import Topic
 from streamtable_spark.transforms import layers
+
+WIDER: Final = {("int", "bigint"), ("int", "double"), ("float", "double")}
+"""The promotions of Avro that Delta knows as well."""
+
+
+def check_columns(tables: DeltaTables | ParquetTables, topic: Topic) -> None:
+    """Check that a topic's rows fit into its table, if there is one. Where Delta can widen numbers, let it do so.
+
+    Raises:
+        ConfigurationError: A column has another type, because of another codec, schema or kind of keys.
+    """
+    name = f"silver/{topic.name}"
+    if not tables.exists(name):
+        return
+    rows = layers.silver(decoded(topic, tables.read(BRONZE)), None, text_keys=topic.text_keys)
+    changed = list(_changed(tables.read(name).schema, rows.schema))
+    for column, old, new in changed:
+        if (old, new) not in WIDER or not isinstance(tables, DeltaTables):
+            raise ConfigurationError(
+                f"topic {topic.kafka}: {column[1:]} is {old[:100]} in {name}, and these arguments make it {new[:100]}: give the "
+                "codec, schema and kind of keys that the lake was made with, or make a new lake"
+            )
+        tables.widen(name)
+
+
+def _changed(old: DataType, new: DataType, column: str = "") -> Iterator[tuple[str, str, str]]:
+    """Return the columns and fields that both have with different types, with both types."""
+    parts, others = _parts(old), _parts(new)
+    if type(old) is not type(new) or (not parts and old != new):
+        yield column, old.simpleString(), new.simpleString()
+    else:
+        for name in filter(others.__contains__, parts):
+            yield from _changed(parts[name], others[name], f"{column}.{name}")
+
+
+def _parts(kind: DataType) -> dict[str, DataType]:
+    if isinstance(kind, StructType):
+        return {field.name: field.dataType for field in kind}
+    if isinstance(kind, ArrayType):
+        return {"element": kind.elementType}
+    return {"value": kind.valueType} if isinstance(kind, MapType) else {}
 
 
 def silver(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: ExitStack) -> DataFrame:
