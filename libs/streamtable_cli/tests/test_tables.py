@@ -127,7 +127,8 @@ def test_a_broker_that_freezes_during_a_read_is_an_error_not_a_partial_table(
     broker = frozen_broker
     world = World(broker.bootstrap_servers, Topics(broker.bootstrap_servers), tmp_path)
     table = world.topics.create("t-table", partitions=1, config={"cleanup.policy": "compact"})
-    world.send(table, *((b"k%d" % n, b"v") for n in range(10)))
+    # Far more than the client has fetched (queued.max.messages.kbytes) before it is asked for the first record.
+    world.send(table, *((b"k%d" % n, b"v" * 900_000) for n in range(24)))
     batch = KafkaTableReader.poll
 
     def freeze(reader: KafkaTableReader, max_records: int, timeout: float) -> list[RecordBatch]:
