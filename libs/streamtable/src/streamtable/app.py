@@ -327,8 +327,8 @@ class App:
             between = {edge.stream.name for group in groups for edge in group.outputs}
             between &= {edge.stream.name for group in groups for edge in group.inputs}
             found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
-            there = {name: topic.partitions for name, topic in found.items()}
-            counts = partition_counts(groups, there, partitions)
+            sizes, there = {name: topic.partitions for name, topic in found.items()}, set(found)
+            counts = partition_counts(groups, sizes, partitions)
             for group in groups:
                 tables = {*group.tables, *(join.table.name for join in group.joins)}
                 tables |= {lookup.table.name for lookup in group.lookups}
@@ -337,7 +337,7 @@ class App:
                     for name in required_topics(group)
                     if name not in there
                 )
-                there |= dict.fromkeys(required_topics(group), 0)
+                there.update(required_topics(group))
         finally:
             cluster.close()
 

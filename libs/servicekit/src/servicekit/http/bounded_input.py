@@ -42,7 +42,7 @@ class BoundedParser(h11.Connection):
     """h11's parser, which refuses bodies of very many chunks.
 
     It parses all that has arrived in one go: a read of 256 KiB can hold 44,000 chunks of one byte, 0.16 s of work in which
-    the event loop answers nobody else.
+    the event loop serves no other connection.
     """
 
     _chunks = 0

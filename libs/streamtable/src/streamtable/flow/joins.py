@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple
 
 from streamtable.decoding import decode_each
-from streamtable.errors import DeserializationError, GraphError
+from streamtable.errors import DeserializationError, Fatal, GraphError
 from streamtable.flow.checks import LONGEST, check_duration
 from streamtable.ports import Codec, Decoded
 from streamtable.state import codec_name
@@ -279,3 +279,18 @@ def checked_codecs(
             "that step"
         )
     return left, right
+
+
+def stored_values(codec: Codec[Any], data: Sequence[bytes], what: str) -> Sequence[Any]:
+    """Decode values of a join's state together.
+
+    Raises:
+        Fatal: One cannot be decoded. That is not the fault of the record at work, which must not become a dead letter for it.
+    """
+    decoded = codec.decode_many(data)
+    for index, error in decoded.poison.items():
+        raise Fatal(
+            f"{what}, {data[index][:100]!r}, cannot be decoded: {error.message}; was it written with another codec or by "
+            "another program?"
+        ) from error
+    return decoded.values

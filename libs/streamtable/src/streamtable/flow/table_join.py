@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.errors import Fatal, GraphError
+from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
-from streamtable.flow.joins import LEFT, RIGHT
+from streamtable.flow.joins import LEFT, RIGHT, stored_values
 from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
@@ -125,14 +125,7 @@ def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
     there = [each for each in data if each is not None]
     if not there:
         return [None] * len(data)
-    found = codec.decode_many(there)
-    for index, error in found.poison.items():
-        # Not the fault of the record that is being handled, which must not become a dead letter for it.
-        raise Fatal(
-            f"the row of a joined table, {there[index][:100]!r}, cannot be decoded: {error.message}; was it written with "
-            "another codec or by another program?"
-        ) from error
-    values = iter(found.values)
+    values = iter(stored_values(codec, there, "the row of a joined table"))
     return [None if each is None else next(values) for each in data]
 
 

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Any
 
 from streamtable.decoding import decode_each
-from streamtable.errors import DeserializationError, Fatal
-from streamtable.flow.joins import Side, WaitingCodec, next_row
+from streamtable.errors import DeserializationError
+from streamtable.flow.joins import Side, WaitingCodec, next_row, stored_values
 from streamtable.ports import Codec, Decoded
 
 _RECORD = Struct(">QQB?q")
@@ -123,13 +123,8 @@ class WaitingRecords:
 
     def values(self, side: Side, records: Sequence[bytes]) -> Sequence[Any]:
         """Decode the values of records of one side together. Raises `Fatal`: one cannot be decoded."""
-        decoded = self._values[side].decode_many([record[_RECORD.size :] for record in records])
-        for index, error in decoded.poison.items():
-            raise Fatal(
-                f"the value of a record that waits to be joined, {records[index][_RECORD.size :][:100]!r}, cannot be "
-                f"decoded: {error.message}; was it written with another codec or by another program?"
-            ) from error
-        return decoded.values
+        data = [record[_RECORD.size :] for record in records]
+        return stored_values(self._values[side], data, "the value of a record that waits to be joined")
 
     def values_of_both(self, sides: Sequence[Side], records: Sequence[bytes]) -> Sequence[Any]:
         """Decode the values of records of both sides, as `values`."""
