@@ -37,7 +37,7 @@ def test_changed_files_are_reloaded_only_if_they_are_valid(tmp_path: Path) -> No
     files.certificate.write_bytes(b"half of it")
     with capture_logs() as logs:
         assert renewed() is None
-    assert [line["event"] for line in logs] == ["the renewed certificate is not used"]
+    assert [line["event"] for line in logs] == ["files not reloaded"]
     authority.issue("server").write(tmp_path, "server")
     assert renewed() is not None
     assert renewed() is None

@@ -22,7 +22,7 @@ from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
 from servicekit.grpc.peers import PeerAddress, caller_host
 from servicekit.grpc.tracing import Call, traced
-from servicekit.streams import Stopping
+from servicekit.streams import RECHECK_SECONDS, Stopping, ended_when_invalid
 from servicekit.tracing import ServerTracer
 
 log = structlog.get_logger()
@@ -35,8 +35,11 @@ _FAREWELL_SECONDS: Final = 1.0
 CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
 """Room for the connections that arrive in the tenth of a second between two sweeps."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
-Check = Callable[[str, Context], None]
-"""Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop."""
+Check = Callable[[str, Context], Callable[[], bool] | None]
+"""Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop.
+
+Returns a function that returns whether the credential is still valid, called while a stream is open; None: it always is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class GrpcLimits:
         deadline_seconds_max: The farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: The number of calls whose message has not arrived; a newer call replaces the oldest.
         unread_seconds: A stream whose caller reads nothing for this time is ended.
+        recheck_seconds: The interval at which the credentials of open streams are checked again.
         streams: The number of open streams of all callers together, without health checks.
         streams_per_peer: The number of open streams to one address; an IPv6 network /64 counts as one.
         connections: The number of open connections of all callers together; beyond it the idlest one is closed.
@@ -74,6 +78,7 @@ class GrpcLimits:
     deadline_seconds_max: float = 5.0
     unsent: int = 256
     unread_seconds: float = 30.0
+    recheck_seconds: float = RECHECK_SECONDS
     streams: int = 1024
     streams_per_peer: int = 256
     connections: int = 512
@@ -194,10 +199,10 @@ class _Method:
         gauge = metrics.open_streams.labels(*self._labels) if metrics is not None else None
         code = grpc.StatusCode.CANCELLED
         try:
-            self._check(context)
+            still_valid = self._check(context)
             with gauge.track_inprogress() if gauge is not None else nullcontext():
                 request = await self._request(messages)
-                async with self._place(context) as active:
+                async with self._place(context, still_valid) as active:
                     await self._send(request, context, active)
             code = grpc.StatusCode.OK
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
@@ -209,11 +214,12 @@ class _Method:
             self._ended(_reported(code, context, begun))
         await _abort(context, refused)
 
-    def _check(self, context: Context) -> None:
+    def _check(self, context: Context) -> Callable[[], bool] | None:
         if self._guard.stopping and not self._path.startswith(_HEALTH):
             raise Stopping("the server is stopping; retry the request")
         if self._guard.check is not None and not self._path.startswith(_HEALTH):
-            self._guard.check(self._path, context)
+            return self._guard.check(self._path, context)
+        return None
 
     async def _request(self, messages: AsyncIterator[bytes]) -> Any:
         """Return the parsed request, or an iterator of requests."""
@@ -266,25 +272,42 @@ class _Method:
         return await asyncio.wrap_future(work)
 
     @asynccontextmanager
-    async def _place(self, context: Context) -> AsyncIterator[Callable[[], None]]:
-        """Take a place for a stream for the block, which is cancelled and raises `GaveWay` when another one gets it."""
+    async def _place(
+        self, context: Context, still_valid: Callable[[], bool] | None
+    ) -> AsyncIterator[Callable[[], None]]:
+        """Take a place for a stream for the block.
+
+        The block is cancelled when another stream gets the place, and raises `GaveWay`, or when the credential is no longer
+        valid, and raises `CallRefused`.
+        """
         if self._path.startswith(_HEALTH):
             yield _nothing  # the health service has its own limit
             return
         patience = asyncio.timeout(None)
+        reason: Exception = GaveWay("another address has fewer streams")
 
         def give_way() -> None:
-            patience.reschedule(asyncio.get_running_loop().time())
+            if not patience.expired():
+                patience.reschedule(asyncio.get_running_loop().time())
+
+        def expire() -> None:
+            nonlocal reason
+            text = "the credential is not valid or no longer so"
+            reason = CallRefused(grpc.StatusCode.UNAUTHENTICATED, text)
+            give_way()
 
         try:
             async with patience:
                 peer = peer_name(caller_host(context, self._guard.proxies))
-                with self._guard.streams.take(peer, give_way) as active:
+                with (
+                    self._guard.streams.take(peer, give_way) as active,
+                    ended_when_invalid(still_valid, expire, self._guard.limits.recheck_seconds),
+                ):
                     yield active
         except TimeoutError:
             if not patience.expired():
                 raise
-            raise GaveWay("another address has fewer streams") from None
+            raise reason from None
 
     async def _send(self, request: Any, context: Context, active: Callable[[], None]) -> None:
         found = self._found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from servicekit.auth.rate_limit import peer_name
 from servicekit.http.problems import Problem
-from servicekit.streams import Streams, unless
+from servicekit.streams import RECHECK_SECONDS, STILL_VALID, Streams, ended_when_invalid, unless
 
 _OPENING_MAX: Final = 8
 """The number of sources that are opened or closed at a time: each occupies a thread, and may wait for a store."""
@@ -63,6 +63,7 @@ class EventStreams:
         per_peer: The maximum number of streams to one address, so that one caller cannot take all.
         heartbeat_seconds: A comment is sent after this time without events, so that proxies keep the connection.
         send_seconds: A caller that reads nothing for this time is disconnected.
+        recheck_seconds: The interval at which the credentials of open streams are checked again.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class EventStreams:
         per_peer: int = 16,
         heartbeat_seconds: float = 15.0,
         send_seconds: float = 10.0,
+        recheck_seconds: float = RECHECK_SECONDS,
     ) -> None:
         self.streams = streams
         self._per_peer = per_peer
         self._of_peer: Counter[str] = Counter()
         self.heartbeat_seconds = heartbeat_seconds
         self.send_seconds = send_seconds
+        self.recheck_seconds = recheck_seconds
         self.pool = ThreadPoolExecutor(_OPENING_MAX, thread_name_prefix="events")
 
     def response(self, source: AbstractContextManager[Source]) -> Response:
@@ -125,7 +128,10 @@ class _EventResponse(Response):
             try:
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
-                with suppress(TimeoutError):
+                valid = ended_when_invalid(
+                    scope.get(STILL_VALID), partial(_end, over), self._owner.recheck_seconds
+                )
+                with suppress(TimeoutError), valid:
                     await unless(over, self._pump(next_event, send))
                     await self._send(send, b"", more=False)
             finally:
@@ -141,6 +147,8 @@ class _EventResponse(Response):
             except StopAsyncIteration:
                 return
             await self._send(send, b": still here\n\n" if event is None else event.encoded)
+            # While events wait and the caller reads, nothing above suspends: other requests get a turn after each event.
+            await asyncio.sleep(0)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(self._owner.send_seconds):
@@ -153,5 +161,9 @@ class _EventResponse(Response):
 async def _disconnected(receive: Receive, over: "asyncio.Future[Any]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    _end(over)
+
+
+def _end(over: "asyncio.Future[Any]") -> None:
     if not over.done():
         over.set_result(None)
