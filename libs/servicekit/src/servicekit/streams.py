@@ -127,6 +127,7 @@ def ended_when_invalid(
         yield
         return
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
     def check() -> None:
         nonlocal timer

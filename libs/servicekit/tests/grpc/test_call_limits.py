@@ -4,7 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from servicekit.grpc.call_limits import CallSlots, Patience, PeerPlaces, TooManyOfPeer
+from servicekit.grpc.call_limits import CallSlots, Patience
+from servicekit.peer_places import PeerPlaces, TooManyOfPeer
 from servicekit.streams import TooManyStreams
 
 

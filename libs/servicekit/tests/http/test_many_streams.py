@@ -91,7 +91,7 @@ asyncio.run(main(*map(int, sys.argv[1:])))
 def test_a_server_is_alive_within_a_second_while_many_readers_get_a_burst_of_changes(tester: Tester) -> None:
     readers, changes = 64, 2000
     tester.run(COUNTS)
-    events = EventStreams(Streams(readers), per_peer=readers)
+    events = EventStreams(Streams(readers), per_peer=readers, of_many_per_peer=readers)
     app = API.build(tester.view(COUNTS.table), None, None, events, metrics=lambda: b"")
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     url = server.start()

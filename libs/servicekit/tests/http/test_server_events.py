@@ -3,7 +3,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -194,4 +194,22 @@ def test_an_open_stream_ends_when_its_key_is_revoked() -> None:
         list(lines)  # until it ends
     assert httpx.get(url, headers={"x-api-key": "key"}, timeout=30).status_code == 401
     server.stop()
+    events.close()
+
+
+def test_one_address_may_watch_many_rows_less_often_than_single_rows() -> None:
+    events = EventStreams(Streams(limit=9), per_peer=9, of_many_per_peer=2)
+
+    async def admitted() -> None:
+        with ExitStack() as stack:
+            for _ in range(2):
+                stack.enter_context(events.admit("a", of_many=True))
+            with pytest.raises(Problem) as refused, events.admit("a", of_many=True):
+                pass
+            assert refused.value.status == 429
+            with events.admit("a"), events.admit("b", of_many=True):
+                assert events.streams.open_count == 4
+        assert events.streams.open_count == 0
+
+    asyncio.run(admitted())
     events.close()

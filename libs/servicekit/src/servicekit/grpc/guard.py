@@ -16,12 +16,13 @@ import structlog
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
-from servicekit.grpc.call_limits import CallSlots, GaveWay, Patience, PeerPlaces
+from servicekit.grpc.call_limits import CallSlots, Patience
 from servicekit.grpc.connections import GrpcConnections
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
 from servicekit.grpc.peers import PeerAddress, caller_host
 from servicekit.grpc.tracing import Call, traced
+from servicekit.peer_places import GaveWay, PeerPlaces
 from servicekit.streams import RECHECK_SECONDS, Stopping, ended_when_invalid
 from servicekit.tracing import ServerTracer
 

@@ -10,9 +10,9 @@ import grpc
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
-from servicekit.grpc.call_limits import GaveWay, PeerPlaces
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, invalid
 from servicekit.grpc.peers import caller_host
+from servicekit.peer_places import GaveWay, PeerPlaces
 from servicekit.streams import Streams, unless
 from servicekit.tables.listing import listing
 from servicekit.tables.protocol import (
