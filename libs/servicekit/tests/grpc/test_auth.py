@@ -184,7 +184,8 @@ def test_an_open_stream_ends_when_its_key_is_revoked() -> None:
         check=check_callers(Admission(keys)),
         limits=GrpcLimits(recheck_seconds=0.05),
     )
-    with grpc.insecure_channel(server.start()) as channel:
+    with grpc.insecure_channel(server.start()) as opened:
+        channel: Any = opened  # its stubs require what it does not
         answers = channel.unary_stream("/test.Echo/Stream")(
             b"x", timeout=30, metadata=[("x-api-key", "right")]
         )

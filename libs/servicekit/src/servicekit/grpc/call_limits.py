@@ -1,29 +1,42 @@
 """Limits on calls, and on clients that start a call and do not send its message."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from threading import Lock
 
 
 class CallSlots:
-    """A limited number of slots for calls. Any thread."""
+    """A limited number of slots for calls, of which one peer gets at most a share. Any thread.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        limit: The number of slots.
+        per_peer: The number of slots of one peer.
+    """
+
+    def __init__(self, limit: int, per_peer: int) -> None:
         self._limit = limit
+        self._per_peer = per_peer
         self._lock = Lock()
-        self.taken = 0
+        self._of_peer: Counter[str] = Counter()
 
-    def take(self) -> bool:
-        """Take a slot; false if all are taken."""
+    @property
+    def taken(self) -> int:
+        """The number of slots that are taken."""
+        return self._of_peer.total()
+
+    def take(self, peer: str) -> bool:
+        """Take a slot; false if all are taken, or all that this peer may have."""
         with self._lock:
-            free = self.taken < self._limit
-            self.taken += free
+            free = self.taken < self._limit and self._of_peer[peer] < self._per_peer
+            self._of_peer[peer] += free
             return free
 
-    def give_back(self) -> None:
+    def release(self, peer: str) -> None:
+        """Release a slot of this peer."""
         with self._lock:
-            self.taken -= 1
+            self._of_peer -= Counter([peer])  # forgets the peer with its last slot
 
 
 class Patience:

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Final
 
 import grpc
@@ -33,6 +33,8 @@ _EARLY_SHARE: Final = 0.1
 _EARLY_SECONDS: Final = 0.25
 _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
+_PEER_SHARE_PERCENT: Final = 75
+"""The share of the unary calls at a time that one address may have, so that others find a place beside it."""
 CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
 """Room for the connections that arrive in the tenth of a second between two sweeps."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
@@ -101,6 +103,9 @@ class GrpcLimits:
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
     """Wraps every method. Plain functions and generators are called in a thread.
 
+    A unary method that works for long is a generator that yields None between slices of its work and returns the answer: one
+    thread works on a slice of each such call in turn, so that calls of other methods get the interpreter in between.
+
     By default, grpcio keeps a call that sends no message open for ever, rejects calls without naming a remedy, and
     sends the text of an exception to the caller.
 
@@ -129,10 +134,12 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         self.check = check
         self.metrics = metrics
         self.tracer = tracer
-        self.working = CallSlots(limits.threads + limits.waiting)
+        calls = limits.threads + limits.waiting
+        self.working = CallSlots(calls, max(1, calls * _PEER_SHARE_PERCENT // 100))
         self.unsent = Patience(limits.deadline_seconds_max, limits.unsent)
         self.stopping = False
         self.unary_pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="grpc-unary")
+        self.slice_pool = ThreadPoolExecutor(1, thread_name_prefix="grpc-slices")
         self.stream_pool = ThreadPoolExecutor(limits.stream_threads, thread_name_prefix="grpc-stream")
 
     async def intercept_service(
@@ -155,7 +162,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
 
     def close(self) -> None:
         """Release the threads; calls that run are finished."""
-        for pool in (self.unary_pool, self.stream_pool):
+        for pool in (self.unary_pool, self.slice_pool, self.stream_pool):
             pool.shutdown(wait=False)
 
 
@@ -253,24 +260,33 @@ class _Method:
     async def _answer(self, request: Any, context: Context) -> Any:
         found, places = self._found, self._guard.working
         inner = found.stream_unary if found.request_streaming else found.unary_unary
-        if not places.take():
+        peer = peer_name(caller_host(context, self._guard.proxies))
+        if not places.take(peer):
             raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 "the server has all the calls it can take; retry the request, or ask another one",
                 reason="TOO_MANY_CALLS",
                 retry_seconds=RETRY_SECONDS,
             )
-        if iscoroutinefunction(inner):
+        if iscoroutinefunction(inner) or isgeneratorfunction(inner):
             try:
-                return await inner(request, context)
+                answer = inner(request, context)
+                return await (self._in_slices(answer) if isgeneratorfunction(inner) else answer)
             finally:
-                places.give_back()
+                places.release(peer)
         if self._guard.tracer is not None:
             inner = partial(copy_context().run, inner)  # passes the context of the call to the thread
         work = self._guard.unary_pool.submit(inner, request, context)
         # Released by the thread, not at the caller's deadline: a thread that hangs on the disk is still in use.
-        work.add_done_callback(lambda _: places.give_back())
+        work.add_done_callback(lambda _: places.release(peer))
         return await asyncio.wrap_future(work)
+
+    async def _in_slices(self, slices: Generator[None, None, Any]) -> Any:
+        """Run a unary call slice by slice, each behind the slices of other calls that wait, and return its answer."""
+        run = asyncio.get_running_loop().run_in_executor
+        while (ended := await run(self._guard.slice_pool, _run_slice, slices)) is None:
+            pass
+        return ended[0]
 
     @asynccontextmanager
     async def _place(
@@ -355,6 +371,15 @@ class _Method:
 
 def _nothing() -> None:
     pass
+
+
+def _run_slice(slices: Generator[None, None, Any]) -> tuple[Any] | None:
+    """Run one slice. Returns the answer after the last one."""
+    try:
+        next(slices)
+    except StopIteration as end:
+        return (end.value,)
+    return None
 
 
 async def _abort(context: Context, refused: CallRefused) -> None:
