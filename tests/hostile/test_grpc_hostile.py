@@ -203,6 +203,19 @@ def test_a_get_is_answered_soon_beside_twenty_callers_of_a_thousand_ids(world: W
     assert late < 0.25 * slowdown()
 
 
+def test_a_caller_cannot_write_into_the_log(world: World) -> None:
+    forged = b'\n{"event": "audit", "caller": "admin", "level": "info"}\n' * 200
+    for code in range(14):
+        raw = world.raw()
+        raw.http.close_connection(code, forged)
+        raw.socket.sendall(raw.http.data_to_send())
+        raw.socket.close()
+    world.check_honest()
+    time.sleep(0.5)  # native code writes at any time
+    assert not [line for line in world.lines if "admin" in line], "".join(world.lines)[:2000]
+    assert sum(map(len, world.lines)) < 100_000
+
+
 def test_a_watch_without_a_target_and_with_fields_of_a_later_version_watches_all(world: World) -> None:
     channel: Any = world.channel()
     changes = channel.unary_stream(f"{SERVICE_WATCH}", response_deserializer=pb.WatchResponse.FromString)
