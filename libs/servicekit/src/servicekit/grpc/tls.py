@@ -2,12 +2,20 @@
 
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import grpc
+import structlog
+from cryptography.x509 import load_pem_x509_certificate
 
 from servicekit.auth.reloading import ReloadedFiles
 from streamtable.errors import ConfigurationError
+
+log = structlog.get_logger()
+EXPIRES_SOON: Final = timedelta(days=30)
+"""A warning is logged this long before a certificate expires, unless it is issued for a shorter time anyway."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class TlsFiles:
             raise ConfigurationError(
                 f"{self.certificate} and {self.key} are no certificate and its unencrypted key in PEM"
             ) from error
+        check_validity(self.certificate, datetime.now(UTC))
         roots = None
         if self.client_authorities is not None:
             try:
@@ -95,6 +104,18 @@ def credentials_of(
     if certificate is None or key is None:
         return None
     return server_credentials(TlsFiles(certificate, key, client_authorities))
+
+
+def check_validity(certificate: Path, now: datetime) -> None:
+    """Warn of a certificate that expires soon. Raises `ConfigurationError` for one that is not valid now."""
+    found = load_pem_x509_certificate(certificate.read_bytes())
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= now <= end:
+        raise ConfigurationError(
+            f"{certificate} is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, not now: renew it"
+        )
+    if end - now < EXPIRES_SOON and end - begin > EXPIRES_SOON:
+        log.warning("certificate expires soon", path=str(certificate), expires=f"{end:%Y-%m-%d %H:%M} UTC")
 
 
 def _no_password() -> str:
