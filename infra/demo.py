@@ -10,7 +10,6 @@ order. With --check it exits by itself, with code 0 only if every result is righ
 import argparse
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -317,7 +316,6 @@ def run(folder: Path, *, check: bool) -> int:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        environment["CONSOLE_TOKEN"] = secrets.token_urlsafe(32)
         say(
             "Starting the services of click-count, user-status, tweet-reach and inventory, and the console ..."
         )
@@ -336,7 +334,7 @@ def run(folder: Path, *, check: bool) -> int:
         say(f"{'Right' if right else 'Wrong'} after {time.monotonic() - began:.0f} s.")
         if check or not right:
             return 0 if right else 1
-        show(at, environment)
+        show(at, environment, opening(services))
         while True:
             time.sleep(1)
             for one in services:
@@ -378,13 +376,21 @@ def has_read_all(group: str, environment: Mapping[str, str]) -> bool:
     return bool(json.loads(done.stdout)["lag"] == 0)
 
 
-def show(at: Addresses, environment: Mapping[str, str]) -> None:
+def opening(services: Sequence[Service]) -> str:
+    """Return the URL by which a browser signs in to the console, which the console has printed last."""
+    (console,) = (each for each in services if each.command == "streamtable-console")
+    lines = console.log.read_text(errors="replace").splitlines()
+    return [line.removeprefix("open ") for line in lines if line.startswith("open http")][-1]
+
+
+def show(at: Addresses, environment: Mapping[str, str], console: str) -> None:
     """Print the addresses to open and the commands to try."""
     say(
         f"""
 [bold]Open[/]
-  http://{at.console}/?token={environment["CONSOLE_TOKEN"]}
+  {console}
                                                 the console: the graph, every process, tables and topics, live
+                                                (this address signs in once; its log has the next one)
   http://{at.counts}/top                    the users with the most clicks
   http://{at.counts}/clicks/alice/minutes   alice's clicks by minutes
   http://{at.counts}/urls/hours?url=https://example.org/   a URL's clicks by hours

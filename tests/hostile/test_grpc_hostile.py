@@ -5,6 +5,8 @@ One view service in a process of its own takes it all, so that what a case leave
 
 import random
 import socket
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -156,6 +158,62 @@ def test_a_start_that_no_id_could_be_is_a_place_in_the_order_nevertheless(world:
 def test_one_id_a_thousand_times_is_answered_a_thousand_times(world: World) -> None:
     stub: Any = ClickCountsStub(world.channel())
     assert len(stub.MultiGet(pb.MultiGetRequest(user_ids=["alice"] * 1000), timeout=5).found) == 1000
+
+
+MANY_IDS = """
+import sys, threading, time
+import grpc
+address, body, seconds = sys.argv[1], bytes.fromhex(sys.argv[2]), float(sys.argv[3])
+
+def ask():
+    with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        many = channel.unary_unary("/streamtable.click_count.v1.ClickCounts/MultiGet")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                many(body, timeout=5)
+            except grpc.RpcError:
+                pass
+
+threads = [threading.Thread(target=ask) for _ in range(20)]
+for each in threads: each.start()
+print("asking", flush=True)
+for each in threads: each.join()
+"""
+
+
+def test_a_get_is_answered_soon_beside_twenty_callers_of_a_thousand_ids(world: World) -> None:
+    def waits(seconds: float) -> list[float]:
+        stub: Any = ClickCountsStub(world.channel())
+        found, end = [], time.monotonic() + seconds
+        while time.monotonic() < end:
+            began = time.monotonic()
+            stub.Get(pb.GetRequest(user_id="alice"), timeout=5)
+            found.append(time.monotonic() - began)
+        return sorted(found)
+
+    body = pb.MultiGetRequest(user_ids=[f"user-{n:04}" for n in range(1000)]).SerializeToString()
+    command = [sys.executable, "-c", MANY_IDS, world.address, body.hex(), "4"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as callers:
+        assert callers.stdout is not None
+        assert callers.stdout.readline() == b"asking\n"
+        found = waits(4)
+    late = found[len(found) * 99 // 100]
+    sys.stdout.write(f"{len(found)} gets, 99 % within {late * 1000:.0f} ms\n")
+    assert late < 0.25 * slowdown()
+
+
+def test_a_caller_cannot_write_into_the_log(world: World) -> None:
+    forged = b'\n{"event": "audit", "caller": "admin", "level": "info"}\n' * 200
+    for code in range(14):
+        raw = world.raw()
+        raw.http.close_connection(code, forged)
+        raw.socket.sendall(raw.http.data_to_send())
+        raw.socket.close()
+    world.check_honest()
+    time.sleep(0.5)  # native code writes at any time
+    assert not [line for line in world.lines if "admin" in line], "".join(world.lines)[:2000]
+    assert sum(map(len, world.lines)) < 100_000
 
 
 def test_a_watch_without_a_target_and_with_fields_of_a_later_version_watches_all(world: World) -> None:

@@ -333,13 +333,13 @@ def test_a_console_without_keys_asks_for_the_token_that_it_has_printed(world: Wo
         stranger.open(f"{world.http.base_url}/#/topics/{world.clicks.name}")
         stranger.until_text("Sign in")
         stranger.open("about:blank")
-        stranger.open(f"{world.http.base_url}/?token=wrong")
+        stranger.open(f"{world.http.base_url}/?code=wrong")
         stranger.until_text("Sign in")
         stranger.open("about:blank")
         stranger.open(f"{world.sign_in_url}#/topics/{world.clicks.name}")
         stranger.until_text("eve", "UserClick")
         address, cookie = stranger.run("return [location.href, document.cookie]")
-        assert "token" not in address
+        assert "code" not in address
         assert cookie == "", "scripts can read the cookie"
         stranger.open("about:blank")
         stranger.open(f"{world.http.base_url}/#/instances")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 from pydantic import BaseModel
-from services.console.tests.world import World, console_of, run_with, status_with
+from services.console.tests.world import TOKEN, World, console_of, run_with, status_with
 
 from console import models
 from console.web import PAGE, Parts, build_web
@@ -84,7 +84,8 @@ def test_what_happened_before_a_console_was_started_is_seen_in_it(
     def of_the_past(answer: Any) -> list[tuple[str, str]]:
         return [(each["kind"], each["text"]) for each in answer["events"] if each["who"] == "shop/query/past"]
 
-    with console_of(broker, world.statuses.name, tmp_path, {}) as later:
+    with console_of(broker, world.statuses.name, tmp_path, {"CONSOLE_TOKEN": TOKEN}) as (later, _):
+        later.headers["Authorization"] = f"Bearer {TOKEN}"
         events = wait_until(lambda: of_the_past(later.get("/api/history").json()))
     assert events == [
         ("stopped", "stopped in order, or has been silent for a day"),
@@ -355,18 +356,25 @@ def test_without_keys_only_the_holder_of_the_printed_token_reads(world: World) -
         ):
             assert bare.get(path).status_code == 401
             assert bare.get(path, headers={"Authorization": "Bearer guessed"}).status_code == 401
-        wrong = bare.get("/?token=guessed")
+        wrong = bare.get("/?code=guessed")
         assert (wrong.status_code, wrong.headers["location"]) == (303, "/")
         assert "set-cookie" not in wrong.headers
-        signed_in = bare.get(world.sign_in_url)
+        url = world.sign_in_url
+        signed_in = bare.get(url)
         cookie = signed_in.headers["set-cookie"]
+        assert url.partition("=")[2] not in cookie
+        assert TOKEN not in cookie
         assert signed_in.headers["location"] == "/"
         assert f"-{bare.base_url.port}=" in cookie
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         assert bare.get("/api/fleet").status_code == 200
-        assert bare.get("/?token=guessed&token=guessed").status_code == 422
-        assert bare.get("/app.js?token=guessed").status_code == 422
+        assert bare.get("/?code=guessed&code=guessed").status_code == 422
+        assert bare.get("/app.js?code=guessed").status_code == 422
+        bare.cookies.clear()
+        assert "set-cookie" not in bare.get(url).headers  # a code is valid once
+        assert bare.get("/api/fleet").status_code == 401
+        assert world.sign_in_url != url
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A fleet for the tests: a processor that works, what others would tell, and consoles as processes of their own."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -35,6 +35,7 @@ from streamtable.flow import Windowed, WindowedKey
 from streamtable.observe import Metrics
 
 KEY = "a key of the tests"
+TOKEN = "a-token-of-the-tests-of-the-console"
 STATUS: ProcessStatus = {
     "service": "shop",
     "role": "query",
@@ -119,7 +120,8 @@ class World:
         group: counts clicks; its processor runs as instance `worker`.
         clicks: the group's input.
         runs: where runs of jobs tell of themselves.
-        http: to a console without keys and actions, with the token that it has printed.
+        http: to a console without keys and actions, with its token.
+        said: The lines that it has written.
         signed: to a console with both, with the key.
     """
 
@@ -130,13 +132,13 @@ class World:
     runs: Stream[str, JobRun]
     windows: Stream[Windowed[str], int]
     http: httpx.Client
+    said: list[str]
     signed: httpx.Client
 
     @property
     def sign_in_url(self) -> str:
-        """Return the URL that the console without keys has printed for browsers."""
-        token = self.http.headers["Authorization"].removeprefix("Bearer ")
-        return f"{self.http.base_url}/?token={token}"
+        """Return the URL that the console without keys has printed last for browsers, whose code is valid once."""
+        return opening(self.said)
 
     def emit(self, *users: str) -> None:
         with Emitter(self.clicks, self.kafka) as emitter:
@@ -209,12 +211,18 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
             "CONSOLE_ACTIONS": "true",
             "SERVICEKIT_API_KEYS": f"me:console+replay:{sha256(KEY.encode()).hexdigest()}",
         }
-        consoles = [
+        (http, said), (with_keys, _) = [
             stack.enter_context(console_of(broker, status, folder / name, settings | more))
-            for name, more in (("open", {}), ("signed", signed))
+            for name, more in (("open", {"CONSOLE_TOKEN": TOKEN}), ("signed", signed))
         ]
-        consoles[1].headers["Authorization"] = f"Bearer {KEY}"
-        yield World(kafka, group, clicks, status_stream(status), runs, minutes, *consoles)
+        http.headers["Authorization"] = f"Bearer {TOKEN}"
+        with_keys.headers["Authorization"] = f"Bearer {KEY}"
+        yield World(kafka, group, clicks, status_stream(status), runs, minutes, http, said, with_keys)
+
+
+def opening(said: Sequence[str]) -> str:
+    """Return the URL that a console has printed last."""
+    return wait_until(lambda: [line[5:-1] for line in said if line.startswith("open http")])[-1]
 
 
 @contextmanager
@@ -236,8 +244,10 @@ def _processing(group: Group[str, int], kafka: Kafka, status: str, folder: Path)
 
 
 @contextmanager
-def console_of(broker: Broker, status: str, folder: Path, more: Mapping[str, str]) -> Iterator[httpx.Client]:
-    """A console as a process, from its readiness to its end."""
+def console_of(
+    broker: Broker, status: str, folder: Path, more: Mapping[str, str]
+) -> Iterator[tuple[httpx.Client, list[str]]]:
+    """A console as a process, from its readiness to its end, and the lines that it writes."""
     environment = {
         "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
         "STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0",
@@ -251,12 +261,7 @@ def console_of(broker: Broker, status: str, folder: Path, more: Mapping[str, str
     try:
         with retrying_client(f"http://{process.address()}") as http:
             wait_until(lambda: http.get("/readyz").status_code == 200)
-            if "SERVICEKIT_API_KEYS" not in environment:
-                url = wait_until(
-                    lambda: [line[5:-1] for line in process.output if line.startswith("open http")]
-                )[0]
-                http.headers["Authorization"] = f"Bearer {url.partition('/?token=')[2]}"
-            yield http
+            yield http, process.output
         assert process.stop() == 0, process.output
     finally:
         process.close()

@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from streamtable.errors import RetryLater
 
 T = TypeVar("T")
+STILL_VALID: Final = "servicekit.still_valid"
+"""The name in a request's scope of the function that returns whether its credential is still valid."""
+RECHECK_SECONDS: Final = 5.0
 
 
 class TooManyStreams(RetryLater):
@@ -113,6 +116,31 @@ class Streams:
             waiting = list(self._on_stop)
         for stop in waiting:
             stop()
+
+
+@contextmanager
+def ended_when_invalid(
+    still_valid: Callable[[], bool] | None, end: Callable[[], None], seconds: float = RECHECK_SECONDS
+) -> Iterator[None]:
+    """Call `end` once the credential of a stream of the running event loop is no longer valid, checked at this interval."""
+    if still_valid is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def check() -> None:
+        nonlocal timer
+        if still_valid():
+            timer = loop.call_later(seconds, check)
+        else:
+            end()
+
+    timer = loop.call_later(seconds, check)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def unless(over: "asyncio.Future[Any]", work: Coroutine[Any, Any, T]) -> T | None:

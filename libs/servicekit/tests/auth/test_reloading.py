@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from servicekit.auth.authentication import ApiKey, ApiKeys, Unauthenticated
-from servicekit.auth.reloading import LOOK_SECONDS, Reloading
+from servicekit.auth.reloading import LOOK_SECONDS, WITHOUT_FILE_SECONDS, Reloading
 
 
 class Clock:
@@ -44,7 +44,7 @@ def test_a_key_that_is_replaced_in_the_file_is_valid_a_second_later(tmp_path: Pa
     with capture_logs() as logged:
         assert not accepts(keys, "old")
     assert accepts(keys, "new")
-    assert [each["event"] for each in logged] == ["credentials are read again"]
+    assert [each["event"] for each in logged] == ["files reloaded"]
 
 
 def test_the_previous_keys_stay_valid_while_the_file_is_invalid_or_missing(tmp_path: Path) -> None:
@@ -64,6 +64,51 @@ def test_the_previous_keys_stay_valid_while_the_file_is_invalid_or_missing(tmp_p
     clock.now += LOOK_SECONDS
     assert accepts(keys, "later")
     assert not accepts(keys, "secret")
+
+
+def test_a_file_that_becomes_readable_after_it_was_put_in_place_is_read(tmp_path: Path) -> None:
+    path, clock = tmp_path / "keys", Clock()
+    path.write_bytes(b"old")
+    readable = True
+
+    def guarded(content: bytes) -> ApiKeys:
+        if not readable:
+            raise PermissionError("it is not readable")
+        return read(content)
+
+    keys = Reloading(path, guarded, clock)
+    draft = tmp_path / "draft"
+    draft.write_bytes(b"new")
+    readable = False
+    draft.replace(path)
+    clock.now += LOOK_SECONDS
+    with capture_logs() as logged:
+        assert accepts(keys, "old")
+        clock.now += LOOK_SECONDS
+        assert accepts(keys, "old")
+    assert len(logged) == 1  # the same reason is logged once
+    readable = True
+    clock.now += LOOK_SECONDS
+    assert not accepts(keys, "old")
+    assert accepts(keys, "new")
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+def test_no_key_is_valid_a_minute_after_its_file_was_removed_or_emptied(tmp_path: Path, how: str) -> None:
+    path, clock = tmp_path / "keys", Clock()
+    path.write_bytes(b"revoked")
+    keys = Reloading(path, read, clock)
+    if how == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    clock.now += LOOK_SECONDS
+    assert accepts(keys, "revoked")
+    clock.now += WITHOUT_FILE_SECONDS + LOOK_SECONDS
+    assert not accepts(keys, "revoked")
+    path.write_bytes(b"later")
+    clock.now += LOOK_SECONDS
+    assert accepts(keys, "later")
 
 
 def test_the_file_is_checked_once_a_second_and_read_when_it_has_changed(tmp_path: Path) -> None:

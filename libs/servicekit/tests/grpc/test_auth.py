@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -9,9 +10,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from servicekit.auth.access import Admission
-from servicekit.auth.authentication import ApiKey, ApiKeys
+from servicekit.auth.authentication import ApiKey, ApiKeys, Caller, Unauthenticated
 from servicekit.auth.rate_limit import RateLimiter
 from servicekit.grpc.auth import check_callers
+from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.peers import host_of
 from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
@@ -148,3 +150,48 @@ def test_the_credential_is_checked_before_the_message_is_parsed(keyed: grpc.Chan
 )
 def test_the_address_of_a_peer_is_parsed_from_its_name(peer: str, host: str | None) -> None:
     assert host_of(peer) == host
+
+
+class Revocable:
+    """Keys of which one can be revoked."""
+
+    def __init__(self) -> None:
+        self.revoked = False
+
+    def authenticate(self, token: str) -> Caller:
+        if self.revoked:
+            raise Unauthenticated(given=True)
+        return KEYS.authenticate(token)
+
+
+def test_an_open_stream_ends_when_its_key_is_revoked() -> None:
+    keys = Revocable()
+
+    async def endless(_: bytes, __: Any) -> AsyncIterator[bytes]:
+        yield b"first"
+        await asyncio.sleep(60)
+
+    def endlessly(server: Any) -> None:
+        handlers = {"Stream": grpc.unary_stream_rpc_method_handler(endless)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+
+    server = GrpcServer(
+        "127.0.0.1",
+        0,
+        endlessly,
+        ready=lambda: True,
+        streams=Streams(),
+        check=check_callers(Admission(keys)),
+        limits=GrpcLimits(recheck_seconds=0.05),
+    )
+    with grpc.insecure_channel(server.start()) as opened:
+        channel: Any = opened  # its stubs require what it does not
+        answers = channel.unary_stream("/test.Echo/Stream")(
+            b"x", timeout=30, metadata=[("x-api-key", "right")]
+        )
+        assert next(answers) == b"first"
+        keys.revoked = True
+        with pytest.raises(grpc.RpcError) as ended:
+            next(answers)
+    server.stop()
+    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -4,17 +4,24 @@ from contextlib import ExitStack
 
 import pytest
 
-from servicekit.grpc.call_limits import CallSlots, Patience, PeerPlaces, TooManyOfPeer
+from servicekit.grpc.call_limits import CallSlots, Patience
+from servicekit.peer_places import PeerPlaces, TooManyOfPeer
 from servicekit.streams import TooManyStreams
 
 
 def test_slots_are_limited_and_can_be_reused() -> None:
-    places = CallSlots(1)
-    assert [places.take(), places.take()] == [True, False]
+    places = CallSlots(1, 1)
+    assert [places.take("a"), places.take("a"), places.take("b")] == [True, False, False]
     assert places.taken == 1
-    places.give_back()
+    places.release("a")
     assert places.taken == 0
-    assert places.take()
+    assert places.take("b")
+
+
+def test_one_peer_cannot_take_all_slots() -> None:
+    places = CallSlots(4, 3)
+    assert [places.take("a") for _ in range(4)] == [True, True, True, False]
+    assert places.take("b")
 
 
 async def waited(patience: Patience) -> bool:

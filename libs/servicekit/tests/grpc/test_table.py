@@ -1,10 +1,11 @@
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import grpc
 import pytest
 
 from servicekit.grpc.errors import CallRefused
-from servicekit.grpc.table import GrpcTable, KeyRules
+from servicekit.grpc.table import FoundRows, GrpcTable, KeyRules
 from servicekit.streams import Streams, TooManyStreams
 from servicekit_testing import MemoryTable
 from streamtable.errors import NotReady, UnreadableRow
@@ -27,6 +28,17 @@ def table(rows: MemoryTable[int]) -> GrpcTable[int]:
     return GrpcTable(rows, Streams(limit=1), missing="no such user")
 
 
+def found_in(table: GrpcTable[int], keys: Iterable[str]) -> FoundRows[int]:
+    """Run all slices of the call."""
+    slices = table.get_many(keys)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            found: FoundRows[int] = end.value
+            return found
+
+
 def test_get_returns_the_row_of_a_user(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
     rows.put("alice", 3)
     answer, row = table.get("alice")
@@ -36,7 +48,7 @@ def test_get_returns_the_row_of_a_user(rows: MemoryTable[int], table: GrpcTable[
 def test_a_falsy_row_is_still_a_row(rows: MemoryTable[int], table: GrpcTable[int]) -> None:
     rows.put("alice", 0)
     assert table.get("alice")[1] == 0
-    assert [row for _, _, row in table.get_many(["alice"]).rows] == [0]
+    assert [row for _, _, row in found_in(table, ["alice"]).rows] == [0]
 
 
 def test_a_missing_user_is_not_found_with_the_text_of_the_service(table: GrpcTable[int]) -> None:
@@ -48,8 +60,8 @@ def test_a_missing_user_is_not_found_with_the_text_of_the_service(table: GrpcTab
 def test_an_invalid_field_is_named(table: GrpcTable[int]) -> None:
     for action, field in (
         (lambda: table.get("a/b"), "user_id"),
-        (lambda: table.get_many(["alice", "a/b"]), "user_ids[1]"),
-        (lambda: table.get_many(["alice"] * 1001), "user_ids"),
+        (lambda: found_in(table, ["alice", "a/b"]), "user_ids[1]"),
+        (lambda: found_in(table, ["alice"] * 1001), "user_ids"),
         (lambda: list(table.scan(Scan(prefix="\x00"))), "prefix"),
         (lambda: list(table.scan(Scan(limit=-1))), "limit"),
     ):
@@ -79,7 +91,7 @@ def test_nothing_is_answered_until_the_table_is_ready(rows: MemoryTable[int], ta
     rows.ready = False
     for action in (
         lambda: table.get("alice"),
-        lambda: table.get_many([]),
+        lambda: found_in(table, []),
         lambda: list(table.scan(Scan())),
     ):
         with pytest.raises(NotReady):
@@ -98,7 +110,7 @@ def test_rows_may_have_keys_other_than_user_ids(rows: MemoryTable[int], texts: l
     rows.put("a/b", 3)
     assert table.get("a/b")[1] == 3
     with pytest.raises(CallRefused) as refused:
-        table.get_many(texts)
+        found_in(table, texts)
     assert refused.value.fields == ((f"urls[{len(texts) - 1}]", "must not contain 0"),)
     with pytest.raises(CallRefused):
         list(table.scan(Scan(prefix="0")))
@@ -112,7 +124,7 @@ def test_an_unreadable_row_is_an_error_in_get_and_counted_in_lists(
         rows.spoil(spoiled)
     with pytest.raises(UnreadableRow):
         table.get("user-0003")
-    found = table.get_many(["user-0002", "user-0003", "unknown"])
+    found = found_in(table, ["user-0002", "user-0003", "unknown"])
     assert [(user, row) for user, _, row in found.rows] == [("user-0002", 2)]
     assert found.unreadable == ["user-0003"]
     assert [(len(page.rows), page.unreadable) for page in table.scan(Scan())] == [(500, 3), (96, 1)]

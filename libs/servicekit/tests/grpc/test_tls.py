@@ -1,10 +1,11 @@
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from localkafka.certificates import Authority
-from servicekit.grpc.tls import Renewal, TlsFiles, credentials_of, server_credentials
+from servicekit.grpc.tls import Renewal, TlsFiles, check_validity, credentials_of, server_credentials
 from servicekit.process.edge_settings import EdgeSettings
 from streamtable.errors import ConfigurationError
 
@@ -29,6 +30,29 @@ def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
         server_credentials(TlsFiles(tmp_path / "server.crt", tmp_path / "server.key"))
 
 
+def test_an_expired_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
+    pair = Authority("authority").issue("server", valid=timedelta(minutes=-1))
+    with pytest.raises(ConfigurationError, match=r"server\.crt is valid from .*, not now: renew it"):
+        credentials_of(*pair.write(tmp_path, "server"))
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(29, 0), (31, 0), (90, 0)])
+def test_a_new_certificate_is_no_reason_for_a_warning(tmp_path: Path, days: int, warnings: int) -> None:
+    pair = Authority("authority").issue("server", valid=timedelta(days=days))
+    with capture_logs() as logs:
+        assert credentials_of(*pair.write(tmp_path, "server")) is not None
+    assert len(logs) == warnings
+
+
+def test_a_certificate_that_expires_within_thirty_days_is_warned_of(tmp_path: Path) -> None:
+    certificate, _ = (
+        Authority("authority").issue("server", valid=timedelta(days=90)).write(tmp_path, "server")
+    )
+    with capture_logs() as logs:
+        check_validity(certificate, datetime.now(UTC) + timedelta(days=61))
+    assert [line["event"] for line in logs] == ["certificate expires soon"]
+
+
 def test_changed_files_are_reloaded_only_if_they_are_valid(tmp_path: Path) -> None:
     authority = Authority("authority")
     files = TlsFiles(*authority.issue("server").write(tmp_path, "server"))
@@ -37,7 +61,7 @@ def test_changed_files_are_reloaded_only_if_they_are_valid(tmp_path: Path) -> No
     files.certificate.write_bytes(b"half of it")
     with capture_logs() as logs:
         assert renewed() is None
-    assert [line["event"] for line in logs] == ["the renewed certificate is not used"]
+    assert [line["event"] for line in logs] == ["files not reloaded"]
     authority.issue("server").write(tmp_path, "server")
     assert renewed() is not None
     assert renewed() is None

@@ -3,14 +3,16 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
 from starlette.responses import Response
 
 from localkafka.waiting import Deadline, wait_until
-from servicekit.http.app import build_app
+from servicekit.auth.access import Admission
+from servicekit.auth.authentication import Caller, Unauthenticated
+from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.server import HttpServer
@@ -158,4 +160,56 @@ def test_one_address_cannot_take_all_streams() -> None:
             assert events.streams.open_count == 1
 
     asyncio.run(test())
+    events.close()
+
+
+class Revocable:
+    """One key, which can be revoked."""
+
+    def __init__(self) -> None:
+        self.revoked = False
+
+    def authenticate(self, _: str) -> Caller:
+        if self.revoked:
+            raise Unauthenticated(given=True)
+        return Caller("reader", frozenset({"read"}))
+
+
+def test_an_open_stream_ends_when_its_key_is_revoked() -> None:
+    keys, feed = Revocable(), Feed()
+    events = EventStreams(Streams(limit=2), recheck_seconds=0.05)
+    edge = HttpEdge(admission=Admission(keys))
+    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=edge)
+
+    @app.get("/events")
+    def stream() -> Response:
+        return events.response(feed.open())
+
+    server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
+    url = server.start() + "/events"
+    with httpx.stream("GET", url, headers={"x-api-key": "key"}, timeout=30) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("retry")
+        keys.revoked = True
+        list(lines)  # until it ends
+    assert httpx.get(url, headers={"x-api-key": "key"}, timeout=30).status_code == 401
+    server.stop()
+    events.close()
+
+
+def test_one_address_may_watch_many_rows_less_often_than_single_rows() -> None:
+    events = EventStreams(Streams(limit=9), per_peer=9, of_many_per_peer=2)
+
+    async def admitted() -> None:
+        with ExitStack() as stack:
+            for _ in range(2):
+                stack.enter_context(events.admit("a", of_many=True))
+            with pytest.raises(Problem) as refused, events.admit("a", of_many=True):
+                pass
+            assert refused.value.status == 429
+            with events.admit("a"), events.admit("b", of_many=True):
+                assert events.streams.open_count == 4
+        assert events.streams.open_count == 0
+
+    asyncio.run(admitted())
     events.close()

@@ -1,6 +1,7 @@
 """The console as a process, with the resources that it opens and the order in which it closes them."""
 
 import secrets
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from servicekit.auth.authentication import ApiKey, ApiKeys
 from servicekit.http.app import HttpEdge
 from servicekit.http.audit import AuditTrail
 from servicekit.http.server_events import EventStreams
-from servicekit.http.sign_in import PARAMETER, TOKEN_BYTES, SignIn
+from servicekit.http.sign_in import PARAMETER, RANDOM_BYTES, SignIn
 from servicekit.output import say
 from servicekit.process.runtime import Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.signals import StopSignals
@@ -49,7 +50,8 @@ def serve(runtime: ConsoleRuntime) -> int:
         raise ConfigurationError(
             "CONSOLE_ACTIONS=true: callers must authenticate: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
         )
-    sign_in = _sign_in(runtime)
+    address: list[str] = []  # known once the server listens
+    sign_in = _sign_in(runtime, lambda code: say(f"open {address[0]}/?{PARAMETER}={code}"))
     topic = runtime.edge.status_topic or STATUS_TOPIC
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     options = {**SMALL_QUEUES, **runtime.kafka.options}
@@ -88,16 +90,19 @@ def serve(runtime: ConsoleRuntime) -> int:
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
         url = server.start()
         opened.callback(server.stop)
-        if sign_in is not None and runtime.service.token is None:
-            say(f"open {runtime.service.url or _local(url)}/?{PARAMETER}={sign_in.token}")
+        if sign_in is not None:
+            address.append(runtime.service.url or _local(url))
+            sign_in.start()
         wait_to_stop(signals, lambda: view.ready)
     return 0
 
 
-def _sign_in(runtime: ConsoleRuntime) -> SignIn | None:
-    """Return the token by which browsers sign in; None if the settings define callers."""
+def _sign_in(runtime: ConsoleRuntime, announce: Callable[[str], None]) -> SignIn | None:
+    """Return the sessions of browsers; None if the settings define callers."""
     if not runtime.edge.authenticates:
-        return SignIn("streamtable-console", runtime.service.token or secrets.token_urlsafe(TOKEN_BYTES))
+        token = runtime.service.token or secrets.token_urlsafe(RANDOM_BYTES)
+        secure = (runtime.service.url or "").startswith("https:")
+        return SignIn("streamtable-console", token, announce, secure=secure)
     if runtime.service.token is not None:
         raise ConfigurationError(
             "CONSOLE_TOKEN: callers already authenticate with SERVICEKIT_API_KEYS or SERVICEKIT_JWT_...: unset one of them"

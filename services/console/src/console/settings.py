@@ -34,8 +34,8 @@ class ConsoleSettings(ServiceSettings):
 
     Attributes:
         actions: Whether dead letters can be replayed, by callers with the scope `replay`.
-        token: The token of callers if there are neither API keys nor signed tokens. None: a random one, which is printed
-            at the start.
+        token: The token of callers if there are neither API keys nor signed tokens. None: a random one, so that only
+            browsers sign in, by the code that is printed.
         url: The URL under which browsers reach the console, for the printed link; None: that of its address.
     """
 

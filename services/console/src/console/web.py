@@ -258,7 +258,7 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
         """The rows that change from now on."""
         with _found():
             parts.tables.view(table)
-        return parts.events.response(RowChanges(parts.tables, table, prefix.encode()))
+        return parts.events.response(RowChanges(parts.tables, table, prefix.encode()), of_many=True)
 
 
 def _add_letters(app: FastAPI, parts: Parts) -> None:

@@ -1,8 +1,9 @@
 """Access control: authentication, scopes and rate limits, the same for REST and gRPC."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from servicekit.auth.authentication import Authenticator, Caller, Unauthenticated, bearer_token
 from servicekit.auth.rate_limit import RateLimiter, Taken, peer_name
@@ -38,10 +39,13 @@ class Admitted:
     Attributes:
         caller: The authenticated caller; None without authentication.
         headers: Headers for the answer: RateLimit and RateLimit-Policy, if there is a limit.
+        still_valid: Returns whether the credential would still be admitted, for responses that last; it counts against no
+            limit.
     """
 
     caller: Caller | None
     headers: Mapping[str, str]
+    still_valid: Callable[[], bool]
 
 
 class Admission:
@@ -84,7 +88,14 @@ class Admission:
         headers = self._count(f"caller {caller.name}" if caller is not None else peer_name(peer))
         if caller is not None and not caller.may(scope, self._service):
             raise Forbidden(scope, caller)
-        return Admitted(caller, headers)
+        return Admitted(caller, headers, partial(self._allows, authorization, scope))
+
+    def _allows(self, authorization: str | None, scope: str) -> bool:
+        try:
+            caller = self._caller(authorization)
+        except Unauthenticated:
+            return False
+        return caller is None or caller.may(scope, self._service)
 
     def _caller(self, authorization: str | None) -> Caller | None:
         if self._authenticator is None:

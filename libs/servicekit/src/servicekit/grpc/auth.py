@@ -1,5 +1,6 @@
 """Authentication and rate limits of gRPC calls, by `servicekit.auth.access`."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -25,10 +26,10 @@ def check_callers(admission: Admission, scope: str = "read", proxies: TrustedPro
         proxies: The proxies whose metadata `forwarded` names the caller.
     """
 
-    def check(path: str, context: Any) -> None:
+    def check(path: str, context: Any) -> Callable[[], bool] | None:
         del path
         try:
-            admission.admit(
+            admitted = admission.admit(
                 _authorization(context.invocation_metadata()), caller_host(context, proxies), scope
             )
         except Unauthenticated as error:
@@ -43,6 +44,7 @@ def check_callers(admission: Admission, scope: str = "read", proxies: TrustedPro
                 reason="RATE_LIMIT",
                 retry_seconds=error.retry_after,
             ) from None
+        return admitted.still_valid if admitted.caller else None
 
     return check
 

@@ -1,41 +1,42 @@
 """Limits on calls, and on clients that start a call and do not send its message."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from threading import Lock
-
-from servicekit.streams import TooManyStreams
-from streamtable.errors import RetryLater
-
-
-class TooManyOfPeer(TooManyStreams):
-    """The peer has reached its limit of streams."""
-
-
-class GaveWay(RetryLater):
-    """The stream was ended in favour of a peer with fewer streams."""
 
 
 class CallSlots:
-    """A limited number of slots for calls. Any thread."""
+    """A limited number of slots for calls, of which one peer gets at most a share. Any thread.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        limit: The number of slots.
+        per_peer: The number of slots of one peer.
+    """
+
+    def __init__(self, limit: int, per_peer: int) -> None:
         self._limit = limit
+        self._per_peer = per_peer
         self._lock = Lock()
-        self.taken = 0
+        self._of_peer: Counter[str] = Counter()
 
-    def take(self) -> bool:
-        """Take a slot; false if all are taken."""
+    @property
+    def taken(self) -> int:
+        """The number of slots that are taken."""
+        return self._of_peer.total()
+
+    def take(self, peer: str) -> bool:
+        """Take a slot; false if all are taken, or all that this peer may have."""
         with self._lock:
-            free = self.taken < self._limit
-            self.taken += free
+            free = self.taken < self._limit and self._of_peer[peer] < self._per_peer
+            self._of_peer[peer] += free
             return free
 
-    def give_back(self) -> None:
+    def release(self, peer: str) -> None:
+        """Release a slot of this peer."""
         with self._lock:
-            self.taken -= 1
+            self._of_peer -= Counter([peer])  # forgets the peer with its last slot
 
 
 class Patience:
@@ -71,73 +72,3 @@ class Patience:
                 yield
             finally:
                 self._waits.pop(wait, None)
-
-
-class PeerPlaces:
-    """Places for streams in one event loop: limited for each peer, and shared among the peers when all are taken.
-
-    A peer that has fewer places than another one gets the place of that peer's stream that has been idle longest.
-
-    Args:
-        limit: The number of places.
-        per_peer: The maximum number of places of one peer.
-    """
-
-    def __init__(self, limit: int, per_peer: int) -> None:
-        self._limit = limit
-        self._per_peer = per_peer
-        # For each peer the functions that end its streams, the idlest stream first.
-        self._of_peer: dict[str, OrderedDict[object, Callable[[], None]]] = {}
-        self._taken = 0
-
-    def __len__(self) -> int:
-        return self._taken
-
-    @contextmanager
-    def take(self, peer: str, give_way: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Take a place for the block. Yields a function to call whenever the stream has sent something.
-
-        Args:
-            peer: The peer of the stream.
-            give_way: Ends the stream when another one takes its place.
-
-        Raises:
-            TooManyOfPeer: The peer has reached its limit.
-            TooManyStreams: All places are taken, and no peer has more than this one would have.
-        """
-        place = object()
-        self._make_room(peer)
-        self._of_peer.setdefault(peer, OrderedDict())[place] = give_way
-        self._taken += 1
-
-        def active() -> None:
-            places = self._of_peer.get(peer)
-            if places is not None and place in places:
-                places.move_to_end(place)
-
-        try:
-            yield active
-        finally:
-            self._free(peer, place)
-
-    def _make_room(self, peer: str) -> None:
-        own = len(self._of_peer.get(peer, ()))
-        if own >= self._per_peer:
-            raise TooManyOfPeer(f"one address may have {self._per_peer} streams; close one")
-        if self._taken < self._limit:
-            return
-        most = max(self._of_peer, key=lambda each: len(self._of_peer[each]), default=peer)
-        if len(self._of_peer.get(most, ())) <= own + 1:
-            raise TooManyStreams("too many streams are open; retry the request later")
-        place, give_way = next(iter(self._of_peer[most].items()))
-        self._free(most, place)
-        give_way()
-
-    def _free(self, peer: str, place: object) -> None:
-        """Release a place, unless it was taken away before."""
-        places = self._of_peer.get(peer)
-        if places is None or places.pop(place, None) is None:
-            return
-        self._taken -= 1
-        if not places:
-            del self._of_peer[peer]

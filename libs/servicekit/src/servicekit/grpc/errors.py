@@ -12,7 +12,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from servicekit.grpc.call_limits import GaveWay, TooManyOfPeer
+from servicekit.peer_places import GaveWay, TooManyOfPeer
 from servicekit.streams import Stopping, TooManyStreams
 from streamtable.errors import NotReady, RetryLater, UnreadableRow
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Final
 
 import grpc
@@ -16,13 +16,14 @@ import structlog
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
-from servicekit.grpc.call_limits import CallSlots, GaveWay, Patience, PeerPlaces
+from servicekit.grpc.call_limits import CallSlots, Patience
 from servicekit.grpc.connections import GrpcConnections
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
 from servicekit.grpc.peers import PeerAddress, caller_host
 from servicekit.grpc.tracing import Call, traced
-from servicekit.streams import Stopping
+from servicekit.peer_places import GaveWay, PeerPlaces
+from servicekit.streams import RECHECK_SECONDS, Stopping, ended_when_invalid
 from servicekit.tracing import ServerTracer
 
 log = structlog.get_logger()
@@ -32,11 +33,16 @@ _EARLY_SHARE: Final = 0.1
 _EARLY_SECONDS: Final = 0.25
 _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
+_PEER_SHARE_PERCENT: Final = 75
+"""The share of the unary calls at a time that one address may have, so that others find a place beside it."""
 CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
 """Room for the connections that arrive in the tenth of a second between two sweeps."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
-Check = Callable[[str, Context], None]
-"""Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop."""
+Check = Callable[[str, Context], Callable[[], bool] | None]
+"""Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop.
+
+Returns a function that returns whether the credential is still valid, called while a stream is open; None: it always is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class GrpcLimits:
         deadline_seconds_max: The farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: The number of calls whose message has not arrived; a newer call replaces the oldest.
         unread_seconds: A stream whose caller reads nothing for this time is ended.
+        recheck_seconds: The interval at which the credentials of open streams are checked again.
         streams: The number of open streams of all callers together, without health checks.
         streams_per_peer: The number of open streams to one address; an IPv6 network /64 counts as one.
         connections: The number of open connections of all callers together; beyond it the idlest one is closed.
@@ -74,6 +81,7 @@ class GrpcLimits:
     deadline_seconds_max: float = 5.0
     unsent: int = 256
     unread_seconds: float = 30.0
+    recheck_seconds: float = RECHECK_SECONDS
     streams: int = 1024
     streams_per_peer: int = 256
     connections: int = 512
@@ -94,6 +102,9 @@ class GrpcLimits:
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
     """Wraps every method. Plain functions and generators are called in a thread.
+
+    A unary method that works for long is a generator that yields None between slices of its work and returns the answer: one
+    thread works on a slice of each such call in turn, so that calls of other methods get the interpreter in between.
 
     By default, grpcio keeps a call that sends no message open for ever, rejects calls without naming a remedy, and
     sends the text of an exception to the caller.
@@ -123,10 +134,12 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         self.check = check
         self.metrics = metrics
         self.tracer = tracer
-        self.working = CallSlots(limits.threads + limits.waiting)
+        calls = limits.threads + limits.waiting
+        self.working = CallSlots(calls, max(1, calls * _PEER_SHARE_PERCENT // 100))
         self.unsent = Patience(limits.deadline_seconds_max, limits.unsent)
         self.stopping = False
         self.unary_pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="grpc-unary")
+        self.slice_pool = ThreadPoolExecutor(1, thread_name_prefix="grpc-slices")
         self.stream_pool = ThreadPoolExecutor(limits.stream_threads, thread_name_prefix="grpc-stream")
 
     async def intercept_service(
@@ -149,7 +162,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
 
     def close(self) -> None:
         """Release the threads; calls that run are finished."""
-        for pool in (self.unary_pool, self.stream_pool):
+        for pool in (self.unary_pool, self.slice_pool, self.stream_pool):
             pool.shutdown(wait=False)
 
 
@@ -194,10 +207,10 @@ class _Method:
         gauge = metrics.open_streams.labels(*self._labels) if metrics is not None else None
         code = grpc.StatusCode.CANCELLED
         try:
-            self._check(context)
+            still_valid = self._check(context)
             with gauge.track_inprogress() if gauge is not None else nullcontext():
                 request = await self._request(messages)
-                async with self._place(context) as active:
+                async with self._place(context, still_valid) as active:
                     await self._send(request, context, active)
             code = grpc.StatusCode.OK
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
@@ -209,11 +222,12 @@ class _Method:
             self._ended(_reported(code, context, begun))
         await _abort(context, refused)
 
-    def _check(self, context: Context) -> None:
+    def _check(self, context: Context) -> Callable[[], bool] | None:
         if self._guard.stopping and not self._path.startswith(_HEALTH):
             raise Stopping("the server is stopping; retry the request")
         if self._guard.check is not None and not self._path.startswith(_HEALTH):
-            self._guard.check(self._path, context)
+            return self._guard.check(self._path, context)
+        return None
 
     async def _request(self, messages: AsyncIterator[bytes]) -> Any:
         """Return the parsed request, or an iterator of requests."""
@@ -246,45 +260,71 @@ class _Method:
     async def _answer(self, request: Any, context: Context) -> Any:
         found, places = self._found, self._guard.working
         inner = found.stream_unary if found.request_streaming else found.unary_unary
-        if not places.take():
+        peer = peer_name(caller_host(context, self._guard.proxies))
+        if not places.take(peer):
             raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 "the server has all the calls it can take; retry the request, or ask another one",
                 reason="TOO_MANY_CALLS",
                 retry_seconds=RETRY_SECONDS,
             )
-        if iscoroutinefunction(inner):
+        if iscoroutinefunction(inner) or isgeneratorfunction(inner):
             try:
-                return await inner(request, context)
+                answer = inner(request, context)
+                return await (self._in_slices(answer) if isgeneratorfunction(inner) else answer)
             finally:
-                places.give_back()
+                places.release(peer)
         if self._guard.tracer is not None:
             inner = partial(copy_context().run, inner)  # passes the context of the call to the thread
         work = self._guard.unary_pool.submit(inner, request, context)
         # Released by the thread, not at the caller's deadline: a thread that hangs on the disk is still in use.
-        work.add_done_callback(lambda _: places.give_back())
+        work.add_done_callback(lambda _: places.release(peer))
         return await asyncio.wrap_future(work)
 
+    async def _in_slices(self, slices: Generator[None, None, Any]) -> Any:
+        """Run a unary call slice by slice, each behind the slices of other calls that wait, and return its answer."""
+        run = asyncio.get_running_loop().run_in_executor
+        while (ended := await run(self._guard.slice_pool, _run_slice, slices)) is None:
+            pass
+        return ended[0]
+
     @asynccontextmanager
-    async def _place(self, context: Context) -> AsyncIterator[Callable[[], None]]:
-        """Take a place for a stream for the block, which is cancelled and raises `GaveWay` when another one gets it."""
+    async def _place(
+        self, context: Context, still_valid: Callable[[], bool] | None
+    ) -> AsyncIterator[Callable[[], None]]:
+        """Take a place for a stream for the block.
+
+        The block is cancelled when another stream gets the place, and raises `GaveWay`, or when the credential is no longer
+        valid, and raises `CallRefused`.
+        """
         if self._path.startswith(_HEALTH):
             yield _nothing  # the health service has its own limit
             return
         patience = asyncio.timeout(None)
+        reason: Exception = GaveWay("another address has fewer streams")
 
         def give_way() -> None:
-            patience.reschedule(asyncio.get_running_loop().time())
+            if not patience.expired():
+                patience.reschedule(asyncio.get_running_loop().time())
+
+        def expire() -> None:
+            nonlocal reason
+            text = "the credential is not valid or no longer so"
+            reason = CallRefused(grpc.StatusCode.UNAUTHENTICATED, text)
+            give_way()
 
         try:
             async with patience:
                 peer = peer_name(caller_host(context, self._guard.proxies))
-                with self._guard.streams.take(peer, give_way) as active:
+                with (
+                    self._guard.streams.take(peer, give_way) as active,
+                    ended_when_invalid(still_valid, expire, self._guard.limits.recheck_seconds),
+                ):
                     yield active
         except TimeoutError:
             if not patience.expired():
                 raise
-            raise GaveWay("another address has fewer streams") from None
+            raise reason from None
 
     async def _send(self, request: Any, context: Context, active: Callable[[], None]) -> None:
         found = self._found
@@ -331,6 +371,15 @@ class _Method:
 
 def _nothing() -> None:
     pass
+
+
+def _run_slice(slices: Generator[None, None, Any]) -> tuple[Any] | None:
+    """Run one slice. Returns the answer after the last one."""
+    try:
+        next(slices)
+    except StopIteration as end:
+        return (end.value,)
+    return None
 
 
 async def _abort(context: Context, refused: CallRefused) -> None:

@@ -43,4 +43,4 @@ def caller_host(context: Any, proxies: TrustedProxies) -> str | None:
     if not proxies.trusts(host):
         return host
     named = [value for name, value in context.invocation_metadata() or () if name == "forwarded"]
-    return proxies.caller(host, ",".join(named))
+    return proxies.caller(host, named)

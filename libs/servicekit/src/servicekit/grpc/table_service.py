@@ -1,6 +1,6 @@
 """A gRPC service over a table, made from the descriptor of its .proto file: Get, MultiGet, Scan, Watch, and windows."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -99,8 +99,8 @@ class GrpcTableService(Generic[V]):
         answer, row = self._table.get(getattr(request, self._key))
         return self._responses["Get"](**self._answer(answer, row), **self._contract.details(row))
 
-    def _multi_get(self, request: Any, _: Any) -> Any:
-        found = self._table.get_many(getattr(request, f"{self._key}s"))
+    def _multi_get(self, request: Any, _: Any) -> Generator[None, None, Any]:
+        found = yield from self._table.get_many(getattr(request, f"{self._key}s"))
         rows = [{self._key: key, "answer": self._answer(answer, row)} for key, answer, row in found.rows]
         return self._responses["MultiGet"](found=rows, unreadable=found.unreadable)
 

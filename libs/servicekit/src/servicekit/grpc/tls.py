@@ -2,14 +2,20 @@
 
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import grpc
 import structlog
+from cryptography.x509 import load_pem_x509_certificate
 
+from servicekit.auth.reloading import ReloadedFiles
 from streamtable.errors import ConfigurationError
 
 log = structlog.get_logger()
+EXPIRES_SOON: Final = timedelta(days=30)
+"""A warning is logged this long before a certificate expires, unless it is issued for a shorter time anyway."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class TlsFiles:
             raise ConfigurationError(
                 f"{self.certificate} and {self.key} are no certificate and its unencrypted key in PEM"
             ) from error
+        check_validity(self.certificate, datetime.now(UTC))
         roots = None
         if self.client_authorities is not None:
             try:
@@ -46,32 +53,33 @@ class TlsFiles:
         pair = (self.key.read_bytes(), self.certificate.read_bytes())
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
 
-    def stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Return a value that changes when a file is written; None for a file that is missing at the moment."""
-        return tuple(_stamp(path) for path in (self.certificate, self.key, self.client_authorities) if path)
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [path for path in (self.certificate, self.key, self.client_authorities) if path]
 
 
 class Renewal:
     """Reads the files again when they have changed; gRPC asks at each new connection."""
 
     def __init__(self, files: TlsFiles) -> None:
-        self._files = files
-        self._stamps = files.stamps()
+        self._files = ReloadedFiles("certificates", files.paths, lambda: _valid(files))
+
+    @property
+    def current(self) -> grpc.ServerCertificateConfiguration:
+        """The content of the files."""
+        return self._files.content
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
         """Return new credentials; None if nothing has changed or the files are bad: the old ones stay in use."""
-        stamps = self._files.stamps()
-        if stamps == self._stamps:
-            return None
-        try:
-            renewed = self._files.read()
-        except ConfigurationError as error:
-            # Perhaps one of two files has been written so far: it is tried again at the next connection.
-            log.warning("the renewed certificate is not used", reason=str(error))
-            return None
-        self._stamps = stamps
-        log.info("certificate renewed", file=str(self._files.certificate))
-        return renewed
+        return self._files.content if self._files.look() else None
+
+
+def _valid(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+    try:
+        return files.read()
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from error
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
@@ -80,9 +88,10 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     Raises:
         ConfigurationError: A file cannot be used.
     """
+    files.read()  # raises an error that names the settings
     renewal = Renewal(files)
     return grpc.dynamic_ssl_server_credentials(
-        files.read(),
+        renewal.current,
         renewal,  # type: ignore[arg-type] # None for "as before" is part of gRPC's contract, and not of its types
         require_client_authentication=files.client_authorities is not None,
     )
@@ -97,12 +106,16 @@ def credentials_of(
     return server_credentials(TlsFiles(certificate, key, client_authorities))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def check_validity(certificate: Path, now: datetime) -> None:
+    """Warn of a certificate that expires soon. Raises `ConfigurationError` for one that is not valid now."""
+    found = load_pem_x509_certificate(certificate.read_bytes())
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= now <= end:
+        raise ConfigurationError(
+            f"{certificate} is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, not now: renew it"
+        )
+    if end - now < EXPIRES_SOON and end - begin > EXPIRES_SOON:
+        log.warning("certificate expires soon", path=str(certificate), expires=f"{end:%Y-%m-%d %H:%M} UTC")
 
 
 def _no_password() -> str:

@@ -30,6 +30,7 @@ from servicekit.http.overload import beginning
 from servicekit.http.problems import Problem
 from servicekit.http.sign_in import SignIn
 from servicekit.http.tracing import Trace
+from servicekit.streams import STILL_VALID
 from servicekit.tracing import ServerTracer
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
@@ -288,6 +289,7 @@ def _admit(edge: HttpEdge) -> Admit:
                 headers=error.headers,
             ) from None
         remember_caller(scope, admitted.caller.name if admitted.caller else None)
+        scope[STILL_VALID] = admitted.still_valid if admitted.caller else None
         return admitted.headers
 
     return admit

@@ -16,7 +16,7 @@ class Forwarded:
         client = scope.get("client")
         if client and self._proxies.trusts(client[0]):
             given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"forwarded"]
-            caller = self._proxies.caller(client[0], ",".join(given))
+            caller = self._proxies.caller(client[0], given)
             if caller != client[0]:
                 scope = {**scope, "client": (caller, 0)}
         await self._app(scope, receive, send)

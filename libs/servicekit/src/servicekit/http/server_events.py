@@ -6,12 +6,11 @@ any thread, and a caller that does not read is disconnected.
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -21,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from servicekit.auth.rate_limit import peer_name
 from servicekit.http.problems import Problem
-from servicekit.streams import Streams, unless
+from servicekit.peer_places import PeerPlaces, TooManyOfPeer
+from servicekit.streams import RECHECK_SECONDS, STILL_VALID, Streams, ended_when_invalid, unless
 
 _OPENING_MAX: Final = 8
 """The number of sources that are opened or closed at a time: each occupies a thread, and may wait for a store."""
@@ -61,8 +61,12 @@ class EventStreams:
     Args:
         streams: Admits the streams.
         per_peer: The maximum number of streams to one address, so that one caller cannot take all.
+        of_many: The maximum number of streams of the changes of many rows: each buffers up to 10,000 changes for a slow
+            reader.
+        of_many_per_peer: The maximum number of those to one address.
         heartbeat_seconds: A comment is sent after this time without events, so that proxies keep the connection.
         send_seconds: A caller that reads nothing for this time is disconnected.
+        recheck_seconds: The interval at which the credentials of open streams are checked again.
     """
 
     def __init__(
@@ -70,37 +74,47 @@ class EventStreams:
         streams: Streams,
         *,
         per_peer: int = 16,
+        of_many: int = 100,
+        of_many_per_peer: int = 8,
         heartbeat_seconds: float = 15.0,
         send_seconds: float = 10.0,
+        recheck_seconds: float = RECHECK_SECONDS,
     ) -> None:
         self.streams = streams
-        self._per_peer = per_peer
-        self._of_peer: Counter[str] = Counter()
+        self._places = PeerPlaces(streams.limit, per_peer)
+        self._places_of_many = PeerPlaces(of_many, of_many_per_peer)
         self.heartbeat_seconds = heartbeat_seconds
         self.send_seconds = send_seconds
+        self.recheck_seconds = recheck_seconds
         self.pool = ThreadPoolExecutor(_OPENING_MAX, thread_name_prefix="events")
 
-    def response(self, source: AbstractContextManager[Source]) -> Response:
-        """Answer with the events of `source`, which is entered when the stream is admitted and always left."""
-        return _EventResponse(self, source)
+    def response(self, source: AbstractContextManager[Source], *, of_many: bool = False) -> Response:
+        """Answer with the events of `source`, which is entered when the stream is admitted and always left.
+
+        Args:
+            source: The events.
+            of_many: Whether they are the changes of many rows.
+        """
+        return _EventResponse(self, source, of_many=of_many)
 
     @contextmanager
-    def admit(self, peer: str) -> Iterator["asyncio.Future[Any]"]:
+    def admit(self, peer: str, *, of_many: bool = False) -> Iterator["asyncio.Future[Any]"]:
         """Admit a stream, as `Streams.admit_in_loop` does.
+
+        A stream of the changes of many rows takes the place of one of an address that has more of them, if all are taken.
 
         Raises:
             Problem: The address has reached its limit.
             RetryLater: The server has reached its limit of streams, or is stopping.
         """
-        if self._of_peer[peer] >= self._per_peer:
-            detail = f"one address may have {self._per_peer} streams; close one"
-            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, retry_after=5)
-        with self.streams.admit_in_loop() as over:
-            self._of_peer[peer] += 1
+        with ExitStack() as stack:
+            over = stack.enter_context(self.streams.admit_in_loop())
             try:
-                yield over
-            finally:
-                self._of_peer -= Counter([peer])  # forgets the address with its last stream
+                for places in (self._places, self._places_of_many)[: 1 + of_many]:
+                    stack.enter_context(places.take(peer, partial(_end, over)))
+            except TooManyOfPeer as error:
+                raise Problem(HTTPStatus.TOO_MANY_REQUESTS, str(error), retry_after=5) from None
+            yield over
 
     def close(self) -> None:
         """End all streams and wait for their threads."""
@@ -111,21 +125,26 @@ class EventStreams:
 class _EventResponse(Response):
     media_type = "text/event-stream"
 
-    def __init__(self, owner: EventStreams, source: AbstractContextManager[Source]) -> None:
+    def __init__(self, owner: EventStreams, source: AbstractContextManager[Source], *, of_many: bool) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._owner = owner
         self._source = source
+        self._of_many = of_many
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as over:
+        peer = peer_name(scope["client"][0] if scope["client"] else None)
+        with self._owner.admit(peer, of_many=self._of_many) as over:
             with CancelScope(shield=True):  # if cancelled now, the source would be entered and never left
                 next_event = await self._in_thread(self._source.__enter__)
             gone = asyncio.ensure_future(_disconnected(receive, over))
             try:
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
-                with suppress(TimeoutError):
+                valid = ended_when_invalid(
+                    scope.get(STILL_VALID), partial(_end, over), self._owner.recheck_seconds
+                )
+                with suppress(TimeoutError), valid:
                     await unless(over, self._pump(next_event, send))
                     await self._send(send, b"", more=False)
             finally:
@@ -141,6 +160,8 @@ class _EventResponse(Response):
             except StopAsyncIteration:
                 return
             await self._send(send, b": still here\n\n" if event is None else event.encoded)
+            # While events wait and the caller reads, nothing above suspends: other requests get a turn after each event.
+            await asyncio.sleep(0)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(self._owner.send_seconds):
@@ -153,5 +174,9 @@ class _EventResponse(Response):
 async def _disconnected(receive: Receive, over: "asyncio.Future[Any]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    _end(over)
+
+
+def _end(over: "asyncio.Future[Any]") -> None:
     if not over.done():
         over.set_result(None)

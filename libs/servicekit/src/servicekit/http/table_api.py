@@ -264,7 +264,7 @@ class WatchRows(Operation):
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
         async def watch_rows(prefix: str) -> Response:
-            return served.events.response(ChangeSource(served.changes, prefix=prefix))
+            return served.events.response(ChangeSource(served.changes, prefix=prefix), of_many=True)
 
         handler = with_parameters(watch_rows, {"prefix": served.key.prefix}, prefix="")
         self.get(app, handler, **events_options(served.events_text, "prefix"))
