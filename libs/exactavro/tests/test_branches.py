@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactavro import Schema, Unfit, decode, encode, make_reader, make_writer, name_of, named
+from exactavro import Schema, Unfit, avro_branch, avro_branch_of, decode, encode, make_reader, make_writer
 
 
 def record(name: str, *fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
@@ -66,18 +66,19 @@ def test_branches_are_matched_by_full_name_and_by_alias_also_if_the_schemas_diff
     removed = record("acme.UserRemoved", ("id", "string"), aliases=["UserDeleted"])
     assert again([CREATED, DELETED], b"\x02\x02x", [CREATED, removed]) == b"\x02\x02x"
     value = decode(make_reader(Schema.load(DELETED), Schema.load([CREATED, removed])), b"\x02x")
-    assert name_of(value) == "acme.UserRemoved"
+    assert avro_branch_of(value) == "acme.UserRemoved"
 
 
 def test_a_branch_is_chosen_by_its_full_name_or_by_a_simple_name_that_one_branch_has() -> None:
     write = make_writer(Schema.load([CREATED, DELETED]))
-    assert encode(write, named("acme.UserDeleted", {"id": "x"})) == b"\x02\x02x"
-    assert encode(write, named("UserDeleted", {"id": "x"})) == b"\x02\x02x"
+    assert encode(write, avro_branch("acme.UserDeleted", {"id": "x"})) == b"\x02\x02x"
+    assert encode(write, avro_branch("UserDeleted", {"id": "x"})) == b"\x02\x02x"
     assert (
-        encode(make_writer(Schema.load(["null", COLOR, SIGNAL])), named("acme.Signal", "RED")) == b"\x04\x02"
+        encode(make_writer(Schema.load(["null", COLOR, SIGNAL])), avro_branch("acme.Signal", "RED"))
+        == b"\x04\x02"
     )
     with pytest.raises(TypeError, match="a dict, a str or bytes"):
-        named("acme.UserDeleted", 5)  # type: ignore[arg-type] # what a user may do
+        avro_branch("acme.UserDeleted", 5)  # type: ignore[arg-type] # what a user may do
 
 
 def test_a_plain_dict_that_fits_several_records_is_refused_unless_one_has_exactly_its_fields() -> None:
@@ -91,16 +92,16 @@ def test_a_plain_dict_that_fits_several_records_is_refused_unless_one_has_exactl
 
 
 def test_a_value_with_its_name_equals_a_plain_one_and_keeps_the_name_when_it_is_copied() -> None:
-    value = named("acme.UserDeleted", {"id": "x"})
+    value = avro_branch("acme.UserDeleted", {"id": "x"})
     assert value == {"id": "x"}
-    assert name_of(deepcopy(value)) == "acme.UserDeleted"
-    assert name_of({"id": "x"}) is None
+    assert avro_branch_of(deepcopy(value)) == "acme.UserDeleted"
+    assert avro_branch_of({"id": "x"}) is None
 
 
 def test_a_union_without_two_branches_of_one_type_has_plain_values() -> None:
     value = decode(make_reader(Schema.load(["null", CREATED, COLOR])), b"\x02\x02x")
     assert type(value) is dict
-    assert name_of(value) is None
+    assert avro_branch_of(value) is None
 
 
 def test_an_error_of_a_union_says_what_each_branch_needs() -> None:

@@ -41,7 +41,7 @@ class NamedBytes(bytes):
 Named = NamedRecord | NamedSymbol | NamedBytes
 
 
-def named(name: str, value: dict[str, Any] | str | bytes) -> Named:
+def avro_branch(name: str, value: dict[str, Any] | str | bytes) -> Named:
     """Return a value that is written as the branch of this name, in a union with several branches that it fits.
 
     Args:
@@ -67,7 +67,7 @@ def named(name: str, value: dict[str, Any] | str | bytes) -> Named:
     return made
 
 
-def name_of(value: object) -> str | None:
+def avro_branch_of(value: object) -> str | None:
     """Return the full name of the branch that a value was read from; None if its union has no other branch of its type."""
     return value.avro_name if isinstance(value, NamedRecord | NamedSymbol | NamedBytes) else None
 

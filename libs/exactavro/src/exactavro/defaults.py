@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from exactavro.branches import full_names, is_ambiguous, named
+from exactavro.branches import avro_branch, full_names, is_ambiguous
 from exactavro.errors import Unusable
 from exactavro.logical import conversion
 from exactavro.schema import Node, kind, logical, title
@@ -70,7 +70,7 @@ def _of_branch(branches: list[Node], default: Any) -> Any:
             value = default_value(branch, default)
         except Unusable:
             continue
-        return named(full_names(branch)[0], value) if is_ambiguous(branch, branches) else value
+        return avro_branch(full_names(branch)[0], value) if is_ambiguous(branch, branches) else value
     raise Unusable(f"the default {default!r} fits no branch")
 
 

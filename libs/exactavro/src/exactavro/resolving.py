@@ -5,7 +5,7 @@ from functools import partial
 from struct import Struct
 from typing import Any
 
-from exactavro.branches import full_names, has_name, is_ambiguous, named
+from exactavro.branches import avro_branch, full_names, has_name, is_ambiguous
 from exactavro.defaults import default_value
 from exactavro.errors import Unusable
 from exactavro.logical import conversion
@@ -168,7 +168,7 @@ def _first_match(writer: Node, branches: list[Node]) -> Reader:
             continue
         if not is_ambiguous(branch, branches):
             return read
-        return converting(read, partial(named, full_names(branch)[0]))
+        return converting(read, partial(avro_branch, full_names(branch)[0]))
     raise Unusable(f"{title(writer)} cannot be read as any of {', '.join(map(title, branches))}")
 
 

@@ -89,11 +89,14 @@ class Schema:
         return self.tree["name"] if isinstance(self.tree, dict) and "name" in self.tree else kind(self.tree)
 
     @classmethod
-    def load(cls, source: str | Mapping[str, Any] | Sequence[Any]) -> "Schema":
+    def load(
+        cls, source: str | Mapping[str, Any] | Sequence[Any], references: Mapping[str, str] | None = None
+    ) -> "Schema":
         """Parse and check a schema.
 
         Args:
             source: A primitive's name, JSON text, or parsed JSON.
+            references: The JSON texts of the named types that it refers to and does not define, by full name.
 
         Raises:
             Unusable: The schema is invalid or not safe; the message names the place and the rule.
@@ -106,6 +109,9 @@ class Schema:
         except (JSONDecodeError, TypeError) as error:
             raise Unusable(f"Avro schema: neither the name of a primitive nor JSON: {error}") from error
         _refuse_depth(raw)
+        if references:
+            raw = _with_references(raw, {name: _parsed(text) for name, text in references.items()})
+            text = dumps(raw).decode()
         raw = _without_invalid_logical_types(raw)
         try:
             _refuse_growth(parse_schema(raw, _write_hint=False))
@@ -204,6 +210,53 @@ def _measure_named(node: dict[str, Any], depth: int) -> Size:
         nodes = _bounded(nodes + size.nodes, name)
         width, free = width + size.width, free + size.free
     return Size(width, nodes, free + (width == 0))
+
+
+def _parsed(text: str) -> Any:
+    """Return the JSON of a schema that another one refers to. Raises `Unusable`."""
+    if len(text) > TEXT_BYTES_MAX:
+        raise Unusable(f"Avro schema: {len(text)} characters, at most {TEXT_BYTES_MAX}")
+    try:
+        raw = loads(text)
+    except JSONDecodeError as error:
+        raise Unusable(f"Avro schema: a schema that it refers to is not JSON: {error}") from error
+    _refuse_depth(raw)
+    return raw
+
+
+def _with_references(raw: Any, references: Mapping[str, Any]) -> Any:
+    """Return a schema in which each type that it refers to is defined where it is named first."""
+    defined: set[str] = set()
+
+    def inlined(node: Any, namespace: str) -> Any:
+        if isinstance(node, str):
+            name = node if "." in node or not namespace else f"{namespace}.{node}"
+            name = name if name in references else node
+            if name in references and name not in defined:
+                return inlined(references[name], "")
+            return name if name in references else node
+        if isinstance(node, list):
+            return [inlined(each, namespace) for each in node]
+        if not isinstance(node, dict):
+            return node
+        kept = dict(node)
+        own = kept.get("name")
+        if isinstance(own, str):
+            namespace = own.rpartition(".")[0] or str(kept.get("namespace") or namespace)
+            defined.add(own if "." in own or not namespace else f"{namespace}.{own}")
+        for word in ("type", "items", "values"):
+            if word in kept:
+                kept[word] = inlined(kept[word], namespace)
+        if isinstance(fields := kept.get("fields"), list):
+            kept["fields"] = [
+                {**each, "type": inlined(each["type"], namespace)}
+                if isinstance(each, dict) and "type" in each
+                else each
+                for each in fields
+            ]
+        return kept
+
+    return inlined(raw, "")
 
 
 def _without_invalid_logical_types(raw: Any) -> Any:

@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any
 
-from exactavro.branches import full_names, has_name, name_of
+from exactavro.branches import avro_branch_of, full_names, has_name
 from exactavro.defaults import default_value
 from exactavro.errors import Unfit, Unusable, placed
 from exactavro.logical import conversion
@@ -288,7 +288,7 @@ def _union_writer(branches: list[Node]) -> Writer:
     def write_union(value: Any) -> bytes:
         if value is None and nothing is not None:
             return nothing
-        chosen = by_name.get(name_of(value) or "")
+        chosen = by_name.get(avro_branch_of(value) or "")
         if chosen is not None:
             return chosen[0] + chosen[1](value)
         errors = []
