@@ -78,7 +78,7 @@ def test_a_branch_is_chosen_by_its_full_name_or_by_a_simple_name_that_one_branch
         == b"\x04\x02"
     )
     with pytest.raises(TypeError, match="a dict, a str or bytes"):
-        avro_branch("acme.UserDeleted", 5)  # type: ignore[arg-type] # what a user may do
+        avro_branch("acme.UserDeleted", 5)  # type: ignore[call-overload] # what a user may do
 
 
 def test_a_plain_dict_that_fits_several_records_is_refused_unless_one_has_exactly_its_fields() -> None:

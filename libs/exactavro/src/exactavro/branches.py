@@ -6,7 +6,7 @@ their type, and written as that branch again. They equal plain values.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from exactavro.schema import Node, kind, logical
 
@@ -41,6 +41,12 @@ class NamedBytes(bytes):
 Named = NamedRecord | NamedSymbol | NamedBytes
 
 
+@overload
+def avro_branch(name: str, value: dict[str, Any]) -> NamedRecord: ...
+@overload
+def avro_branch(name: str, value: str) -> NamedSymbol: ...
+@overload
+def avro_branch(name: str, value: bytes) -> NamedBytes: ...
 def avro_branch(name: str, value: dict[str, Any] | str | bytes) -> Named:
     """Return a value that is written as the branch of this name, in a union with several branches that it fits.
 

@@ -264,6 +264,10 @@ class Avro(Generic[T]):
             self._by_text[writer.text] = reader
         return reader
 
+    def version(self, data: bytes) -> bytes:
+        """See `ports.VersionedKeys`."""
+        return data[: self._framing.size]
+
     @property
     def framing(self) -> Framing:
         """The framing of the values: the bytes that name the writer's schema, in front of the Avro body."""
