@@ -1,11 +1,12 @@
 """Unsafe schemas are rejected at load."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
-from exactavro import Schema, Unusable
+from exactavro import Schema, Unusable, decode, encode, make_reader, make_writer
 from exactavro.schema import kind, measure
 
 
@@ -51,7 +52,7 @@ def doubling(levels: Any) -> Any:
         (record(*((f"f{i}", "null") for i in range(1_001))), "without bytes"),
         (record(("a", "int"), ("a", "int")), "twice"),
         (record(("a b", "int")), "not a name"),
-        (record(name="R-x"), "not a name"),
+        (record(name="R x"), "not a name"),
         (record(("a", record(name="R"))), "redefined"),
         ({"type": "enum", "name": "E", "symbols": []}, "without symbols"),
         ({"type": "enum", "name": "E", "symbols": ["A", "A"]}, "unique"),
@@ -62,9 +63,7 @@ def doubling(levels: Any) -> Any:
         ([], "branches"),
         (["int", "int"], "branches"),
         (["int", ["null", "string"]], "branches"),
-        ({"type": "bytes", "logicalType": "decimal"}, "decimal"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 10**9}, "decimal"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3}, "scale"),
         ({"type": "Unknown"}, "Unknown"),
         ({"type": {"type": "array"}}, "unhashable|TypeError"),
         ({"fields": []}, "type"),
@@ -126,3 +125,69 @@ def test_text_parsed_json_and_names_load_alike() -> None:
     assert Schema.load(json.dumps(schema)).canonical == Schema.load(schema).canonical
     assert Schema.load("long").canonical == Schema.load('"long"').canonical == '"long"'
     assert Schema.load(["null", "int"]).name == kind([]) == "union"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 127},
+        {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": -2},
+        {"type": "bytes", "logicalType": "decimal", "precision": "10"},
+        {"type": "bytes", "logicalType": "decimal"},
+        {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 5},
+        {"type": "string", "logicalType": "timestamp-millis"},
+        {"type": "int", "logicalType": "uuid"},
+        {"type": "long", "logicalType": "date"},
+        {"type": "long", "logicalType": "of tomorrow"},
+        {"type": "long", "logicalType": 5},
+        {"type": "long", "logicalType": ["date"]},
+    ],
+)
+@pytest.mark.parametrize("place", ["alone", "field", "items", "union", "nested"])
+def test_a_logical_type_that_its_type_cannot_carry_is_ignored(node: dict[str, Any], place: str) -> None:
+    schema: Any = {
+        "alone": node,
+        "field": record(("a", node)),
+        "items": {"type": "array", "items": node},
+        "union": ["null", node],
+        "nested": record(("a", {"type": "map", "values": ["null", node]})),
+    }[place]
+    plain = Schema.load(schema)
+    assert "logicalType" not in str(plain.tree)
+    make_reader(plain)
+    make_writer(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "field"),
+    [
+        ("Envelope", "connect-test.core.Orders", "id"),
+        ("CreateEvent", "org.apache.hadoop.hdfs.inotify.Event$", "id"),
+        ("Outer$Inner", "", "id"),
+        ("Value", "core", "order-id"),
+        ("Größe", "de", "höhe"),
+        ("V", "9", "1st"),
+    ],
+)
+def test_names_as_java_programs_write_them_are_read(name: str, namespace: str, field: str) -> None:
+    schema = Schema.load(
+        {"type": "record", "name": name, "namespace": namespace, "fields": [{"name": field, "type": "int"}]}
+    )
+    assert decode(make_reader(schema), b"\x02") == {field: 1}
+    assert encode(make_writer(schema), {field: 1}) == b"\x02"
+
+
+def test_a_schema_that_doubles_again_and_again_is_refused_in_little_time() -> None:
+    types: list[Any] = [record(("a", "int"), ("b", "int"), name="R0")]
+    types += [record(("a", f"R{n}"), ("b", f"R{n}"), name=f"R{n + 1}") for n in range(40)]
+    began = time.process_time()
+    with pytest.raises(Unusable, match="types in one another"):
+        Schema.load(types)
+    assert time.process_time() - began < 1
+
+
+def test_a_long_chain_of_types_is_refused_as_too_deep() -> None:
+    types: list[Any] = [record(("a", "int"), name="R0")]
+    types += [record(("a", f"R{n}"), name=f"R{n + 1}") for n in range(2_000)]
+    with pytest.raises(Unusable, match="deep"):
+        Schema.load(types)

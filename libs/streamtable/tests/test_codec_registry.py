@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamtable.codec import Avro, Confluent
+from streamtable.codec import Avro, Confluent, Plain
 from streamtable.codec.registry import FileRegistry, HttpRegistry
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
 
@@ -20,6 +21,19 @@ NEW = {
     "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "int", "default": 0}],
 }
 LOOP = {"type": "record", "name": "L", "fields": [{"name": "l", "type": ["null", "L"]}]}
+
+
+DOUBLING = [
+    {"type": "record", "name": "D0", "fields": [{"name": "a", "type": "int"}]},
+    *(
+        {
+            "type": "record",
+            "name": f"D{n + 1}",
+            "fields": [{"name": "a", "type": f"D{n}"}, {"name": "b", "type": f"D{n}"}],
+        }
+        for n in range(30)
+    ),
+]
 
 
 class Server:
@@ -182,8 +196,10 @@ def test_a_registry_that_is_not_there_means_retry_later(clock: Clock) -> None:
     [
         (LOOP, {}, "recursive"),
         ({"type": "what"}, {}, "what"),
-        (OLD, {"schemaType": "PROTOBUF"}, "not supported"),
-        (OLD, {"references": [{"name": "X"}]}, "not supported"),
+        (OLD, {"schemaType": "PROTOBUF"}, "of type PROTOBUF, not Avro"),
+        (OLD, {"references": [{"name": "X"}]}, "a reference that is none"),
+        (OLD, {"references": "X"}, "a reference that is none"),
+        (DOUBLING, {}, "types in one another"),
         ("string", {}, "string cannot be read as record R"),
     ],
 )
@@ -245,3 +261,126 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str) -> None
         FileRegistry(path)
     with pytest.raises(ConfigurationError, match=r"missing\.json"):
         FileRegistry(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {}),
+        (200, []),
+        (200, {"schema": 5}),
+        (200, {"schema": None}),
+        (200, {"schema": ["int"]}),
+        (200, {"id": 7}),
+        (200, b"<html>proxy</html>"),
+        (200, b'{"schema": "\\"str'),
+        (200, b"[" * 200_000),
+        (200, b'{"schema": "' + b" " * 5_000_000 + b'"}'),
+        (500, {"schema": '"int"'}),
+        (502, b""),
+        (404, b"not here"),
+    ],
+)
+def test_an_answer_that_is_none_means_retry_later(
+    server: Server, registry: HttpRegistry, answer: tuple[int, Any]
+) -> None:
+    server.answers["GET", "/schemas/ids/7"] = answer
+    with pytest.raises(RetryLater):
+        Avro("int", Confluent(registry)).decode(message(7, "02"))
+
+
+@pytest.mark.parametrize("number", ["7", None, -1, 1 << 40, [7]])
+def test_an_id_that_is_none_means_retry_later(server: Server, registry: HttpRegistry, number: Any) -> None:
+    server.answers["POST", "/subjects/s"] = 200, {"id": number}
+    with pytest.raises(RetryLater, match="has no id"):
+        Avro("int", Confluent(registry, "s")).encode(1)
+
+
+def test_an_answer_that_comes_in_drops_is_given_up_after_the_timeout(clock: Clock) -> None:
+    class Drops(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(200):
+                self.wfile.write(b" ")
+                time.sleep(0.02)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Drops)
+    http.handle_error = lambda *_: None  # type: ignore[method-assign] # the caller hangs up
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,))
+    thread.start()
+    registry = HttpRegistry(
+        f"http://127.0.0.1:{http.server_port}", timeout=0.2, attempts=1, wait=clock.pauses.append
+    )
+    began = time.monotonic()
+    with pytest.raises(RetryLater, match="no whole answer within"):
+        Avro("int", Confluent(registry)).decode(message(7, "02"))
+    assert time.monotonic() - began < 2
+    registry.close()
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+def test_schemas_that_refer_to_others_are_read_together_with_them(
+    server: Server, registry: HttpRegistry
+) -> None:
+    money = {
+        "type": "record",
+        "name": "Money",
+        "namespace": "acme",
+        "fields": [{"name": "cents", "type": "long"}],
+    }
+    line = {"type": "record", "name": "acme.Line", "fields": [{"name": "price", "type": "Money"}]}
+    order = {
+        "type": "record",
+        "name": "Order",
+        "namespace": "acme",
+        "fields": [
+            {"name": "lines", "type": {"type": "array", "items": "acme.Line"}},
+            {"name": "total", "type": ["null", "Money"]},
+        ],
+    }
+
+    def names(*each: str) -> list[dict[str, Any]]:
+        return [{"name": f"acme.{name}", "subject": name.lower(), "version": 1} for name in each]
+
+    def version(subject: str, schema: Any, *refers: str) -> None:
+        content = {"schema": json.dumps(schema), "references": names(*refers)}
+        server.answers["GET", f"/subjects/{subject}/versions/1"] = 200, content
+
+    version("money", money)
+    version("line", line, "Money")
+    server.has(7, order, references=names("Line", "Money"))
+    alone = {
+        **order,
+        "fields": [
+            {
+                "name": "lines",
+                "type": {"type": "array", "items": {**line, "fields": [{"name": "price", "type": money}]}},
+            },
+            {"name": "total", "type": ["null", "acme.Money"]},
+        ],
+    }
+    codec = Avro(alone, Confluent(registry))
+    value = {"lines": [{"price": {"cents": 5}}], "total": {"cents": 5}}
+    body = Avro(alone, Plain()).encode(value)
+    assert codec.decode(message(7, body.hex())) == value
+    assert sorted(server.requests) == [
+        "/schemas/ids/7",
+        "/subjects/line/versions/1",
+        "/subjects/money/versions/1",
+    ]
+
+
+def test_a_reference_that_the_registry_does_not_know_is_poison(
+    server: Server, registry: HttpRegistry
+) -> None:
+    server.has(7, OLD, references=[{"name": "X", "subject": "x", "version": 3}])
+    with pytest.raises(
+        DeserializationError, match="refers to version 3 of 'x', which the registry does not know"
+    ):
+        Avro(OLD, Confluent(registry)).decode(message(7, "02"))

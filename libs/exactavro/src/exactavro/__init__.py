@@ -4,6 +4,7 @@ Write with `make_writer` and `encode`, read with `make_reader` and `decode`. To 
 and the writer directly; `Reader` and `Writer` say which checks are then up to the caller.
 """
 
+from exactavro.branches import avro_branch, avro_branch_of
 from exactavro.errors import Malformed, Unfit, Unusable, placed
 from exactavro.reading import READ_ERRORS, Reader, decode
 from exactavro.resolving import make_reader
@@ -19,6 +20,8 @@ __all__ = [
     "Unfit",
     "Unusable",
     "Writer",
+    "avro_branch",
+    "avro_branch_of",
     "decode",
     "encode",
     "make_reader",

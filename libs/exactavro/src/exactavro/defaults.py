@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from exactavro.branches import avro_branch, full_names, is_ambiguous
 from exactavro.errors import Unusable
 from exactavro.logical import conversion
 from exactavro.schema import Node, kind, logical, title
@@ -66,9 +67,10 @@ def _of_parts(node: dict[str, Any], default: Any) -> Any:
 def _of_branch(branches: list[Node], default: Any) -> Any:
     for branch in branches:
         try:
-            return default_value(branch, default)
+            value = default_value(branch, default)
         except Unusable:
             continue
+        return avro_branch(full_names(branch)[0], value) if is_ambiguous(branch, branches) else value
     raise Unusable(f"the default {default!r} fits no branch")
 
 

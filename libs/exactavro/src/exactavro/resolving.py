@@ -1,9 +1,11 @@
 """Schema resolution: readers of data written with one schema into values of another."""
 
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any
 
+from exactavro.branches import avro_branch, full_names, has_name, is_ambiguous
 from exactavro.defaults import default_value
 from exactavro.errors import Unusable
 from exactavro.logical import conversion
@@ -158,11 +160,28 @@ def _of_union(branches: list[Node], reader: Node) -> Reader:
 
 
 def _first_match(writer: Node, branches: list[Node]) -> Reader:
-    """Return the reader of the branch of the same type and name, else of the first one that the type can be widened to."""
-    same = [b for b in branches if kind(b) == kind(writer) and logical(b) == logical(writer)]
-    for branch in (*same, *branches):
+    """Return the reader of the branch of the same type and full name, else of the first one that fits best."""
+    for branch in sorted(branches, key=lambda each: _distance(writer, each)):
         try:
-            return _reader(writer, branch)
+            read = _reader(writer, branch)
         except Unusable:
             continue
+        if not is_ambiguous(branch, branches):
+            return read
+        return converting(read, partial(avro_branch, full_names(branch)[0]))
     raise Unusable(f"{title(writer)} cannot be read as any of {', '.join(map(title, branches))}")
+
+
+def _distance(writer: Node, branch: Node) -> int:
+    """Return how far a branch of the reader is from the writer's type: the full name comes first, then an alias, then the kind."""
+    if kind(branch) != kind(writer) or logical(branch) != logical(writer):
+        return 4
+    if not has_name(writer):
+        return 0
+    own, *aliases = full_names(branch)
+    wanted = full_names(writer)[0]
+    if wanted == own:
+        return 0
+    if wanted in aliases:
+        return 1
+    return 2 if wanted.rpartition(".")[2] == own.rpartition(".")[2] else 3

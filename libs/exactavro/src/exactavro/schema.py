@@ -1,8 +1,9 @@
 """Avro schemas, checked before any byte is read with them. The only module that imports fastavro.
 
 fastavro resolves names and computes the canonical form and its fingerprint, but accepts almost anything. This module
-also rejects recursion and items of zero bytes (a small message could exhaust the memory), names and symbols that Java
-rejects, duplicate fields, and unbounded sizes.
+also rejects recursion and items of zero bytes (a small message could exhaust the memory), duplicate fields, and unbounded
+sizes. Names decide nothing about the bytes, so those that Java programs write are accepted: a hyphen in a namespace or a
+field, a `$` of a nested class. Logical types that are not valid are ignored, as the specification says.
 """
 
 import re
@@ -36,8 +37,20 @@ FREE_NODES_MAX = 1_000
 FIXED_BYTES_MAX = 1_000_000
 PRECISION_MAX = 1_000
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_NAME = re.compile(r"[\w$-]+")
+_FULL_NAME = re.compile(r"[\w$-]+(\.[\w$-]+)*")
+_CARRIERS = {
+    "date": {"int"},
+    "time-millis": {"int"},
+    "time-micros": {"long"},
+    "timestamp-millis": {"long"},
+    "timestamp-micros": {"long"},
+    "local-timestamp-millis": {"long"},
+    "local-timestamp-micros": {"long"},
+    "uuid": {"string"},
+    "decimal": {"bytes", "fixed"},
+}
+"""The types that may carry each logical type that is converted."""
 
 
 class Size(NamedTuple):
@@ -76,11 +89,14 @@ class Schema:
         return self.tree["name"] if isinstance(self.tree, dict) and "name" in self.tree else kind(self.tree)
 
     @classmethod
-    def load(cls, source: str | Mapping[str, Any] | Sequence[Any]) -> "Schema":
+    def load(
+        cls, source: str | Mapping[str, Any] | Sequence[Any], references: Mapping[str, str] | None = None
+    ) -> "Schema":
         """Parse and check a schema.
 
         Args:
             source: A primitive's name, JSON text, or parsed JSON.
+            references: The JSON texts of the named types that it refers to and does not define, by full name.
 
         Raises:
             Unusable: The schema is invalid or not safe; the message names the place and the rule.
@@ -93,9 +109,16 @@ class Schema:
         except (JSONDecodeError, TypeError) as error:
             raise Unusable(f"Avro schema: neither the name of a primitive nor JSON: {error}") from error
         _refuse_depth(raw)
+        if references:
+            raw = _with_references(raw, {name: _parsed(text) for name, text in references.items()})
+            text = dumps(raw).decode()
+        raw = _without_invalid_logical_types(raw)
         try:
+            _refuse_growth(parse_schema(raw, _write_hint=False))
             tree = parse_schema(raw, expand=True, _write_hint=False)
             canonical = to_parsing_canonical_form(parse_schema(raw))
+        except Unusable:
+            raise
         except Exception as error:  # fastavro raises errors of any class on invalid schemas
             raise Unusable(f"Avro schema: {type(error).__name__}: {error}") from error
         size = measure(tree)
@@ -133,7 +156,6 @@ def measure(node: Node, place: str = "schema", depth: int = 0) -> Size:
         raise Unusable(f"Avro {place}: nested more than {DEPTH_MAX} deep")
     name = kind(node)
     if name in _WIDTHS:
-        _check_decimal(node, place)
         return Size(_WIDTHS[name], 1, int(name == "null"))
     if isinstance(node, list):
         return _measure_union(node, place, depth)
@@ -176,7 +198,6 @@ def _measure_named(node: dict[str, Any], depth: int) -> Size:
     if kind(node) == "fixed":
         if type(node["size"]) is not int or not 0 <= node["size"] <= FIXED_BYTES_MAX:
             raise Unusable(f"Avro {name}: size {node['size']}, must be 0 to {FIXED_BYTES_MAX}")
-        _check_decimal(node, name)
         return Size(node["size"], 1, int(node["size"] == 0))
     seen: set[str] = set()
     width, nodes, free = 0, 1, 0
@@ -191,15 +212,114 @@ def _measure_named(node: dict[str, Any], depth: int) -> Size:
     return Size(width, nodes, free + (width == 0))
 
 
-def _check_decimal(node: Node, place: str) -> None:
-    if logical(node) == "decimal" and isinstance(node, dict):
-        precision, scale = node.get("precision"), node.get("scale", 0)
-        if (
-            type(precision) is not int
-            or type(scale) is not int
-            or not 0 <= scale <= precision <= PRECISION_MAX
-        ):
-            raise Unusable(f"Avro {place}: a decimal needs 0 <= scale <= precision <= {PRECISION_MAX}")
+def _parsed(text: str) -> Any:
+    """Return the JSON of a schema that another one refers to. Raises `Unusable`."""
+    if len(text) > TEXT_BYTES_MAX:
+        raise Unusable(f"Avro schema: {len(text)} characters, at most {TEXT_BYTES_MAX}")
+    try:
+        raw = loads(text)
+    except JSONDecodeError as error:
+        raise Unusable(f"Avro schema: a schema that it refers to is not JSON: {error}") from error
+    _refuse_depth(raw)
+    return raw
+
+
+def _with_references(raw: Any, references: Mapping[str, Any]) -> Any:
+    """Return a schema in which each type that it refers to is defined where it is named first."""
+    defined: set[str] = set()
+
+    def inlined(node: Any, namespace: str) -> Any:
+        if isinstance(node, str):
+            name = node if "." in node or not namespace else f"{namespace}.{node}"
+            name = name if name in references else node
+            if name in references and name not in defined:
+                return inlined(references[name], "")
+            return name if name in references else node
+        if isinstance(node, list):
+            return [inlined(each, namespace) for each in node]
+        if not isinstance(node, dict):
+            return node
+        kept = dict(node)
+        own = kept.get("name")
+        if isinstance(own, str):
+            namespace = own.rpartition(".")[0] or str(kept.get("namespace") or namespace)
+            defined.add(own if "." in own or not namespace else f"{namespace}.{own}")
+        for word in ("type", "items", "values"):
+            if word in kept:
+                kept[word] = inlined(kept[word], namespace)
+        if isinstance(fields := kept.get("fields"), list):
+            kept["fields"] = [
+                {**each, "type": inlined(each["type"], namespace)}
+                if isinstance(each, dict) and "type" in each
+                else each
+                for each in fields
+            ]
+        return kept
+
+    return inlined(raw, "")
+
+
+def _without_invalid_logical_types(raw: Any) -> Any:
+    """Return the JSON of a schema without the logical types that its types cannot carry, which readers must ignore."""
+    if isinstance(raw, list):
+        return [_without_invalid_logical_types(each) for each in raw]
+    if not isinstance(raw, dict):
+        return raw
+    kept = {
+        key: value if key == "default" else _without_invalid_logical_types(value)
+        for key, value in raw.items()
+    }
+    if "logicalType" in kept and not _can_carry(kept, kept["logicalType"]):
+        del kept["logicalType"]
+    return kept
+
+
+def _can_carry(node: Mapping[str, Any], logical_type: Any) -> bool:
+    carrier = node.get("type")
+    if not isinstance(logical_type, str) or not isinstance(carrier, str):
+        return False
+    if carrier not in _CARRIERS.get(logical_type, ()):
+        return False
+    if logical_type != "decimal":
+        return True
+    precision, scale, size = node.get("precision"), node.get("scale", 0), node.get("size")
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+        return False
+    if precision > PRECISION_MAX:
+        raise Unusable(f"Avro schema: a decimal of {precision} digits, at most {PRECISION_MAX}")
+    # The digits that a fixed value of this size can hold, as the specification bounds them.
+    return (
+        type(size) is not int or size > PRECISION_MAX or len(str(2 ** max(8 * size - 1, 0) - 1)) > precision
+    )
+
+
+def _refuse_growth(parsed: Any) -> None:
+    """Reject types that use each other so often that naming each by its definition would fill the memory."""
+    sizes: dict[str, tuple[int, int]] = {}
+
+    def size_of(node: Any, depth: int) -> tuple[int, int]:
+        """Return the number of types in a node, and how deep they are nested, both with names replaced by definitions."""
+        if isinstance(node, str):
+            return sizes.get(node, (1, 1))
+        if isinstance(node, list):
+            parts = [size_of(each, depth + 1) for each in node]
+        else:
+            inner = [node.get(word) for word in ("items", "values")] + [
+                field["type"] for field in node.get("fields", ())
+            ]
+            parts = [size_of(each, depth + 1) for each in inner if each is not None]
+            if isinstance(node.get("type"), dict | list):
+                parts.append(size_of(node["type"], depth + 1))
+        total = 1 + sum(nodes for nodes, _ in parts), 1 + max((level for _, level in parts), default=0)
+        if total[0] > NODES_MAX:
+            raise Unusable(f"Avro schema: more than {NODES_MAX} types in one another")
+        if total[1] > 2 * DEPTH_MAX:  # each level of a value is a type and perhaps its union
+            raise Unusable(f"Avro schema: types nested more than {DEPTH_MAX} deep")
+        if isinstance(node, dict) and "name" in node:
+            sizes[node["name"]] = total
+        return total
+
+    size_of(parsed, 0)
 
 
 def _bounded(nodes: int, place: str) -> int:

@@ -5,16 +5,18 @@ error. The encoding is the shortest that Avro allows, so equal values have equal
 keys.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from operator import index
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any
 
+from exactavro.branches import avro_branch_of, full_names, has_name
 from exactavro.defaults import default_value
 from exactavro.errors import Unfit, Unusable, placed
 from exactavro.logical import conversion
-from exactavro.schema import Node, Schema, kind
+from exactavro.schema import Node, Schema, kind, title
 from exactavro.unrolled import unrolled
 
 Writer = Callable[[Any], bytes]
@@ -66,7 +68,7 @@ def write_long(value: int) -> bytes:
 def _exact_int(value: Any) -> int:
     """Return the value as an int. Subclasses and numpy's integers are accepted, booleans are not."""
     if isinstance(value, bool):
-        raise Unfit("a bool is no number")
+        raise Unfit("must be a number, not bool")
     try:
         return int(index(value))
     except TypeError:
@@ -83,39 +85,41 @@ def _write_int(value: int) -> bytes:
 
 def _write_string(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise Unfit("must be a str")
+        raise Unfit(f"must be a str, not {type(value).__name__}")
     raw = value.encode()
     return write_long(len(raw)) + raw
 
 
 def _write_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise Unfit("must be bytes")
+        raise Unfit(f"must be bytes, not {type(value).__name__}")
     return write_long(len(value)) + value
 
 
 def _write_boolean(value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise Unfit("must be a bool")
+        raise Unfit(f"must be a bool, not {type(value).__name__}")
     return _LAST[value]
 
 
 def _write_null(value: Any) -> bytes:
     if value is not None:
-        raise Unfit("must be None")
+        raise Unfit(f"must be None, not {type(value).__name__}")
     return b""
 
 
 def _write_float(value: float) -> bytes:
-    if isinstance(value, bool):
-        raise Unfit("a bool is no number")
-    return _FLOAT(value)
+    return _FLOAT(_number(value))
 
 
 def _write_double(value: float) -> bytes:
-    if isinstance(value, bool):
-        raise Unfit("a bool is no number")
-    return _DOUBLE(value)
+    return _DOUBLE(_number(value))
+
+
+def _number(value: float) -> float:
+    if type(value) is not float and (isinstance(value, bool) or not hasattr(value, "__float__")):
+        raise Unfit(f"must be a number, not {type(value).__name__}")
+    return value
 
 
 _WRITERS: dict[str, Writer] = {
@@ -191,16 +195,22 @@ def _plain_writer(node: str | dict[str, Any]) -> Writer:
 def _fixed_writer(size: int) -> Writer:
     def write_fixed(value: Any) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview) or len(value) != size:
-            raise Unfit(f"must be {size} bytes")
+            raise Unfit(f"must be {size} bytes, not {_described(value)}")
         return bytes(value)
 
     return write_fixed
 
 
+def _described(value: Any) -> str:
+    return (
+        f"{len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else type(value).__name__
+    )
+
+
 def _array_writer(write: Writer) -> Writer:
     def write_array(value: Any) -> bytes:
         if not isinstance(value, list | tuple):
-            raise Unfit("must be a list or tuple")
+            raise Unfit(f"must be a list or tuple, not {type(value).__name__}")
         if not value:
             return _EMPTY_BLOCK
         return b"".join((write_long(len(value)), *map(write, value), _EMPTY_BLOCK))
@@ -211,7 +221,7 @@ def _array_writer(write: Writer) -> Writer:
 def _map_writer(write: Writer) -> Writer:
     def write_map(value: Any) -> bytes:
         if not isinstance(value, dict):
-            raise Unfit("must be a dict")
+            raise Unfit(f"must be a dict, not {type(value).__name__}")
         if not value:
             return _EMPTY_BLOCK
         parts = [write_long(len(value))]
@@ -236,7 +246,7 @@ def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
     def complete(row: Any) -> bytes:
         """Write a record with defaults filled in, or raise the error with its place; the slow path."""
         if not isinstance(row, dict):
-            raise Unfit("must be a dict")
+            raise Unfit(f"must be a dict, not {type(row).__name__}")
         unknown = row.keys() - dict(fields).keys()
         if unknown:
             raise Unfit(f"has unknown fields: {', '.join(sorted(map(str, unknown)))}")
@@ -263,23 +273,70 @@ def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
 
 
 def _union_writer(branches: list[Node]) -> Writer:
+    writers = [(node, write_long(number), _writer(node)) for number, node in enumerate(branches)]
+    nothing = next((prefix for _, prefix, write in writers if write is _write_null), None)
+    writers = [each for each in writers if each[2] is not _write_null]
+    if len(writers) == 1:
+        _, only, write_only = writers[0]
+        return lambda value: nothing if value is None and nothing is not None else only + write_only(value)
     # Float branches accept ints too, and "float" rounds, so branches of the exact type are tried first.
-    order = sorted(range(len(branches)), key=lambda i: {"double": 1, "float": 2}.get(kind(branches[i]), 0))
-    attempts = [(write_long(i), _writer(branches[i])) for i in order]
-    nothing = next((prefix for prefix, write in attempts if write is _write_null), None)
-    attempts = [attempt for attempt in attempts if attempt[1] is not _write_null]
+    order = sorted(writers, key=lambda each: {"double": 1, "float": 2}.get(kind(each[0]), 0))
+    unnamed = [(prefix, write) for node, prefix, write in order if not has_name(node)]
+    named = [(node, prefix, write) for node, prefix, write in order if has_name(node)]
+    by_name = _by_name(named)
 
     def write_union(value: Any) -> bytes:
         if value is None and nothing is not None:
             return nothing
+        chosen = by_name.get(avro_branch_of(value) or "")
+        if chosen is not None:
+            return chosen[0] + chosen[1](value)
         errors = []
-        for prefix, write in attempts:
+        for prefix, write in unnamed:
             try:
                 return prefix + write(value)
             except WRITE_ERRORS as error:
                 errors.append(error)
-        if len(errors) == 1:
-            raise errors[0]
-        raise Unfit(f"a {type(value).__name__} that fits no branch of {', '.join(map(kind, branches))}")
+        found: list[tuple[Node, bytes]] = []
+        for node, prefix, write in named:
+            try:
+                found.append((node, prefix + write(value)))
+            except WRITE_ERRORS as error:
+                errors.append(error)
+        if len(found) > 1:
+            found = _closest(value, found)
+        if found:
+            return found[0][1]
+        reasons = "; ".join(
+            f"{title(node)}: {unfit(error)}" for (node, _, _), error in zip(order, errors, strict=False)
+        )
+        raise Unfit(
+            f"a {type(value).__name__} that fits no branch of {', '.join(map(title, branches))} ({reasons})"
+        )
 
     return write_union
+
+
+def _by_name(named: list[tuple[Node, bytes, Writer]]) -> dict[str, tuple[bytes, Writer]]:
+    """Return the branches by full name, alias, and simple name, if only one of them has it."""
+    full = {name: (prefix, write) for node, prefix, write in reversed(named) for name in full_names(node)}
+    own = {full_names(node)[0]: (prefix, write) for node, prefix, write in named}
+    simple = Counter(name.rpartition(".")[2] for name in own)
+    short = {short: each for name, each in own.items() if simple[short := name.rpartition(".")[2]] == 1}
+    return {**short, **full, **own}
+
+
+def _closest(value: Any, found: list[tuple[Node, bytes]]) -> list[tuple[Node, bytes]]:
+    """Return the branch of exactly the fields of the value. Raises `Unfit` if it is not the only one."""
+    closest = [
+        each
+        for each in found
+        if isinstance(value, dict)
+        and isinstance(each[0], dict)
+        and "fields" in each[0]
+        and {field["name"] for field in each[0]["fields"]} == value.keys()
+    ]
+    if len(closest) != 1:
+        names = ", ".join(full_names(node)[0] for node, _ in closest or found)
+        raise Unfit(f"fits several branches, {names}: choose one with avro_branch(name, value)")
+    return closest

@@ -2,7 +2,18 @@
 
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
 from streamtable.app import App, Processor, ProcessorOptions
-from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
+from streamtable.codec import (
+    Avro,
+    Bytes,
+    Confluent,
+    Json,
+    Long,
+    Plain,
+    SingleObject,
+    String,
+    avro_branch,
+    avro_branch_of,
+)
 from streamtable.context import BatchContext, Context
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
@@ -102,4 +113,6 @@ __all__ = [
     "View",
     "Visit",
     "Watch",
+    "avro_branch",
+    "avro_branch_of",
 ]

@@ -72,6 +72,40 @@ class Codec(Protocol[T]):
 
 
 @runtime_checkable
+class OrderedKeys(Protocol[K_contra]):
+    """The codec of keys that have an order, as ranges of keys need it."""
+
+    def spans(
+        self, start: K_contra | None, end: K_contra | None
+    ) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """Return the spans of encoded keys that hold the keys from `start` up to, not including, `end`, in their order.
+
+        Args:
+            start: The first key; None: from the beginning.
+            end: The key behind the last one; None: to the end.
+        """
+        ...
+
+
+@runtime_checkable
+class CanonicalKeys(Protocol):
+    """A codec by which equal values may have different bytes, and which has a form in which they have not."""
+
+    def for_keys(self) -> "Codec[Any]":
+        """Return the codec of keys."""
+        ...
+
+
+@runtime_checkable
+class VersionedKeys(Protocol):
+    """A codec whose bytes name the schema that they were written with: a key written with two schemas is two keys."""
+
+    def version(self, data: bytes) -> bytes:
+        """Return the part of an encoded value that names its schema; empty if there is none."""
+        ...
+
+
+@runtime_checkable
 class WindowedKeys(Protocol[K_contra]):
     """The codec of a windowed table's keys: the window follows the bytes of the key.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
+from streamtable.keys import canonical, spans_of
 from streamtable.ports import Codec
 from streamtable.topics import legal_codec
 
@@ -65,6 +66,7 @@ class State(Edge[object, object], Generic[K, V]):
             )
         legal_codec(self.key, "key", f"state {self.name!r}")
         legal_codec(self.value, "value", f"state {self.name!r}")
+        object.__setattr__(self, "key", canonical(self.key))
 
 
 class StateRows(Protocol[V]):
@@ -146,16 +148,19 @@ class StateTable(Generic[K, V]):
         self.raw.delete(self._encode(key))
 
     def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
-        """Iterate over the rows with start <= key < end in the order of their encoded keys.
+        """Iterate over the rows with start <= key < end in the order of their keys; without bounds, of their encoded keys.
 
         Rows may be written meanwhile; whether those beyond the current one are seen as they were before is not defined.
 
         Args:
             start: The first key; None: from the beginning.
-            end: The first key that is left out; None: to the end.
+            end: The key behind the last one; None: to the end.
+
+        Raises:
+            GraphError: The keys have no order, as those of Avro and JSON.
         """
-        encode = self._encode
-        return self._decoded(None if start is None else encode(start), None if end is None else encode(end))
+        spans = spans_of(self.state.key, start, end, self.state.name)
+        return (row for span in spans for row in self._decoded(*span))
 
     def prefix(self, key: K) -> Iterator[tuple[K, V]]:
         """Iterate over the rows whose encoded keys begin with the encoded key, in the order of their encoded keys."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
+from streamtable.keys import canonical
 from streamtable.partitioner import Partitioner, hash_of, legal_partitioner
 from streamtable.ports import Codec, WindowedKeys
 
@@ -73,6 +74,7 @@ class Stream(Generic[K, V]):
         legal_name(self.name, "stream")
         legal_codec(self.key, "key", f"stream {self.name!r}")
         legal_codec(self.value, "value", f"stream {self.name!r}")
+        object.__setattr__(self, "key", canonical(self.key))
         legal_partitioner(self.partitioner, f"stream {self.name!r}")
 
 
@@ -98,6 +100,7 @@ class Table(Generic[K, V]):
         legal_name(self.name, "table")
         legal_codec(self.key, "key", f"table {self.name!r}")
         legal_codec(self.value, "value", f"table {self.name!r}")
+        object.__setattr__(self, "key", canonical(self.key))
         legal_partitioner(self.partitioner, f"table {self.name!r}")
 
 

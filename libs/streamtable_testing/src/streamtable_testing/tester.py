@@ -23,6 +23,7 @@ from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
 from streamtable.graph import Group, Topology, groups_in
 from streamtable.group_processor import ProcessorSettings, observe_seconds
+from streamtable.keys import as_key
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
@@ -111,7 +112,7 @@ def rows_of(table: Table[K, V], messages: Iterable[KafkaMessage]) -> Mapping[K, 
     rows = {message.key(): message.value() for message in messages}
     return MappingProxyType(
         {
-            table.key.decode(key): table.value.decode(value)
+            as_key(table.key.decode(key)): table.value.decode(value)
             for key, value in rows.items()
             if key is not None and value is not None
         }

@@ -1,6 +1,6 @@
 """Codecs: values to and from the bytes in topics. The schema registry by URL is in `streamtable.codec.registry`."""
 
-from streamtable.codec.avro import Avro, BoundSchema
+from streamtable.codec.avro import Avro, BoundSchema, avro_branch, avro_branch_of
 from streamtable.codec.framing import Confluent, Framing, Plain, Registry, SingleObject
 from streamtable.codec.plain import Bytes, Json, Long, String
 
@@ -16,4 +16,6 @@ __all__ = [
     "Registry",
     "SingleObject",
     "String",
+    "avro_branch",
+    "avro_branch_of",
 ]

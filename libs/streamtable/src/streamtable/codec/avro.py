@@ -12,6 +12,8 @@ from exactavro import (
     Schema,
     Unusable,
     Writer,
+    avro_branch,
+    avro_branch_of,
     decode,
     make_reader,
     make_writer,
@@ -22,6 +24,8 @@ from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable.ports import Decoded
+
+__all__ = ["Avro", "BoundSchema", "avro_branch", "avro_branch_of"]
 
 if TYPE_CHECKING:
     from exactavro.columns import ColumnReader
@@ -259,6 +263,10 @@ class Avro(Generic[T]):
                 )
             self._by_text[writer.text] = reader
         return reader
+
+    def version(self, data: bytes) -> bytes:
+        """See `ports.VersionedKeys`."""
+        return data[: self._framing.size]
 
     @property
     def framing(self) -> Framing:

@@ -10,20 +10,37 @@ from orjson import (
     OPT_PASSTHROUGH_DATACLASS,
     OPT_PASSTHROUGH_DATETIME,
     OPT_PASSTHROUGH_SUBCLASS,
+    OPT_SORT_KEYS,
     JSONDecodeError,
     dumps,
     loads,
 )
 
+from exactavro import avro_branch_of
 from streamtable.codec.lazy import Lazy
 from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, SerializationError
+from streamtable.keys import ListKey, RecordKey
 from streamtable.ports import Decoded, JsonValue
 
 T = TypeVar("T")
 
 _LONG = Struct(">q")
+_NEGATIVE = b"\x80"
+"""The bytes at which negative numbers begin."""
 _JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASSTHROUGH_SUBCLASS
+
+
+def _plain(value: Any) -> Any:
+    """Return a record, symbol or key of a class of ours as a plain value, for JSON. Raises `TypeError` for any other value."""
+    match value:
+        case RecordKey():
+            return dict(value)
+        case ListKey():
+            return list(value)
+    if avro_branch_of(value) is not None and isinstance(value, dict | str):
+        return dict(value) if isinstance(value, dict) else str(value)
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
 class String:
@@ -55,6 +72,10 @@ class String:
         except UnicodeDecodeError:
             return decode_each(self.decode, data)
 
+    def spans(self, start: str | None, end: str | None) -> list[tuple[bytes | None, bytes | None]]:
+        """See `ports.OrderedKeys`: UTF-8 has the order of the code points."""
+        return [(None if start is None else self.encode(start), None if end is None else self.encode(end))]
+
     def __repr__(self) -> str:
         return "String()"
 
@@ -72,6 +93,10 @@ class Bytes:
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[bytes]:
         return Decoded(list(data), {})
+
+    def spans(self, start: bytes | None, end: bytes | None) -> list[tuple[bytes | None, bytes | None]]:
+        """See `ports.OrderedKeys`."""
+        return [(start, end)]
 
     def __repr__(self) -> str:
         return "Bytes()"
@@ -105,6 +130,15 @@ class Long:
             return decode_each(self.decode, data)
         return Decoded(Lazy(len(items), lambda: list(unpack(f">{len(items)}q", b"".join(items)))), {})
 
+    def spans(self, start: int | None, end: int | None) -> list[tuple[bytes | None, bytes | None]]:
+        """See `ports.OrderedKeys`: the bytes of negative numbers are behind those of all others."""
+        first = None if start is None else self.encode(start)
+        after = None if end is None else self.encode(end)
+        if start is not None and start >= 0:
+            return [(first, _NEGATIVE if after is None else after)] if end is None or end >= 0 else []
+        negative = (first or _NEGATIVE, after if end is not None and end < 0 else None)
+        return [negative] if end is not None and end < 0 else [negative, (None, after or _NEGATIVE)]
+
     def __repr__(self) -> str:
         return "Long()"
 
@@ -117,14 +151,21 @@ class Json:
 
     Args:
         max_bytes: The largest message that is decoded; larger ones are poison.
+        sort_keys: Whether the names of objects are sorted, as in the keys of streams and tables: equal keys then have equal
+            bytes.
     """
 
-    def __init__(self, max_bytes: int = 10_000_000) -> None:
+    def __init__(self, max_bytes: int = 10_000_000, *, sort_keys: bool = False) -> None:
         self._max_bytes = max_bytes
+        self._options = _JSON_OPTIONS | (OPT_SORT_KEYS if sort_keys else 0)
+
+    def for_keys(self) -> "Json":
+        """See `ports.CanonicalKeys`."""
+        return Json(self._max_bytes, sort_keys=True)
 
     def encode(self, value: JsonValue) -> bytes:
         try:
-            data = dumps(value, option=_JSON_OPTIONS)
+            data = dumps(value, _plain, self._options)
         except TypeError as error:
             raise SerializationError(f"Json: {error}") from error
         if b"null" in data and not _finite(value):  # what orjson makes of NaN; only then look for one

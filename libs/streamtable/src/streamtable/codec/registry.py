@@ -3,7 +3,7 @@
 Import this module where a URL is used: the rest of the codec does without the HTTP client.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
@@ -19,6 +19,9 @@ from streamtable.errors import ConfigurationError, DeserializationError, RetryLa
 _NOT_FOUND_CODES = {40401, 40402, 40403}
 _FIRST_PAUSE_SECONDS = 0.1
 _UNKNOWN_IDS_MAX = 10_000
+_ID_END = 1 << 31
+_ANSWER_BYTES_MAX = 4_000_000
+_REFERENCES_MAX = 100
 
 
 class FileRegistry:
@@ -68,7 +71,7 @@ class HttpRegistry:
     Args:
         url: For example "http://localhost:8081".
         auth: User name and password, if the registry wants them.
-        timeout: Seconds for one request.
+        timeout: Seconds for one request, with its whole answer.
         attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
         unknown_seconds: The seconds for which an id that the registry did not know is not requested again.
         clock: Monotonic seconds.
@@ -92,6 +95,7 @@ class HttpRegistry:
             )
         self._url = url.rstrip("/")
         self._client = Client(auth=auth, timeout=timeout, headers={"Accept": "application/json"})
+        self._timeout = timeout
         self._attempts = attempts
         self._unknown_seconds = unknown_seconds
         self._clock = clock
@@ -120,7 +124,10 @@ class HttpRegistry:
                     raise ConfigurationError(
                         f"registry: {schema.name} is not registered under {subject!r}; register it before writing"
                     )
-                self._ids[key] = int(answer["id"])
+                number = answer.get("id")
+                if type(number) is not int or not 0 <= number < _ID_END:
+                    raise RetryLater(f"registry {self._url}: its answer for {subject!r} has no id")
+                self._ids[key] = number
             return self._ids[key]
 
     def close(self) -> None:
@@ -133,12 +140,41 @@ class HttpRegistry:
         answer = self._ask("GET", f"/schemas/ids/{schema_id}", None)
         if answer is None:
             raise self._poison(schema_id, "the registry does not know it")
-        if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
-            raise self._poison(schema_id, "no Avro schema, or one that refers to others: not supported")
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise self._poison(schema_id, f"a schema of type {str(answer['schemaType'])[:100]}, not Avro")
         try:
-            return Schema.load(answer["schema"])
+            return self._schema_of(answer)
         except Unusable as error:
             raise self._poison(schema_id, str(error)) from error
+
+    def _schema_of(self, answer: Mapping[str, Any]) -> Schema:
+        """Return a schema together with those that it refers to. Raises `Unusable` and `RetryLater`."""
+        text = self._text_of(answer)
+        if not answer.get("references"):
+            return Schema.load(text)
+        found: dict[str, str] = {}
+        waiting = [answer]
+        while waiting:
+            for name, subject, version in _references(waiting.pop()):
+                if name in found:
+                    continue
+                if len(found) >= _REFERENCES_MAX:
+                    raise Unusable(f"refers to more than {_REFERENCES_MAX} schemas")
+                path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+                other = self._ask("GET", path, None)
+                if other is None:
+                    raise Unusable(
+                        f"refers to version {version} of {subject!r}, which the registry does not know"
+                    )
+                found[name] = self._text_of(other)
+                waiting.append(other)
+        return Schema.load(text, found)
+
+    def _text_of(self, answer: Mapping[str, Any]) -> str:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise RetryLater(f"registry {self._url}: its answer has no schema")
+        return text
 
     def _poison(self, schema_id: int, message: str) -> DeserializationError:
         """Return the error and remember it for a while, without asking the registry again."""
@@ -155,16 +191,41 @@ class HttpRegistry:
             if attempt:
                 self._wait(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
             try:
-                response = self._client.request(method, self._url + path, json=body)
-                content = response.json()
+                status, content = self._answer(method, path, body)
             except (HTTPError, ValueError) as error:
                 problem = f"{type(error).__name__}: {error}"
                 continue
             answer = content if isinstance(content, dict) else {}
             # A 404 without one of these codes comes from something else at this address, and is no verdict.
-            if response.status_code == codes.NOT_FOUND and answer.get("error_code") in _NOT_FOUND_CODES:
+            if status == codes.NOT_FOUND and answer.get("error_code") in _NOT_FOUND_CODES:
                 return None
-            if response.is_success and ("schema" in answer or "id" in answer):
+            if codes.is_success(status) and ("schema" in answer or "id" in answer):
                 return answer
-            problem = f"status {response.status_code}"
+            problem = f"status {status}"
         raise RetryLater(f"registry {self._url} does not answer: {problem}")
+
+    def _answer(self, method: str, path: str, body: dict[str, str] | None) -> tuple[int, Any]:
+        """Return the status and the JSON of an answer of bounded size. Raises `HTTPError` and `ValueError`."""
+        end = self._clock() + self._timeout
+        with self._client.stream(method, self._url + path, json=body) as response:
+            parts: list[bytes] = []
+            size = 0
+            for part in response.iter_bytes():
+                size += len(part)
+                parts.append(part)
+                if size > _ANSWER_BYTES_MAX:
+                    raise ValueError(f"an answer of more than {_ANSWER_BYTES_MAX} bytes")
+                if self._clock() > end:
+                    raise ValueError(f"no whole answer within {self._timeout:g} s")
+            return response.status_code, loads(b"".join(parts))
+
+
+def _references(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Yield the name, subject and version of each schema that a schema refers to. Raises `Unusable`."""
+    given = answer.get("references") or []
+    for each in given if isinstance(given, list) else [given]:
+        match each:
+            case {"name": str(name), "subject": str(subject), "version": int(version)}:
+                yield name, subject, version
+            case _:
+                raise Unusable(f"has a reference that is none: {str(each)[:100]}")

@@ -23,6 +23,7 @@ from streamtable.errors import (
     UnreadableRow,
 )
 from streamtable.graph import Group
+from streamtable.keys import spans_of
 from streamtable.ports import Store, TopicInfo
 from streamtable.topics import Table, hash_of_rows
 
@@ -103,9 +104,8 @@ class LocalQueries:
         """Return the rows in a range of keys. As `Processor.range`."""
         numbers = sorted(self._assignment.tasks) if partition is None else [partition]
         tasks = [self._task(table, number) for number in numbers]
-        first = None if start is None else table.key.encode(start)
-        after = None if end is None else table.key.encode(end)
-        return (row for task in tasks for row in self._scan(table, task, first, after))
+        spans = spans_of(table.key, start, end, table.name)
+        return (row for task in tasks for span in spans for row in self._scan(table, task, *span))
 
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
         """Return the freshness of the rows, by partition. As `Processor.freshness`."""

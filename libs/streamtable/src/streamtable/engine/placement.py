@@ -1,5 +1,7 @@
 """Notices records that are not in the partition of their key: another partitioner wrote them, or partitions were added.
 
+Also notices equal keys with different bytes: JSON whose names are in another order, Avro written with another schema.
+
 Their handlers are called all the same. But a view, a lookup and a join look for a key in one partition only: without a word,
 they would not find what is there. Answers to a join by a foreign key are in the partition that has asked: they are left out
 (`Input(any_partition=True)`), as are other inputs whose writers choose partitions.
@@ -10,9 +12,10 @@ from typing import Any
 
 import structlog
 
+from streamtable.errors import StreamtableError
 from streamtable.graph import Group
 from streamtable.partitioner import Partitioner, hash_of
-from streamtable.ports import TopicInfo
+from streamtable.ports import CanonicalKeys, TopicInfo, VersionedKeys
 from streamtable.topics import Stream, Table, hash_of_rows
 from streamtable.types import RecordBatch
 
@@ -22,7 +25,7 @@ _KNOWN: tuple[Partitioner, ...] = ("murmur2", "fnv1a", "crc32")
 
 
 class Placement:
-    """Looks at one record of each batch of a partition, and warns once of each topic.
+    """Looks at records of each batch of a partition, and warns once of each topic.
 
     Args:
         group: The graph.
@@ -37,13 +40,19 @@ class Placement:
         read += [edge.table for edge in group.joins]
         self._group = group.name
         self._partition = partition
+        self._keys = {
+            topic.name: topic.key for topic in read if isinstance(topic.key, CanonicalKeys | VersionedKeys)
+        }
+        self._versions: dict[str, bytes] = {}
         self._hashes: dict[str, tuple[Callable[[bytes], int], int, Partitioner]] = {
             topic.name: (hash_of_rows(topic), topics[topic.name].partitions, topic.partitioner)
             for topic in read
         }
 
     def look(self, records: RecordBatch) -> None:
-        """Look at the first record of a batch."""
+        """Look at the first record of a batch, and at the form of its keys."""
+        if records.topic in self._keys and records:
+            self._look_at_forms(records)
         expected = self._hashes.get(records.topic)
         if expected is None or not records:
             return
@@ -68,6 +77,33 @@ class Placement:
             ),
         )
 
+    def _look_at_forms(self, records: RecordBatch) -> None:
+        codec = self._keys[records.topic]
+        if isinstance(codec, VersionedKeys):
+            versions = {codec.version(key) for key in records.keys if key}
+            first = self._versions.setdefault(records.topic, min(versions, default=b""))
+            odd = sorted(versions - {first})
+            reason = (
+                f"they were written with several schemas, {first.hex()} and {odd[0].hex()}"
+                if odd and first
+                else ""
+            )
+        else:
+            key = records.messages[0].key()
+            reason = "the names of an object are not sorted" if key and not _is_canonical(codec, key) else ""
+        if not reason:
+            return
+        del self._keys[records.topic]
+        log.warning(
+            "equal keys have different bytes",
+            group=self._group,
+            place=f"{records.topic}[{self._partition}]@{records.first_offset}",
+            reason=(
+                f"{reason}: each form of a key is a key of its own, in its own partition, with rows of its own. Write the topic "
+                "with one schema for keys and sorted names, or re-key it by a text or number with key_by()"
+            ),
+        )
+
     def _advice(self, key: bytes, count: int) -> str:
         fits = [each for each in _KNOWN if hash_of(each)(key) % count == self._partition]
         likely = " or ".join(f"partitioner={each!r}" for each in fits)
@@ -75,3 +111,10 @@ class Placement:
             f"Declare the topic with {likely} (fits this key)" if fits else "None that is known fits this key"
         )
         return f"{declare}, or set partitioner=murmur2_random in the producer and write the records to a new topic"
+
+
+def _is_canonical(codec: Any, key: bytes) -> bool:
+    try:
+        return bool(codec.encode(codec.decode(key)) == key)
+    except StreamtableError:
+        return True  # it cannot be decoded, which is reported elsewhere

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Generic, Self, TypeVar
 
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
+from streamtable.keys import as_key, spans_of
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
@@ -259,7 +260,7 @@ class View(Generic[K, V]):
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         """Return the rows of those keys that have one. Raises like `get`."""
-        return {key: row for key in keys if (row := self.get(key)) is not None}
+        return {as_key(key): row for key in keys if (row := self.get(key)) is not None}
 
     def answer(self, key: K) -> Answer[V]:
         """Return the row of a key with partition, offset and age. Raises like `get`."""
@@ -278,7 +279,7 @@ class View(Generic[K, V]):
 
     def answers(self, keys: Iterable[K]) -> dict[K, Answer[V]]:
         """Return answers as `answer` does for many keys, also for those that have no row."""
-        return {key: self.answer(key) for key in keys}
+        return {as_key(key): self.answer(key) for key in keys}
 
     @contextmanager
     def snapshot(self, partition: int, on_unreadable: OnUnreadable | None = None) -> Iterator[Snapshot[K, V]]:
@@ -315,7 +316,9 @@ class View(Generic[K, V]):
         limit: int | None = None,
         on_unreadable: OnUnreadable | None = None,
     ) -> RowList[K, V]:
-        """Return the rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
+        """Return the rows with start <= key < end in the order of their keys, at most `limit` of them.
+
+        Without bounds, rows whose keys have no order, as those of Avro and JSON, are in the order of their encoded keys.
 
         Args:
             start: The first key; None: from the beginning.
@@ -325,10 +328,12 @@ class View(Generic[K, V]):
 
         Returns:
             A list; its `unreadable` counts the rows that were left out.
+
+        Raises:
+            GraphError: There are bounds, and the keys have no order.
         """
-        encode = self.table.key.encode
-        bounds = (None if start is None else encode(start), None if end is None else encode(end))
-        found = self._rows(self._scan(*bounds), on_unreadable)
+        spans = spans_of(self.table.key, start, end, self.table.name)
+        found = self._rows((row for span in spans for row in self._scan(*span)), on_unreadable)
         rows: RowList[K, V] = RowList(islice(found, limit))
         rows.unreadable = found.unreadable
         found.close()

@@ -1,0 +1,53 @@
+"""Keys: one form for equal keys, their order in ranges, and records as keys of results."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from streamtable.errors import GraphError
+from streamtable.ports import CanonicalKeys, Codec, OrderedKeys
+
+K = TypeVar("K")
+Span = tuple[bytes | None, bytes | None]
+"""The first encoded key of a range, and the one behind the last; None: without a bound."""
+
+
+class RecordKey(dict[Any, Any]):
+    """A key that is a record or a map, in a result by key: a dict that can be looked up. Do not change it."""
+
+    def __hash__(self) -> int:  # type: ignore[override] # a dict has none
+        return hash(frozenset((name, as_key(value)) for name, value in self.items()))
+
+
+class ListKey(list[Any]):
+    """A key that is an array, in a result by key: a list that can be looked up. Do not change it."""
+
+    def __hash__(self) -> int:  # type: ignore[override] # a list has none
+        return hash(tuple(map(as_key, self)))
+
+
+def as_key(value: Any) -> Any:
+    """Return a key in the form in which it can be looked up in a dict. It equals the key."""
+    if type(value) is dict:
+        return RecordKey(value)
+    return ListKey(value) if type(value) is list else value
+
+
+def canonical(codec: Codec[K]) -> Codec[K]:
+    """Return the codec that encodes equal keys as the same bytes."""
+    return codec.for_keys() if isinstance(codec, CanonicalKeys) else codec
+
+
+def spans_of(codec: Codec[K], start: K | None, end: K | None, topic: str) -> Sequence[Span]:
+    """Return the spans of encoded keys that hold the keys from `start` up to `end`. See `ports.OrderedKeys`.
+
+    Raises:
+        GraphError: The encoded keys are in no order that a range could follow.
+    """
+    if isinstance(codec, OrderedKeys):
+        return codec.spans(start, end)
+    if start is None and end is None:
+        return [(None, None)]
+    raise GraphError(
+        f"the keys of {topic!r} have no order that a range could follow: {codec!r} encodes keys in another order than that of "
+        "their values. Read all rows and filter them, or use keys of String(), Bytes() or Long(), or a codec with spans()"
+    )
