@@ -46,6 +46,9 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Sum",
         "Min",
         "Max",
+        "Mean",
+        "TopK",
+        "Collect",
         "Last",
     ),
     "Apps and processors": (

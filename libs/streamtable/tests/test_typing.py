@@ -98,6 +98,7 @@ def use_change(ctx: Context[str, int], change: RowChange[int]) -> None:
 FLOWS = """
 from datetime import timedelta
 
+from streamtable import Collect, TopK
 from streamtable.flow import Flow, Sliding, Tumbling
 
 FLOW = Flow("f")
@@ -141,6 +142,9 @@ def add_number(row: int, number: int) -> int: return row
 G = S.group_by_key().cogroup(add_text).cogroup(N.group_by_key(), add_number)
 reveal_type(G.aggregate("c1", int, value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(G.window(Tumbling(H, grace=H)).aggregate("c2", int, value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
+reveal_type(S.group_by_key().fold("t8", Collect(len), value=Json()))  # is streamtable.flow.table.KeyedTable[str, list[int]]
+reveal_type(S.group_by_key().fold("t9", TopK(3, len), value=Json()))  # is streamtable.flow.table.KeyedTable[str, list[str]]
+reveal_type(T.group_by("g3", str, key=String()).collect("t10", lambda number: number + 1, value=Json()))  # is streamtable.flow.table.KeyedTable[str, list[int]]
 reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
@@ -158,6 +162,7 @@ S.merge(S.filter(bool)).to(TEXTS)
 REFUSED = """
 from datetime import timedelta
 
+from streamtable import Sum
 from streamtable.flow import Flow, Session, Tumbling
 
 FLOW = Flow("f")
@@ -230,7 +235,8 @@ T.map_values(str.upper)  # refused: arg-type
 T.group_by("g1", plus, key=String())  # refused: arg-type
 T.group_by("g2", str.upper, key=String())  # refused: arg-type
 T.group_by("g3", str, key=String()).sum("t10", str.upper)  # refused: arg-type
-T.group_by("g4", str, key=String()).min("t11", plus)  # refused: attr-defined
+T.group_by("g4", str, key=String()).min("t11", str.upper)  # refused: arg-type
+T.group_by("g6", str, key=String()).fold("t13", Sum(str.upper), value=String())  # refused: type-var
 T.group_by("g5", str, key=String()).aggregate("t12", int, max, value=Long())  # refused: call-arg
 T.to_stream().to(TEXTS)  # refused: arg-type
 MINUTE = Tumbling(timedelta(minutes=1), grace=timedelta(0))

@@ -1,6 +1,6 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
-from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
+from streamtable.aggregate import Aggregate, Collect, Count, Last, Max, Mean, Min, Sum, TopK
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
 from streamtable.context import BatchContext, Context
@@ -47,6 +47,7 @@ __all__ = [
     "Change",
     "Changes",
     "ChangesMissed",
+    "Collect",
     "Confluent",
     "Context",
     "CopyReloaded",
@@ -69,6 +70,7 @@ __all__ = [
     "Lookup",
     "Loop",
     "Max",
+    "Mean",
     "Min",
     "OnError",
     "OnUnreadable",
@@ -97,6 +99,7 @@ __all__ = [
     "Timer",
     "Timers",
     "TooSlow",
+    "TopK",
     "Topology",
     "UnreadableRow",
     "View",

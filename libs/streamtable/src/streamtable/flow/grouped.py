@@ -1,12 +1,16 @@
 """Grouped streams and tables, which are aggregated by key."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
-from streamtable.flow import folds
+from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
+from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
+from streamtable.flow.folds import Retracting, copied
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
 from streamtable.flow.stream import checked_value
@@ -22,8 +26,8 @@ A = TypeVar("A")
 N = TypeVar("N", int, float)
 
 
-class GroupedStream(Generic[K, V]):
-    """The records of a stream by their keys, to be aggregated into a table.
+class Grouped(ABC, Generic[K, V]):
+    """The records of a stream or the rows of a table by a key, to be aggregated.
 
     The name of an aggregate is that of its table: the topic is `<group>-<name>`. It stays with the state, so choose it
     once; steps around it can be added, removed and reordered.
@@ -35,14 +39,24 @@ class GroupedStream(Generic[K, V]):
         self._key = key
         self._value = value
 
+    @abstractmethod
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        """Fold the values of each key into a row, by an aggregate: `Mean`, `TopK`, or one of your own.
+
+        Args:
+            name: The name of the table.
+            aggregate: The aggregate.
+            value: The codec of the rows.
+        """
+
     def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
-        """Count the records of each key.
+        """Count the values of each key.
 
         Args:
             name: The name of the table.
             value: The codec of the rows; `Long()` unless given.
         """
-        return self._kept(name, "count", folds.count, value or Long())
+        return self.fold(name, Count(), value=value or Long())
 
     @overload
     def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
@@ -51,14 +65,14 @@ class GroupedStream(Generic[K, V]):
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Sum up a number of each record.
+        """Sum a number taken from each value.
 
         Args:
             name: The name of the table.
             of: Takes the number from the value.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._kept(name, "sum", folds.total(of), value or Long())
+        return self.fold(name, Sum(of), value=value or Long())
 
     @overload
     def min(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
@@ -67,8 +81,8 @@ class GroupedStream(Generic[K, V]):
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of the values taken from the records. Arguments as in `sum`."""
-        return self._kept(name, "min", folds.combined(of, min), value or Long())
+        """Keep the least of what is taken from the values. Arguments as in `sum`."""
+        return self.fold(name, Min(of), value=value or Long())
 
     @overload
     def max(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
@@ -77,8 +91,25 @@ class GroupedStream(Generic[K, V]):
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
-        return self._kept(name, "max", folds.combined(of, max), value or Long())
+        """Keep the greatest of what is taken from the values. Arguments as in `sum`."""
+        return self.fold(name, Max(of), value=value or Long())
+
+    def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> KeyedTable[K, list[A]]:
+        """Collect what is taken from the values, in their order. A row grows with its key: keep few, or small ones.
+
+        Args:
+            name: The name of the table.
+            of: Takes from the value what is kept of it.
+            value: The codec of the lists.
+        """
+        return self.fold(name, Collect(of), value=value)
+
+
+class GroupedStream(Grouped[K, V]):
+    """The records of a stream by their keys, to be aggregated into a table."""
+
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        return kept_table(self._plan, self._node, name, aggregate, self._key, value)
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -92,12 +123,12 @@ class GroupedStream(Generic[K, V]):
             value: The codec of the rows; by default that of the values.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
-        return self._kept(name, "reduce", folds.reduce(combine, codec), codec)
+        return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
 
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> KeyedTable[K, A]:
-        """Fold the values of each key into a row.
+        """Fold the values of each key into a row, by functions.
 
         Args:
             name: The name of the table.
@@ -105,7 +136,7 @@ class GroupedStream(Generic[K, V]):
             add: Called with the row and the next value, returns the new row, which may be the old one changed in place.
             value: The codec of the rows.
         """
-        return self._kept(name, "aggregate", folds.aggregate(initial, add), value)
+        return self.fold(name, Folded(initial, add), value=value)
 
     @overload
     def window(
@@ -146,36 +177,21 @@ class GroupedStream(Generic[K, V]):
         """
         return CogroupedStream(self._plan, self._key, (self._node,), (add,))
 
-    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)
 
-
-class GroupedTable(Generic[K, V]):
+class GroupedTable(Grouped[K, V]):
     """The rows of a table by another key, to be aggregated: each row counts as it is now.
 
-    There is no `min` and no `max`: nothing can be taken away from them. A group that has become empty keeps its row, with
-    the count 0, as in Kafka Streams.
+    A group that has become empty keeps the row of nothing, such as the count 0, as in Kafka Streams; where there is none,
+    as of the least value, its row is deleted.
     """
 
-    def __init__(self, plan: Plan, node: Node, key: Codec[K], value: Codec[V]) -> None:
-        self._plan = plan
-        self._node = node
-        self._key = key
-        self._value = value
-
-    def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
-        """Count the rows of each group. Arguments as in `GroupedStream.count`."""
-        return self._kept(name, "count of rows", folds.count_rows, value or Long())
-
-    @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
-    @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
-    def sum(
-        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
-    ) -> KeyedTable[K, Any]:
-        """Sum up a number of each row. Arguments as in `GroupedStream.sum`."""
-        return self._kept(name, "sum of rows", folds.total_rows(of), value or Long())
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        if not aggregate.subtracts:
+            raise GraphError(
+                f"{aggregate.meaning} {name!r} of a grouped table: {type(aggregate).__name__} has no subtract(), which "
+                "takes away a row that has changed or is gone"
+            )
+        return kept_table(self._plan, self._node, name, Retracting(aggregate), self._key, value)
 
     def aggregate(
         self,
@@ -186,7 +202,7 @@ class GroupedTable(Generic[K, V]):
         *,
         value: Codec[A],
     ) -> KeyedTable[K, A]:
-        """Fold the rows of each group into a row.
+        """Fold the rows of each group into a row, by functions.
 
         Args:
             name: The name of the table.
@@ -195,7 +211,4 @@ class GroupedTable(Generic[K, V]):
             subtract: Called with the aggregate and a row that is gone; returns the new aggregate. It must undo `add`.
             value: The codec of the aggregates.
         """
-        return self._kept(name, "aggregate of rows", folds.aggregate_rows(initial, add, subtract), value)
-
-    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)
+        return self.fold(name, Folded(initial, add, subtractor=subtract), value=value)

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
+from streamtable.aggregate import Last
 from streamtable.context import Context
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
-from streamtable.flow import folds, steps
+from streamtable.flow import steps
 from streamtable.flow.checks import check_part
 from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
@@ -287,7 +288,7 @@ class KeyedStream(StreamJoins[K, V]):
         """
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")
-        table = kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+        table = kept_table(self._plan, self._node, name, Last(), key, codec, "to_table")
         table._versions = self._node  # noqa: SLF001 - of this package
         return table
 

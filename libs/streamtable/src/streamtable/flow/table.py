@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from streamtable.aggregate import Aggregate
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
 from streamtable.flow.nodes import Node
@@ -161,13 +162,20 @@ class KeyedTable(TableJoins[K, V]):
 
 
 def kept_table(
-    plan: Plan, node: Node, name: str, operator: str, fold: folds.Fold, key: Codec[K], value: Codec[V]
+    plan: Plan,
+    node: Node,
+    name: str,
+    aggregate: Aggregate[Any, V],
+    key: Codec[K],
+    value: Codec[V],
+    operator: str = "",
 ) -> KeyedTable[K, V]:
     """Fold the records of a node into a state table of its group."""
+    operator = operator or aggregate.meaning
     plan.claim(name, operator)
     state = State(name, key=key, value=value, meaning=operator)
-    step, leaf = folds.keep_step(state, fold)
+    keep = folds.Keep(state, aggregate)
     kept = plan.add(
-        node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
+        node.group, f"{operator} {name!r}", node, step=keep.step, leaf=keep.leaf, edges=(state,), timed=True
     )
     return KeyedTable.of_state(plan, kept, state)

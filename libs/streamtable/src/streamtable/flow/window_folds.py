@@ -1,11 +1,12 @@
 """The stateful steps of windows: folds of whole batches into rows by key and window; late records are left out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamtable.aggregate import Aggregate
 from streamtable.flow.columns import Columns, Scope, timestamps_of
-from streamtable.flow.folds import Fold, changes_of
+from streamtable.flow.folds import changes_of
 from streamtable.flow.keys import START
 from streamtable.flow.windows import TimeWindow
 from streamtable.state import State
@@ -42,13 +43,13 @@ class KeepWindows:
 
     Args:
         state: The table.
-        fold: The fold.
+        aggregate: The aggregate that makes rows.
         window: The kind of window.
         late: The output of late records.
     """
 
     state: State[Any, Any]
-    fold: Fold
+    aggregate: Aggregate[Any, Any]
     window: TimeWindow
     late: Late
 
@@ -56,11 +57,11 @@ class KeepWindows:
         """Fold the records, where nothing follows."""
         found = self._in_windows(scope, records)
         keys = found.raw_keys or ()
-        self.fold(scope.table(self.state).raw.changing(keys), keys, found.values)
+        self.aggregate.fold(scope.table(self.state).raw, keys, found.values)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key and window, in the order of their last records."""
-        return changes_of(scope, self.state, self.fold, self._in_windows(scope, records))
+        return changes_of(scope, self.state, self.aggregate, self._in_windows(scope, records))
 
     def _in_windows(self, scope: Scope, records: Columns) -> Columns:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
@@ -86,16 +87,3 @@ class KeepWindows:
         else:
             keys = [key + end for key, end in zip(raw, map(ends.__getitem__, starts), strict=True)]
         return records.by(self.state.key, keys)
-
-
-@dataclass(frozen=True)
-class SessionFold:
-    """The functions that make the row of a session.
-
-    Args:
-        add: Called with the row, or None, and a value; returns the new row.
-        merge: Called with the rows of an earlier and of a later session; returns the row of the merged session.
-    """
-
-    add: Callable[[Any, Any], Any]
-    merge: Callable[[Any, Any], Any]

@@ -3,23 +3,24 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from operator import add
+from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
+from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
 from streamtable.due import Due
 from streamtable.errors import GraphError
-from streamtable.flow import folds
 from streamtable.flow.checks import check_duration, check_kind
 from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
+from streamtable.flow.folds import copied
 from streamtable.flow.keys import Windowed
-from streamtable.flow.nodes import Closed, Node, Source, Step
+from streamtable.flow.nodes import Closed, Node, Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.session_folds import KeepSessions
 from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.window_folds import KeepWindows, Late, SessionFold
+from streamtable.flow.window_folds import KeepWindows, Late
 from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing, closings
 from streamtable.graph import Output
 from streamtable.ports import Codec
@@ -69,11 +70,11 @@ class Windows(Generic[K, V]):
         self,
         name: str,
         operator: str,
-        steps_of: Callable[[State[Any, Any], Late], tuple[Step, Step]],
+        keep_of: Callable[[State[Any, Any], Late], "KeepSessions | KeepWindows | KeepSliding"],
         value: Codec[A],
         more: tuple[State[Any, Any], ...] = (),
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `steps_of` makes its steps, which use `more` states."""
+        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
@@ -89,11 +90,18 @@ class Windows(Generic[K, V]):
         )
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
-        step, leaf = steps_of(state, Late(self.late, state))
+        keep = keep_of(state, Late(self.late, state))
         edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
-            self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
+            self.node.group,
+            label,
+            self.node,
+            step=keep.step,
+            leaf=keep.leaf,
+            edges=edges,
+            timed=True,
+            windowed=True,
         )
         inclusive = not isinstance(self.window, TimeWindow)
         return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
@@ -109,6 +117,36 @@ class WindowedStream(Generic[K, V]):
     def __init__(self, windows: Windows[K, V]) -> None:
         self._windows = windows
 
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> "WindowedTable[K, A]":
+        """Fold the values of each key and window into a row, by an aggregate: `Mean`, `TopK`, or one of your own.
+
+        Args:
+            name: The name of the table.
+            aggregate: The aggregate. For sessions it needs a `merge`.
+            value: The codec of the rows.
+        """
+        windows, window = self._windows, self._windows.window
+        more: tuple[State[Any, Any], ...] = ()
+        if isinstance(window, Sliding):
+            helper = f"{name}-times"
+            windows.plan.claim(helper, f"{aggregate.meaning}({name!r})")
+            more = (times_state(helper, windows.key, value, window, windows.plan.on_error),)
+        elif isinstance(window, Session) and not aggregate.merges:
+            raise GraphError(
+                f"{aggregate.meaning} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row "
+                "of two sessions that have become one"
+            )
+
+        def keep_of(state: State[Any, Any], late: Late) -> KeepSessions | KeepWindows | KeepSliding:
+            if isinstance(window, Session):
+                return KeepSessions(state, aggregate, window, late)
+            if isinstance(window, Sliding):
+                return KeepSliding(state, more[0], aggregate, window, late)
+            assert isinstance(window, TimeWindow), "there are no others"
+            return KeepWindows(state, aggregate, window, late)
+
+        return windows.kept(name, aggregate.meaning, keep_of, value, more)
+
     def count(self, name: str, *, value: Codec[int] | None = None) -> "WindowedTable[K, int]":
         """Count the records of each key and window.
 
@@ -116,7 +154,7 @@ class WindowedStream(Generic[K, V]):
             name: The name of the table.
             value: The codec of the rows; `Long()` unless given.
         """
-        return self._kept(name, "count", folds.count, SessionFold(_count, add), value or Long())
+        return self.fold(name, Count(), value=value or Long())
 
     @overload
     def sum(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
@@ -125,14 +163,14 @@ class WindowedStream(Generic[K, V]):
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Sum up a number of each record.
+        """Sum a number taken from each record.
 
         Args:
             name: The name of the table.
             of: Takes the number from the value.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._combined(name, "sum", of, add, value or Long())
+        return self.fold(name, Sum(of), value=value or Long())
 
     @overload
     def min(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
@@ -142,7 +180,7 @@ class WindowedStream(Generic[K, V]):
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
         """Keep the least of the values taken from the records. Arguments as in `sum`."""
-        return self._combined(name, "min", of, min, value or Long())
+        return self.fold(name, Min(of), value=value or Long())
 
     @overload
     def max(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
@@ -152,7 +190,11 @@ class WindowedStream(Generic[K, V]):
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
         """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
-        return self._combined(name, "max", of, max, value or Long())
+        return self.fold(name, Max(of), value=value or Long())
+
+    def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> "WindowedTable[K, list[A]]":
+        """Collect what is taken from the records, in their order. Arguments as in `Grouped.collect`."""
+        return self.fold(name, Collect(of), value=value)
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -165,49 +207,7 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows; by default that of the values.
         """
         codec = checked_value(value or self._windows.value, f"reduce({name!r})")
-        sessions = SessionFold(
-            lambda row, each: folds.copied(codec, each) if row is None else combine(row, each), combine
-        )
-        return self._kept(name, "reduce", folds.reduce(combine, codec), sessions, codec)
-
-    def _combined(
-        self, name: str, operator: str, of: Callable[[V], A], combine: Callable[[A, A], A], value: Codec[A]
-    ) -> "WindowedTable[K, A]":
-        def add_one(row: A | None, each: V) -> A:
-            return of(each) if row is None else combine(row, of(each))
-
-        return self._kept(name, operator, folds.combined(of, combine), SessionFold(add_one, combine), value)
-
-    def _kept(
-        self, name: str, operator: str, fold: folds.Fold, sessions: SessionFold, value: Codec[A]
-    ) -> "WindowedTable[K, A]":
-        window = self._windows.window
-        if isinstance(window, Sliding):
-            return self._slid(name, operator, sessions, window, value)
-
-        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
-            if isinstance(window, Session):
-                merging = KeepSessions(state, sessions, window, late)
-                return merging.step, merging.leaf
-            assert isinstance(window, TimeWindow), "there are no others"
-            keep = KeepWindows(state, fold, window, late)
-            return keep.step, keep.leaf
-
-        return self._windows.kept(name, operator, steps_of, value)
-
-    def _slid(
-        self, name: str, operator: str, fold: SessionFold, window: Sliding, value: Codec[A]
-    ) -> "WindowedTable[K, A]":
-        windows = self._windows
-        helper = f"{name}-times"
-        windows.plan.claim(helper, f"{operator}({name!r})")
-        times = times_state(helper, windows.key, value, window, windows.plan.on_error)
-
-        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
-            keep = KeepSliding(state, times, fold, window, late)
-            return keep.step, keep.leaf
-
-        return windows.kept(name, operator, steps_of, value, (times,))
+        return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
 
 
 class TimeWindowedStream(WindowedStream[K, V]):
@@ -217,8 +217,7 @@ class TimeWindowedStream(WindowedStream[K, V]):
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         """Fold the values of each key and window into a row. Arguments as in `GroupedStream.aggregate`."""
-        never = SessionFold(lambda row, each: add(initial() if row is None else row, each), _no_merge)
-        return self._kept(name, "aggregate", folds.aggregate(initial, add), never, value)
+        return self.fold(name, Folded(initial, add), value=value)
 
 
 class SessionStream(WindowedStream[K, V]):
@@ -242,8 +241,7 @@ class SessionStream(WindowedStream[K, V]):
             merge: Called with the rows of an earlier and of a later session that have become one; returns its row.
             value: The codec of the rows.
         """
-        sessions = SessionFold(lambda row, each: add(initial() if row is None else row, each), merge)
-        return self._kept(name, "aggregate", folds.aggregate(initial, add), sessions, value)
+        return self.fold(name, Folded(initial, add, merge), value=value)
 
 
 class WindowedTable(KeyedTable[Windowed[K], V]):
@@ -316,11 +314,3 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         source = Source(self._windows, self._closed.edge, kind="closed", inclusive=self._inclusive)
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
-
-
-def _count(row: int | None, _: object) -> int:
-    return (row or 0) + 1
-
-
-def _no_merge(one: Any, _: Any) -> Any:
-    raise AssertionError(f"windows of a fixed size are not merged: {one!r}")
