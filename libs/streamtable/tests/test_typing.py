@@ -162,7 +162,6 @@ S.merge(S.filter(bool)).to(TEXTS)
 REFUSED = """
 from datetime import timedelta
 
-from streamtable import Sum
 from streamtable.flow import Flow, Session, Tumbling
 
 FLOW = Flow("f")
@@ -236,7 +235,7 @@ T.group_by("g1", plus, key=String())  # refused: arg-type
 T.group_by("g2", str.upper, key=String())  # refused: arg-type
 T.group_by("g3", str, key=String()).sum("t10", str.upper)  # refused: arg-type
 T.group_by("g4", str, key=String()).min("t11", str.upper)  # refused: arg-type
-T.group_by("g6", str, key=String()).fold("t13", Sum(str.upper), value=String())  # refused: type-var
+T.group_by("g6", str, key=String()).collect("t13", str.upper, value=Json())  # refused: arg-type
 T.group_by("g5", str, key=String()).aggregate("t12", int, max, value=Long())  # refused: call-arg
 T.to_stream().to(TEXTS)  # refused: arg-type
 MINUTE = Tumbling(timedelta(minutes=1), grace=timedelta(0))
