@@ -94,7 +94,7 @@ def test_an_aggregate_makes_the_same_row_in_a_group(tester: Tester, name: str) -
     assert tester.table(group.table) == {"a": row}
 
 
-@pytest.mark.parametrize("name", ["Count", "Sum", "Mean", "Collect"])
+@pytest.mark.parametrize("name", AGGREGATES)
 def test_an_aggregate_of_a_grouped_table_is_the_same_after_rows_have_changed_and_gone(
     tester: Tester, name: str
 ) -> None:

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
-from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
+from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
 from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
 from streamtable.flow.folds import Retracting, copied
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
+from streamtable.flow.ranked import ranked_table
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
@@ -186,12 +187,35 @@ class GroupedTable(Grouped[K, V]):
     """
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        if isinstance(aggregate, Ranked):
+            return ranked_table(self._plan, self._node, name, aggregate, self._key, value)
         if not aggregate.subtracts:
             raise GraphError(
                 f"{aggregate.meaning} {name!r} of a grouped table: {type(aggregate).__name__} has no subtract(), which "
                 "takes away a row that has changed or is gone"
             )
         return kept_table(self._plan, self._node, name, Retracting(aggregate), self._key, value)
+
+    def reduce(
+        self,
+        name: str,
+        combine: Callable[[V, V], V],
+        subtract: Callable[[V, V], V | None],
+        *,
+        value: Codec[V] | None = None,
+    ) -> KeyedTable[K, V]:
+        """Combine the rows of each group to one of the same type.
+
+        Args:
+            name: The name of the table.
+            combine: Called with the group's row and a row that has come; returns the new one, which may be the old one changed
+                in place. The first row of a group is its first row.
+            subtract: Called with the group's row and a row that is gone; returns the new one, or None to delete it, as of
+                a group that has become empty. It must undo `combine`.
+            value: The codec of the groups' rows; by default that of the rows.
+        """
+        codec = checked_value(value or self._value, f"reduce({name!r})")
+        return self.fold(name, Reduce(combine, subtract, partial(copied, codec)), value=codec)
 
     def aggregate(
         self,
