@@ -30,7 +30,7 @@ from streamtable.flow.joins import (
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.stream_join import marked
-from streamtable.flow.table_join import marked_changes, refuse_windowed
+from streamtable.flow.table_join import marked_changes
 from streamtable.ports import Codec
 from streamtable.state import State, StateRows
 
@@ -81,7 +81,6 @@ class AsOfJoin:
         self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any], values: tuple[Codec[Any], Codec[Any]]
     ) -> Node:
         """Add the join to a flow. Returns the node of its output. Raises `GraphError`."""
-        refuse_windowed(self.operator, key)
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
         group, expired = nodes[0].group, Closed()

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from streamtable.decoding import decode_each
-from streamtable.errors import DeserializationError, SerializationError
+from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.ports import Codec, Decoded
 from streamtable.state import codec_name
 
@@ -146,3 +146,14 @@ def _unpacked(layout: Struct, data: bytes) -> tuple[int, ...]:
             f"a windowed key with the time {min(times)}: a window begins at 0 or later"
         )
     return times
+
+
+def is_windowed(key: Codec[Any]) -> bool:
+    """Whether the keys are of windows."""
+    return isinstance(key, WindowedKey | SessionKey)
+
+
+def check_both_windowed(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
+    """Raise `GraphError` if only one side of a join has keys of windows: nothing would ever match."""
+    if is_windowed(left) != is_windowed(right):
+        raise GraphError(f"{operator} of keys of windows with keys without: none of them would match")

@@ -8,10 +8,12 @@ from streamtable.errors import GraphError
 from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.checks import check_part
 from streamtable.flow.joins import Bounds, Within, checked_codecs
+from streamtable.flow.keys import check_both_windowed
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import StreamJoin
 from streamtable.flow.table import KeyedTable
+from streamtable.flow.table_join import refuse_windowed
 from streamtable.flow.table_rows import join_rows, rows_of
 from streamtable.ports import Codec
 
@@ -182,7 +184,8 @@ class StreamJoins(Generic[K, V]):
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
         check_part(self._plan, table, f"{operator}()", KeyedTable)
-        checked_keys(self._key, f"{operator}()")
+        key = checked_keys(self._key, f"{operator}()")
+        check_both_windowed(f"{operator}()", key, table._key)  # noqa: SLF001 - of this package
         rows = table._node  # noqa: SLF001 - of this package
         copartitioned((self._node, rows), operator)
         step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
@@ -205,6 +208,7 @@ class StreamJoins(Generic[K, V]):
         what = f"{operator}({name!r})"
         check_part(self._plan, table, what, KeyedTable)
         key = checked_keys(self._key, what)
+        refuse_windowed(operator, key, table._key)  # noqa: SLF001 - of this package
         values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same
         if versions is None:
@@ -232,7 +236,7 @@ class StreamJoins(Generic[K, V]):
         check_part(self._plan, other, what, KeyedStream)
         right: StreamJoins[K, Any] = other
         key = checked_keys(self._key, what)
-        checked_keys(right._key, what)
+        check_both_windowed(what, key, checked_keys(right._key, what))
         values = checked_codecs(operator, name, "values", self._value, right._value)
         join = StreamJoin(operator, name, Bounds.of(within, grace), function)
         node = join.added(self._plan, (self._node, right._node), key, values)

@@ -9,17 +9,20 @@ from typing import Any, Generic, TypeVar, overload
 from streamtable import Long
 from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
 from streamtable.due import Due
+from streamtable.edge import OnError
 from streamtable.errors import GraphError
-from streamtable.flow.checks import check_duration, check_kind
+from streamtable.flow.checks import check_duration, check_kind, check_part
 from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
 from streamtable.flow.folds import copied
+from streamtable.flow.joins import checked_codecs
 from streamtable.flow.keys import Windowed
-from streamtable.flow.nodes import Closed, Node, Source
+from streamtable.flow.nodes import Closed, DueColumns, Node, Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.session_folds import KeepSessions
 from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
+from streamtable.flow.table_join import TableJoin
 from streamtable.flow.window_folds import KeepWindows, Late
 from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing, closings
 from streamtable.graph import Output
@@ -31,6 +34,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
 N = TypeVar("N", int, float)
+V2 = TypeVar("V2")
+V3 = TypeVar("V3")
 
 RETENTION = timedelta(days=1)
 _MS = timedelta(milliseconds=1)
@@ -78,16 +83,7 @@ class Windows(Generic[K, V]):
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
-        due: Due[Any, Any] = Due(
-            closing(self.window),
-            closed,
-            keep=self.retention,
-            by_key=True,
-            times=closings(self.window),
-            on_error=plan.on_error,
-            # The event time of a closed window is its last millisecond.
-            holds=timedelta(milliseconds=self.window.closes_at(0, 0) + 1),
-        )
+        due = due_of(self.window, closed, self.retention, plan.on_error)
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
         keep = keep_of(state, Late(self.late, state))
@@ -103,8 +99,21 @@ class Windows(Generic[K, V]):
             timed=True,
             windowed=True,
         )
-        inclusive = not isinstance(self.window, TimeWindow)
-        return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
+        return WindowedTable(plan, node, key, value, state, closed, self.window)
+
+
+def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
+    """Return the due times of the rows of a table with these windows: each is due when its window closes."""
+    return Due(
+        closing(window),
+        closed,
+        keep=retention,
+        by_key=True,
+        times=closings(window),
+        on_error=on_error,
+        # The event time of a closed window is its last millisecond.
+        holds=timedelta(milliseconds=window.closes_at(0, 0) + 1),
+    )
 
 
 class WindowedStream(Generic[K, V]):
@@ -257,16 +266,18 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         plan: Plan,
         node: Node,
         key: Codec[Windowed[K]],
-        value: Codec[V],
-        state: State[Windowed[K], V],
+        value: Codec[V] | None,
+        state: State[Windowed[K], Any],
         closed: Closed,
-        *,
-        inclusive: bool,
+        window: Window,
+        joined: DueColumns | None = None,
     ) -> None:
-        super().__init__(plan, node, key, value, lambda: plan.table_of(node.group, state))
+        table: Any = None if joined is not None else lambda: plan.table_of(node.group, state)
+        super().__init__(plan, node, key, value, table)
         self._windows = state
         self._closed = closed
-        self._inclusive = inclusive  # the end of a window belongs to it
+        self._window = window
+        self._joined_rows = joined  # of a join: the state has the rows of both sides
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
         """Return the changes as records, for each row and batch of records the row after it.
@@ -289,12 +300,13 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         """
         check_duration(interval, f"every({name!r}) has interval", _MS)
         plan, closed = self._plan, Closed()
+        rows = checked_value(self._value, f"every({name!r})")
         plan.claim(name, "every")
         due: Due[Any, Any] = Due(emitted_at, closed, by_key=True, on_error=plan.on_error)
         pending = State(
             name,
             key=PendingKey(self._key),
-            value=PendingRow(self._windows.value),
+            value=PendingRow(rows),
             due=due,
             meaning=f"changes of {self._windows.name!r}, emitted every {interval // _MS} ms",
         )
@@ -311,6 +323,84 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
 
         The event time of the record is the last millisecond of the window.
         """
-        source = Source(self._windows, self._closed.edge, kind="closed", inclusive=self._inclusive)
+        # The end of a sliding window, and of a session, belongs to it.
+        inclusive = not isinstance(self._window, TimeWindow)
+        source = Source(
+            self._windows, self._closed.edge, kind="closed", columns=self._joined_rows, inclusive=inclusive
+        )
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
+
+    def join(  # type: ignore[override] # a windowed table is joined with windowed tables only, and not by other keys
+        self,
+        name: str,
+        other: "WindowedTable[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "WindowedTable[K, V3]":
+        """Join the rows of two tables with the same windows: one row for each key and window in which both have one.
+
+        A change of either side changes the joined row until the window closes. `final()` of the join returns one record for
+        each joined row, when the window has closed for both sides. The rows of both sides are kept in the table
+        `<group>-<name>` while their window is open.
+
+        Args:
+            name: The name of the step, and of the table of both sides' rows.
+            other: The right table, in the same group, with equal windows: tumbling or hopping ones with the same grace.
+            function: Called with the left and the right row; returns the joined row, or None for none. It must always
+                return the same for the same rows.
+            value: The codec of the joined rows, for `every` and for a step that writes them to an internal topic.
+
+        Raises:
+            GraphError: The windows differ, or are sessions or sliding windows, whose bounds come from the records of each
+                side; the tables belong to different groups; or a step has changed the rows of one.
+        """
+        return self._join_windows("join", name, other, function, value)
+
+    def left_join(  # type: ignore[override] # as join
+        self,
+        name: str,
+        other: "WindowedTable[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "WindowedTable[K, V3]":
+        """Join as `join` does, with a row wherever the left table has one; the right one is None where there is none."""
+        return self._join_windows("left_join", name, other, function, value)
+
+    def outer_join(  # type: ignore[override] # as join
+        self,
+        name: str,
+        other: "WindowedTable[K, V2]",
+        function: Callable[[V | None, V2 | None], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "WindowedTable[K, V3]":
+        """Join as `join` does, with a row wherever either table has one; the other one is None where there is none."""
+        return self._join_windows("outer_join", name, other, function, value)
+
+    def _join_windows(
+        self,
+        operator: str,
+        name: str,
+        other: "WindowedTable[K, Any]",
+        function: Callable[..., V3],
+        value: Codec[V3] | None,
+    ) -> "WindowedTable[K, V3]":
+        what = f"{operator}({name!r}) of a windowed table"
+        check_part(self._plan, other, what, WindowedTable)
+        right: WindowedTable[K, Any] = other
+        window, plan, closed = self._window, self._plan, Closed()
+        if not isinstance(window, TimeWindow) or window != right._window:
+            raise GraphError(
+                f"{what}: its rows are of {window.meaning}, those of the right table of {right._window.meaning}. Join tables "
+                "with equal tumbling or hopping windows"
+            )
+        values = checked_codecs(operator, name, "rows", self._value, right._value)
+        join = TableJoin(operator, name, function, values)
+        # When a window is closed, no side changes any more: the row has been in final().
+        due = due_of(window, closed, timedelta(0), plan.on_error)
+        node, state = join.added(plan, (self._node, right._node), self._key, due, f" in {window.meaning}")
+        columns = DueColumns(self._key, join.closed_rows)
+        return WindowedTable(plan, node, self._key, value, state, closed, window, columns)
