@@ -11,8 +11,7 @@ from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, R
 from streamtable.due import Due
 from streamtable.edge import OnError
 from streamtable.errors import GraphError
-from streamtable.flow.checks import check_duration, check_kind, check_part
-from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
+from streamtable.flow.checks import check_kind, check_part
 from streamtable.flow.folds import copied
 from streamtable.flow.joins import checked_codecs
 from streamtable.flow.keys import Windowed
@@ -38,7 +37,6 @@ V2 = TypeVar("V2")
 V3 = TypeVar("V3")
 
 RETENTION = timedelta(days=1)
-_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -287,36 +285,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         """
         return self.to_stream()
 
-    def every(self, name: str, interval: timedelta) -> KeyedStream[Windowed[K], V | None]:
-        """Return the changes as records, at most one for each row and interval of event time: the row as it is by then.
-
-        A row that has changed comes out when event time has reached the end of the interval, or when its window closes, so
-        the last record of a window is its final row. Intervals are aligned to 1970. None is the value of a session that
-        was merged into another. The event time of a record is the last millisecond before it comes out.
-
-        Args:
-            name: The name of the step: the changes that wait are kept in the table `<group>-<name>`.
-            interval: The length of an interval.
-        """
-        check_duration(interval, f"every({name!r}) has interval", _MS)
-        plan, closed = self._plan, Closed()
-        rows = checked_value(self._value, f"every({name!r})")
-        plan.claim(name, "every")
-        due: Due[Any, Any] = Due(emitted_at, closed, by_key=True, on_error=plan.on_error)
-        pending = State(
-            name,
-            key=PendingKey(self._key),
-            value=PendingRow(rows),
-            due=due,
-            meaning=f"changes of {self._windows.name!r}, emitted every {interval // _MS} ms",
-        )
-        step = EmitLater(self._windows, pending, interval // _MS)
-        label = f"every {interval // _MS} ms {name!r}"
-        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
-        source = Source(pending, closed.edge, kind="pending")
-        node = plan.add(self._node.group, f"emitted {name!r}", source=source)
-        value: Codec[Any] | None = self._value  # a tombstone needs no codec
-        return KeyedStream(plan, node, self._key, value)
+    def _closes_at(self) -> Callable[[bytes, bytes], int | None]:
+        return closing(self._window)
 
     def final(self) -> KeyedStream[Windowed[K], V]:
         """Return exactly one record for each key and window: its row when the window has closed, and can change no more.
