@@ -130,6 +130,9 @@ H = timedelta(hours=1)
 reveal_type(S.join("j1", N, lambda text, number: (text, number), within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, tuple[str, int]]
 reveal_type(S.left_join("j2", N, lambda text, number: number, within=(H, H), grace=H))  # is streamtable.flow.stream.KeyedStream[str, int | None]
 reveal_type(S.outer_join("j3", N, lambda text, number: text, within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, str | None]
+reveal_type(S.join_global(USERS, lambda text, number: number, on=str.upper))  # is streamtable.flow.stream.KeyedStream[str, int]
+reveal_type(S.left_join_global(USERS, lambda text, number: number, on=lambda text: text or None))  # is streamtable.flow.stream.KeyedStream[str, int | None]
+reveal_type(C.every("e2", timedelta(1)))  # is streamtable.flow.stream.KeyedStream[str, int | None]
 reveal_type(C.join("j4", T, lambda count, number: (count, number)))  # is streamtable.flow.table.KeyedTable[str, tuple[int, int]]
 reveal_type(C.left_join("j5", T, lambda count, number: number))  # is streamtable.flow.table.KeyedTable[str, int | None]
 reveal_type(C.outer_join("j6", T, lambda count, number: count))  # is streamtable.flow.table.KeyedTable[str, int | None]
@@ -151,6 +154,7 @@ W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEX
 reveal_type(W)  # is streamtable.flow.windowed.WindowedTable[str, int]
 reveal_type(S.group_by_key().window(Sliding(timedelta(1), grace=timedelta(0))).aggregate("w5", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
 reveal_type(W.every("e1", timedelta(seconds=1)))  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
+reveal_type(W.left_join("w6", W, lambda one, other: other, value=None).final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int]
 reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 S.to(TEXTS)
@@ -265,6 +269,8 @@ S.join("j8", N, both, within=H)  # refused: call-arg
 T.join("j10", S.to_table("t13"), text_and_text)  # refused: arg-type
 T.left_join("j11", T, max)  # refused: arg-type
 T.join("j12", N, max)  # refused: call-overload
+S.join_global(USERS, max, on=len)  # refused: arg-type
+S.group_by_key().window(MINUTE).count("w7").join("w8", T, max)  # refused: arg-type
 T.join("j13", T, max, on=plus)  # refused: arg-type
 S.join_table(T, text_and_text)  # refused: arg-type
 S.join_table(N, both)  # refused: arg-type

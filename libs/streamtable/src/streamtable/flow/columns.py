@@ -46,6 +46,8 @@ class Scope(Protocol):
 
     def joined_rows(self, table: Table[Any, Any]) -> JoinedRows: ...
 
+    def lookup(self, table: Table[Any, Any], key: Any) -> Any: ...
+
 
 @dataclass(slots=True)
 class Columns:

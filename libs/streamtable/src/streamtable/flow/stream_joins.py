@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.flow.as_of import AsOfJoin
-from streamtable.flow.checks import check_part
+from streamtable.flow.checks import check_function, check_kind, check_part
 from streamtable.flow.joins import Bounds, Within, checked_codecs
 from streamtable.flow.keys import check_both_windowed
 from streamtable.flow.nodes import Node
@@ -14,14 +14,17 @@ from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import StreamJoin
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.table_join import refuse_windowed
-from streamtable.flow.table_rows import join_rows, rows_of
+from streamtable.flow.table_rows import global_rows_of, join_rows, rows_of
+from streamtable.graph import Lookup
 from streamtable.ports import Codec
+from streamtable.topics import Table
 
 if TYPE_CHECKING:
     from streamtable.flow.stream import KeyedStream
 
 K = TypeVar("K")
 V = TypeVar("V")
+K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 V3 = TypeVar("V3")
 
@@ -132,6 +135,42 @@ class StreamJoins(Generic[K, V]):
         """Join as `join_table` does; a record without a row is joined with None."""
         return self._with_rows("left_join_table", table, function, value)
 
+    def join_global(
+        self,
+        table: Table[K2, V2],
+        function: Callable[[V, V2], V3],
+        *,
+        on: Callable[[V], K2 | None],
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with the row of any key of a global table, of which each process holds a full copy.
+
+        The records may have any keys and partitions. A change of the table makes no record. Which row a record meets depends
+        on how far the copy has come; no record is handled before it has been loaded. Take it for small tables: it is a
+        `Lookup` of the group, so it takes the disk of a view in each process.
+
+        Args:
+            table: The table; `kept.table` of one that a flow keeps.
+            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            on: Takes the key of the row from the value; None: there is no row.
+            value: The codec of the new values, as in `map_values`.
+
+        Raises:
+            GraphError: It is no `Table`.
+        """
+        return self._with_global("join_global", table, function, on, value)
+
+    def left_join_global(
+        self,
+        table: Table[K2, V2],
+        function: Callable[[V, V2 | None], V3],
+        *,
+        on: Callable[[V], K2 | None],
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join_global` does; a record without a row is joined with None."""
+        return self._with_global("left_join_global", table, function, on, value)
+
     def join_as_of(
         self,
         name: str,
@@ -191,6 +230,23 @@ class StreamJoins(Generic[K, V]):
         step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
         label = f"{operator} with {rows.label}"
         node = self._plan.add(self._node.group, label, self._node, step=step, reads=rows)
+        return KeyedStream(self._plan, node, self._key, value)
+
+    def _with_global(
+        self,
+        operator: str,
+        table: Table[K2, V2],
+        function: Callable[..., V3],
+        on: Callable[[V], K2 | None],
+        value: Codec[V3] | None,
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        check_kind(table, f"{operator}()", Table)
+        check_function(on, f"{operator}() has on", "takes the key of the row from the value")
+        step = join_rows(global_rows_of(table, on), function, inner=operator == "join_global")
+        label = f"{operator} with table {table.name}"
+        node = self._plan.add(self._node.group, label, self._node, step=step, edges=(Lookup(table),))
         return KeyedStream(self._plan, node, self._key, value)
 
     def _as_of(
