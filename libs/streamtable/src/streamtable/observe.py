@@ -133,7 +133,7 @@ class Metrics:
         standby_lag: Changelog records that a standby replica has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
-        late_records: Records that came when their windows were closed; of a windowed table's partition.
+        late_records: Records that came when their windows were closed, or too late for a join as of a time.
         due_behind: The lag of rows that fall due, such as windows and timers, behind their clock; of a partition.
         due_rows: Rows that have not fallen due, such as open windows and pending timers; of a state table's partition.
         view_position: The next changelog offset to apply; of a table's partition.
@@ -205,7 +205,11 @@ class Metrics:
                 ("group", "partition"),
                 registry=registry,
             ),
-            late_records=counter("late_records", "Records that came when their windows were closed", *_PLACE),
+            late_records=counter(
+                "late_records",
+                "Records that came when their windows were closed, or too late for a join as of a time",
+                *_PLACE,
+            ),
             due_behind=Gauge(
                 "streamtable_due_behind_seconds",
                 "How far rows that fall due are behind their clock",

@@ -196,7 +196,8 @@ class StreamJoins(Generic[K, V]):
             function: Called with the value and the row; returns the new value. A record without a row is left out.
             history: The time that old versions are kept, for late records: a record that is later finds no row.
             grace: The time that a record waits for late changes of the table. A change that is later counts for the
-                records after the event time that its input had reached, less the grace.
+                records from the event time that its input had reached, less the grace, and is counted as late, as are
+                records that are later than the history: `streamtable_late_records_total`.
             value: The codec of the new values, as in `map_values`.
 
         Raises:
