@@ -105,6 +105,7 @@ FOR_THE_ENGINE = {
 FLOWS = (
     "Flow",
     "KeyedStream",
+    "Grouped",
     "GroupedStream",
     "CogroupedStream",
     "KeyedTable",
@@ -206,8 +207,8 @@ def _plain_attributes(each: griffe.Class) -> list[str]:
 
 
 def _parent_on_page(each: griffe.Class) -> str | None:
-    """Return the class of flows that this one extends, whose methods are not listed a second time."""
-    return next((name for base in each.bases if (name := str(base).partition("[")[0]) in FLOWS), None)
+    """Return the class on the page that this one extends, whose methods are not listed a second time."""
+    return next((base.name for base in each.mro() if base.name in {*FLOWS, "Aggregate"}), None)
 
 
 def _public_members(each: griffe.Class) -> Iterable[Documented]:

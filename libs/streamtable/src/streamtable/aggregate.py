@@ -35,7 +35,10 @@ class Aggregate(ABC, Generic[E_contra, V]):
 
     def initial(self) -> V:
         """Return the row to which the first event is added."""
-        raise NotImplementedError(f"{type(self).__name__} has neither initial() nor first()")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no initial() row, to which a first event could be added, or from which one that was "
+            "never added could be subtracted"
+        )
 
     def first(self, event: E_contra) -> V | None:
         """Return the row after the first event; by default the event is added to `initial()`."""

@@ -3,7 +3,7 @@
 from streamtable.flow.cogrouped import CogroupedSessions, CogroupedStream, CogroupedWindows
 from streamtable.flow.describe import Description
 from streamtable.flow.flow import Flow
-from streamtable.flow.grouped import GroupedStream, GroupedTable
+from streamtable.flow.grouped import Grouped, GroupedStream, GroupedTable
 from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
@@ -16,6 +16,7 @@ __all__ = [
     "CogroupedWindows",
     "Description",
     "Flow",
+    "Grouped",
     "GroupedStream",
     "GroupedTable",
     "Hopping",
