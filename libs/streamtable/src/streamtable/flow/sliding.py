@@ -231,8 +231,8 @@ class _Times:
         return True
 
     def _start(self, time: int) -> int:
-        """The start of the window that ends at a time; no window begins before 1970."""
-        return max(0, time - self.keep.window.size_ms)
+        """The start of the window that ends at a time."""
+        return time - self.keep.window.size_ms
 
     def _held(self, start: int) -> Any:
         """Return the row of a window that does not exist yet: that of an existing window with the same records."""

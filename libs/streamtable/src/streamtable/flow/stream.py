@@ -8,14 +8,13 @@ from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
 from streamtable.flow.checks import check_part
-from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import has_expired
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
-from streamtable.ports import Codec
+from streamtable.ports import Codec, WindowedKeys
 from streamtable.topics import Stream, legal_codec
 
 if TYPE_CHECKING:
@@ -314,7 +313,7 @@ class KeyedStream(StreamJoins[K, V]):
                 "process() after a left_join(), outer_join() or join_as_of() of a stream: what comes out when a time is over "
                 "has no record to be processed with. Put repartition(name) between them"
             )
-        if type(key) in {WindowedKey, SessionKey}:
+        if isinstance(key, WindowedKeys):
             raise GraphError(
                 "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
                 "a stream, and read that"

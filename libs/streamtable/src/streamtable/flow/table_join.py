@@ -7,11 +7,10 @@ from typing import Any
 from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import LEFT, RIGHT, stored_values
-from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
-from streamtable.ports import Codec
+from streamtable.ports import Codec, WindowedKeys
 from streamtable.state import State, codec_name
 
 Function = Callable[..., Any]
@@ -131,7 +130,7 @@ def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
 
 def refuse_windowed(operator: str, key: Codec[Any]) -> None:
     """Raise `GraphError` for the keys of windowed tables."""
-    if isinstance(key, WindowedKey | SessionKey):
+    if isinstance(key, WindowedKeys):
         raise GraphError(
             f"{operator}() of a windowed table: its rows expire without a change that could be followed. Join what its "
             "final() makes, or the tables behind"

@@ -66,19 +66,21 @@ class KeepWindows:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
         raw, times, late_before = records.keyed_times()
         indexes, starts = self.window.assign(times)
-        # The row of a window that starts here is closed for a record whose `late_before` is at least start + life.
-        life = self.window.size_ms + self.window.grace_ms
-        if starts and min(starts) + life <= max(late_before):  # some may be closed, if both are of one record
+        kinds = set(starts)
+        closes = {start: self.window.closes_at(start, self.window.end_of(start)) for start in kinds}
+        if starts and min(closes.values()) <= max(
+            late_before
+        ):  # some may be closed, if both are of one record
             indexes = range(len(times)) if indexes is None else indexes
-            open_ = [at for at, index in enumerate(indexes) if starts[at] + life > late_before[index]]
+            open_ = [at for at, index in enumerate(indexes) if closes[starts[at]] > late_before[index]]
             if len(open_) < len(starts):
                 indexes, starts = [indexes[at] for at in open_], [starts[at] for at in open_]
+                kinds = set(starts)
                 used = set(indexes)
                 self.late.leave_out(scope, records, [index in used for index in range(len(times))])
         if indexes is not None:
             records = records.at(indexes)
             raw = records.raw_keys or ()
-        kinds = set(starts)
         ends = {start: START.pack(start) for start in kinds}
         if len(kinds) == 1:
             (end,) = ends.values()

@@ -20,7 +20,7 @@ from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.window_folds import KeepWindows, Late, SessionFold
-from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing, closings
+from streamtable.flow.windows import Session, Sliding, TimeWindow, Window
 from streamtable.graph import Output
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -78,11 +78,11 @@ class Windows(Generic[K, V]):
         plan.claim(name, operator)
         key = self.window.key(self.key)
         due: Due[Any, Any] = Due(
-            closing(self.window),
+            self.window.closing(),
             closed,
             keep=self.retention,
             by_key=True,
-            times=closings(self.window),
+            times=self.window.closings(),
             on_error=plan.on_error,
             # The event time of a closed window is its last millisecond.
             holds=timedelta(milliseconds=self.window.closes_at(0, 0) + 1),
@@ -95,8 +95,7 @@ class Windows(Generic[K, V]):
         node = plan.add(
             self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
         )
-        inclusive = not isinstance(self.window, TimeWindow)
-        return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
+        return WindowedTable(plan, node, key, value, state, closed, inclusive=self.window.inclusive)
 
 
 class WindowedStream(Generic[K, V]):
