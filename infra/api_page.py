@@ -118,6 +118,7 @@ FLOWS = (
     "WindowedTable",
     "Windowed",
     "WindowedKey",
+    "DayWindowKey",
     "SessionKey",
     "Description",
 )
@@ -130,6 +131,7 @@ CREATED_BY_PROGRAMS = {
     "Session",
     "Windowed",
     "WindowedKey",
+    "DayWindowKey",
     "SessionKey",
 }
 """Those of them that a program creates itself, so that their arguments are documented."""
