@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from streamtable.arithmetic import greatest, least, numbers_only, plus
+
 E_contra = TypeVar("E_contra", contravariant=True)
 V = TypeVar("V")
 N = TypeVar("N", int, float)
@@ -52,34 +54,35 @@ class Last(Aggregate[V, V]):
 class _Reduce(Aggregate[E_contra, N]):
     """Combines the number that `of` takes from each event with the row."""
 
-    of: Callable[[E_contra], N]
+    of: Callable[[E_contra], N | None]
 
     @abstractmethod
-    def combine(self, row: N, number: N) -> N: ...
+    def combine(self, row: Any, number: Any) -> Any: ...
 
     def fold(self, rows: AggregateRows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
-        of, combine, now = self.of, self.combine, rows.changing(keys)
-        for key, event in zip(keys, events, strict=True):
-            number, row = of(event), now[key]
+        numbers, keys = numbers_only(map(self.of, events), keys)
+        combine, now = self.combine, rows.changing(keys)
+        for key, number in zip(keys, numbers, strict=True):
+            row = now[key]
             now[key] = number if row is None else combine(row, number)
 
 
 class Sum(_Reduce[E_contra, N]):
-    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`."""
+    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`. None is left out; with NaN the sum is NaN."""
 
-    def combine(self, row: N, number: N) -> N:
-        return row + number
+    def combine(self, row: Any, number: Any) -> Any:
+        return plus(row, number)
 
 
 class Min(_Reduce[E_contra, N]):
-    """Keeps the least of a number of each event."""
+    """Keeps the least of a number of each event. None is left out; NaN is greater than any number."""
 
-    def combine(self, row: N, number: N) -> N:
-        return min(row, number)
+    def combine(self, row: Any, number: Any) -> Any:
+        return least(row, number)
 
 
 class Max(_Reduce[E_contra, N]):
-    """Keeps the greatest of a number of each event."""
+    """Keeps the greatest of a number of each event. None is left out; NaN is greater than any number."""
 
-    def combine(self, row: N, number: N) -> N:
-        return max(row, number)
+    def combine(self, row: Any, number: Any) -> Any:
+        return greatest(row, number)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
-from operator import add, sub
 from typing import Any
 
+from streamtable.arithmetic import numbers_only
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.nodes import Step
@@ -28,15 +28,11 @@ def count(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:  # 
         rows[key] = (rows[key] or 0) + 1
 
 
-def total(of: Function) -> Fold:
-    return combined(of, add)
-
-
-def combined(of: Function, combine: Function) -> Fold:
-    """Combine the result of `of` for each value with the row, by a function of Python's standard library."""
+def combined(combine: Function, number_of: Function | None = None) -> Fold:
+    """Combine the values, which are numbers, or the number that `number_of` takes from each value, with the row."""
 
     def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        for key, number in zip(keys, map(of, values), strict=True):
+        for key, number in zip(keys, values if number_of is None else map(number_of, values), strict=True):
             row = rows[key]
             rows[key] = number if row is None else combine(row, number)
 
@@ -114,16 +110,6 @@ def count_rows(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None
         rows[key] = (rows[key] or 0) + (1 if added else -1)
 
 
-def total_rows(of: Function) -> Fold:
-    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        numbers = map(of, [row for _, row in values])
-        for key, (added, _), number in zip(keys, values, numbers, strict=True):
-            row = rows[key]
-            rows[key] = (add if added else sub)(0 if row is None else row, number)
-
-    return fold
-
-
 def aggregate_rows(initial: Function, add_: Function, subtract: Function) -> Fold:
     def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         for key, (added, value) in zip(keys, values, strict=True):
@@ -131,6 +117,59 @@ def aggregate_rows(initial: Function, add_: Function, subtract: Function) -> Fol
             rows[key] = (add_ if added else subtract)(initial() if row is None else row, value)
 
     return fold
+
+
+# ---- numbers of records ----------------------------------------------------------------------------------------------------
+
+
+Take = Callable[[Columns], Columns]
+"""Replaces the values of records by numbers, and leaves out the records that have none."""
+
+
+def numbers(of: Function) -> Take:
+    """Replace each value by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        return (records if len(found) == len(records) else records.at(indexes)).with_values(found)
+
+    return take
+
+
+def numbers_beside(of: Function) -> Take:
+    """Replace each value by its number and itself."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(list(zip(found, records.values, strict=True)))
+
+    return take
+
+
+def numbers_of_rows(of: Function) -> Take:
+    """Replace each row that is added or taken away by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only([of(row) for _, row in records.values], range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(
+            [(added, number) for (added, _), number in zip(records.values, found, strict=True)]
+        )
+
+    return take
+
+
+def taking(take: Take | None, kept: tuple[Step, Step]) -> tuple[Step, Step]:
+    """Return the steps that first take the numbers of their records."""
+    if take is None:
+        return kept
+
+    def before(step: Step) -> Step:
+        return lambda scope, records: step(scope, take(records))
+
+    step, leaf = kept
+    return before(step), before(leaf)
 
 
 # ---- steps ----------------------------------------------------------------------------------------------------------------

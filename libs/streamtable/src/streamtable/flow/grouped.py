@@ -5,15 +5,18 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
+from streamtable.arithmetic import greatest, least, plus
 from streamtable.flow import folds
 from streamtable.flow.cogrouped import CogroupedStream
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.flow.table_sums import ExactSumCodec, KeepSum, holds_floats
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
 from streamtable.flow.windows import Session, Sliding, TimeWindow
 from streamtable.ports import Codec
+from streamtable.state import State
 from streamtable.topics import Stream
 
 K = TypeVar("K")
@@ -45,9 +48,9 @@ class GroupedStream(Generic[K, V]):
         return self._kept(name, "count", folds.count, value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> KeyedTable[K, N]: ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
@@ -55,30 +58,31 @@ class GroupedStream(Generic[K, V]):
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value.
+            of: Takes the number from the value. None: the record is left out. With NaN, or infinities of both signs, the sum
+                is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._kept(name, "sum", folds.total(of), value or Long())
+        return self._kept(name, "sum", folds.combined(plus), value or Long(), folds.numbers(of))
 
     @overload
-    def min(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def min(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def min(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> KeyedTable[K, A]: ...
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of the values taken from the records. Arguments as in `sum`."""
-        return self._kept(name, "min", folds.combined(of, min), value or Long())
+        """Keep the least of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
+        return self._kept(name, "min", folds.combined(least), value or Long(), folds.numbers(of))
 
     @overload
-    def max(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def max(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def max(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> KeyedTable[K, A]: ...
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
-        return self._kept(name, "max", folds.combined(of, max), value or Long())
+        """Keep the greatest of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
+        return self._kept(name, "max", folds.combined(greatest), value or Long(), folds.numbers(of))
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -146,8 +150,10 @@ class GroupedStream(Generic[K, V]):
         """
         return CogroupedStream(self._plan, self._key, (self._node,), (add,))
 
-    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)
+    def _kept(
+        self, name: str, operator: str, fold: folds.Fold, value: Codec[A], take: folds.Take | None = None
+    ) -> KeyedTable[K, A]:
+        return kept_table(self._plan, self._node, name, operator, fold, self._key, value, take)
 
 
 class GroupedTable(Generic[K, V]):
@@ -168,14 +174,30 @@ class GroupedTable(Generic[K, V]):
         return self._kept(name, "count of rows", folds.count_rows, value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> KeyedTable[K, N]: ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Sum up a number of each row. Arguments as in `GroupedStream.sum`."""
-        return self._kept(name, "sum of rows", folds.total_rows(of), value or Long())
+        """Sum up a number of each row. Arguments as in `GroupedStream.sum`.
+
+        A sum with NaN or infinity is right again when their rows are gone: what is needed for that is kept in the table
+        `<group>-<name>-exact`, if `value` is a codec of floats.
+        """
+        plan, rows = self._plan, value or Long()
+        plan.claim(name, "sum of rows")
+        state: State[K, Any] = State(name, key=self._key, value=rows, meaning="sum of rows")
+        exact = None
+        if holds_floats(rows):
+            helper = plan.claim(f"{name}-exact", f"sum({name!r})")
+            exact = State(helper, key=self._key, value=ExactSumCodec(), meaning="exact sums of rows")
+        keep = KeepSum(state, exact)
+        step, leaf = folds.taking(folds.numbers_of_rows(of), (keep.step, keep.leaf))
+        edges = (state,) if exact is None else (state, exact)
+        label = f"sum of rows {name!r}"
+        node = plan.add(self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, timed=True)
+        return KeyedTable.of_state(plan, node, state)
 
     def aggregate(
         self,

@@ -161,12 +161,19 @@ class KeyedTable(TableJoins[K, V]):
 
 
 def kept_table(
-    plan: Plan, node: Node, name: str, operator: str, fold: folds.Fold, key: Codec[K], value: Codec[V]
+    plan: Plan,
+    node: Node,
+    name: str,
+    operator: str,
+    fold: folds.Fold,
+    key: Codec[K],
+    value: Codec[V],
+    take: folds.Take | None = None,
 ) -> KeyedTable[K, V]:
     """Fold the records of a node into a state table of its group."""
     plan.claim(name, operator)
     state = State(name, key=key, value=value, meaning=operator)
-    step, leaf = folds.keep_step(state, fold)
+    step, leaf = folds.taking(take, folds.keep_step(state, fold))
     kept = plan.add(
         node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
     )

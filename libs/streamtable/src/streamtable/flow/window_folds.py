@@ -19,10 +19,12 @@ class Late:
     Args:
         stream: The stream to which late records are written; None: they are only counted.
         state: The table of the windows.
+        beside: Whether each value is a pair, of a number and the value itself.
     """
 
     stream: Stream[Any, Any] | None
     state: State[Any, Any]
+    beside: bool = False
 
     def leave_out(self, scope: Scope, records: Columns, in_time: Sequence[bool]) -> None:
         """Count the late records, and write them to the stream for late records."""
@@ -33,7 +35,8 @@ class Late:
         if self.stream is not None:
             _, times, _ = records.keyed_times()
             raw_keys, timestamps = records.raw_keys, timestamps_of(times)
-            scope.emit_many(self.stream, (), records.values, raw_keys=raw_keys, timestamps_ms=timestamps)
+            values = [value for _, value in records.values] if self.beside else records.values
+            scope.emit_many(self.stream, (), values, raw_keys=raw_keys, timestamps_ms=timestamps)
 
 
 @dataclass(frozen=True)

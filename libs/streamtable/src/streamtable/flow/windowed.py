@@ -1,12 +1,13 @@
 """Windowed streams and tables: aggregates by key and window."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from operator import add
+from operator import add, itemgetter
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
+from streamtable.arithmetic import greatest, least, plus
 from streamtable.due import Due
 from streamtable.errors import GraphError
 from streamtable.flow import folds
@@ -118,9 +119,9 @@ class WindowedStream(Generic[K, V]):
         return self._kept(name, "count", folds.count, SessionFold(_count, add), value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
@@ -128,30 +129,31 @@ class WindowedStream(Generic[K, V]):
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value.
+            of: Takes the number from the value. None: the record is left out, as if it had not come. With NaN, or infinities
+                of both signs, the sum is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._combined(name, "sum", of, add, value or Long())
+        return self._combined(name, "sum", of, plus, value or Long())
 
     @overload
-    def min(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def min(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def min(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the least of the values taken from the records. Arguments as in `sum`."""
-        return self._combined(name, "min", of, min, value or Long())
+        """Keep the least of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
+        return self._combined(name, "min", of, least, value or Long())
 
     @overload
-    def max(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def max(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def max(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
-        return self._combined(name, "max", of, max, value or Long())
+        """Keep the greatest of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
+        return self._combined(name, "max", of, greatest, value or Long())
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -170,32 +172,56 @@ class WindowedStream(Generic[K, V]):
         return self._kept(name, "reduce", folds.reduce(combine, codec), sessions, codec)
 
     def _combined(
-        self, name: str, operator: str, of: Callable[[V], A], combine: Callable[[A, A], A], value: Codec[A]
+        self,
+        name: str,
+        operator: str,
+        of: Callable[[V], A | None],
+        combine: Callable[[A, A], A],
+        value: Codec[A],
     ) -> "WindowedTable[K, A]":
-        def add_one(row: A | None, each: V) -> A:
-            return of(each) if row is None else combine(row, of(each))
+        def add_one(row: A | None, number: A) -> A:
+            return number if row is None else combine(row, number)
 
-        return self._kept(name, operator, folds.combined(of, combine), SessionFold(add_one, combine), value)
+        if self._windows.late is None:
+            sessions = SessionFold(add_one, combine)
+            return self._kept(name, operator, folds.combined(combine), sessions, value, folds.numbers(of))
+        # Late records are written with their values.
+        sessions = SessionFold(lambda row, pair: add_one(row, pair[0]), combine)
+        fold = folds.combined(combine, itemgetter(0))
+        return self._kept(name, operator, fold, sessions, value, folds.numbers_beside(of))
 
     def _kept(
-        self, name: str, operator: str, fold: folds.Fold, sessions: SessionFold, value: Codec[A]
+        self,
+        name: str,
+        operator: str,
+        fold: folds.Fold,
+        sessions: SessionFold,
+        value: Codec[A],
+        take: folds.Take | None = None,
     ) -> "WindowedTable[K, A]":
         window = self._windows.window
         if isinstance(window, Sliding):
-            return self._slid(name, operator, sessions, window, value)
+            return self._slid(name, operator, sessions, window, value, take)
 
         def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
+            late = replace(late, beside=take is not None)
             if isinstance(window, Session):
                 merging = KeepSessions(state, sessions, window, late)
-                return merging.step, merging.leaf
+                return folds.taking(take, (merging.step, merging.leaf))
             assert isinstance(window, TimeWindow), "there are no others"
             keep = KeepWindows(state, fold, window, late)
-            return keep.step, keep.leaf
+            return folds.taking(take, (keep.step, keep.leaf))
 
         return self._windows.kept(name, operator, steps_of, value)
 
     def _slid(
-        self, name: str, operator: str, fold: SessionFold, window: Sliding, value: Codec[A]
+        self,
+        name: str,
+        operator: str,
+        fold: SessionFold,
+        window: Sliding,
+        value: Codec[A],
+        take: folds.Take | None,
     ) -> "WindowedTable[K, A]":
         windows = self._windows
         helper = f"{name}-times"
@@ -203,8 +229,8 @@ class WindowedStream(Generic[K, V]):
         times = times_state(helper, windows.key, value, window, windows.plan.on_error)
 
         def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
-            keep = KeepSliding(state, times, fold, window, late)
-            return keep.step, keep.leaf
+            keep = KeepSliding(state, times, fold, window, replace(late, beside=take is not None))
+            return folds.taking(take, (keep.step, keep.leaf))
 
         return windows.kept(name, operator, steps_of, value, (times,))
 
