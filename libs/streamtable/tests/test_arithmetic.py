@@ -2,7 +2,6 @@
 
 import struct
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from fractions import Fraction
 from functools import reduce
@@ -116,7 +115,7 @@ def test_a_late_record_of_a_sum_is_written_with_its_value() -> None:
 
 
 @pytest.mark.parametrize("aggregate", [Sum, Min, Max])
-def test_a_built_in_aggregate_leaves_out_none_and_makes_no_row_of_it(aggregate: Callable[..., Any]) -> None:
+def test_a_built_in_aggregate_leaves_out_none_and_makes_no_row_of_it(aggregate: Any) -> None:
     group: Group[str, Any] = Group(
         "g", Input(SCORE, aggregate=aggregate(lambda score: score["n"])), Persist(Avro("double"))
     )

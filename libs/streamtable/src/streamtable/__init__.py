@@ -23,6 +23,7 @@ from streamtable.graph import (
     Visit,
 )
 from streamtable.kafka import Kafka
+from streamtable.no_key import NoKey
 from streamtable.once import Once
 from streamtable.row_change import RowChange
 from streamtable.settings import Settings
@@ -70,6 +71,7 @@ __all__ = [
     "Loop",
     "Max",
     "Min",
+    "NoKey",
     "OnError",
     "OnUnreadable",
     "Once",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
+from streamtable.no_key import NoKey
 from streamtable.partitioner import Partitioner, hash_of, legal_partitioner
 from streamtable.ports import Codec, WindowedKeys
 
@@ -42,6 +43,13 @@ def legal_codec(codec: object, argument: str, what: str) -> None:
         )
 
 
+def legal_key(codec: object, what: str) -> None:
+    """Check that an argument is a codec of keys, of which there is one for each record or row. Raises `GraphError`."""
+    legal_codec(codec, "key", what)
+    if isinstance(codec, NoKey):
+        raise GraphError(f"{what} has key=NoKey(), but needs keys: only a Stream may have none")
+
+
 def legal_name(name: Any, what: str) -> str:
     """Return the name if it is valid for a Kafka topic. Raises `GraphError` with the rule if not."""
     if not isinstance(name, str) or name in {".", ".."} or not _LEGAL.fullmatch(name):
@@ -58,7 +66,7 @@ class Stream(Generic[K, V]):
 
     Args:
         name: The name of the topic.
-        key: The codec of the keys.
+        key: The codec of the keys; `NoKey()` if its records have no keys, or keys that mean nothing.
         value: The codec of the events.
         partitioner: The hash by which all writers of the topic choose the partition of a key: "murmur2" as Java's
             producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default.
@@ -71,9 +79,16 @@ class Stream(Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "stream")
+        if self.key is None:
+            raise GraphError(f"stream {self.name!r} has key=None: for records without keys give key=NoKey()")
         legal_codec(self.key, "key", f"stream {self.name!r}")
         legal_codec(self.value, "value", f"stream {self.name!r}")
         legal_partitioner(self.partitioner, f"stream {self.name!r}")
+
+    @property
+    def keyless(self) -> bool:
+        """Whether its records have no keys, or keys that mean nothing."""
+        return isinstance(self.key, NoKey)
 
 
 @dataclass(frozen=True)
@@ -96,7 +111,7 @@ class Table(Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "table")
-        legal_codec(self.key, "key", f"table {self.name!r}")
+        legal_key(self.key, f"table {self.name!r}")
         legal_codec(self.value, "value", f"table {self.name!r}")
         legal_partitioner(self.partitioner, f"table {self.name!r}")
 

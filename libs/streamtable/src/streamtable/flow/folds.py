@@ -207,7 +207,7 @@ def changes_of(scope: Scope, state: State[Any, Any], fold: Fold, records: Column
     olds = map(rows.__getitem__, last_of)
     before = dict(zip(last_of, olds if fold is last else kept_apart(state, olds), strict=True))
     fold(rows, keys, records.values)
-    changes = records.at(sorted(last_of.values()))
+    changes = records.without_headers().at(sorted(last_of.values()))
     changed = changes.raw_keys or ()
     return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
 

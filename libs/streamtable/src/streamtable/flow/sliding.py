@@ -154,7 +154,10 @@ class KeepSliding:
         after = kept_apart(self.state, [row for _, _, row in changes])
         rows.update(zip(keys, after, strict=True))
         return (
-            records.at([index for index, _, _ in changes]).by(self.state.key, keys).with_values(after, before)
+            records.without_headers()
+            .at([index for index, _, _ in changes])
+            .by(self.state.key, keys)
+            .with_values(after, before)
         )
 
 

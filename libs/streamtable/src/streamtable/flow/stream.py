@@ -15,7 +15,7 @@ from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
 from streamtable.ports import Codec, WindowedKeys
-from streamtable.topics import Stream, legal_codec
+from streamtable.topics import Stream, legal_codec, legal_key
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream
@@ -342,8 +342,10 @@ class KeyedStream(StreamJoins[K, V]):
     ) -> "KeyedStream[K2, V2]":
         if key is None:
             raise GraphError(
-                f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
+                f"{operator}({name!r}) writes keys that a step has changed, or of a stream that has none: give their codec by "
+                "key=, and keys by map() or key_by()"
             )
+        legal_key(key, f"{operator}({name!r})")
         codec = checked_value(value, f"{operator}({name!r})")
         if beside is not None:
             check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)

@@ -36,7 +36,14 @@ class Late:
             _, times, _ = records.keyed_times()
             raw_keys, timestamps = records.raw_keys, timestamps_of(times)
             values = [value for _, value in records.values] if self.beside else records.values
-            scope.emit_many(self.stream, (), values, raw_keys=raw_keys, timestamps_ms=timestamps)
+            scope.emit_many(
+                self.stream,
+                (),
+                values,
+                raw_keys=raw_keys,
+                timestamps_ms=timestamps,
+                headers=records.headers,
+            )
 
 
 @dataclass(frozen=True)
