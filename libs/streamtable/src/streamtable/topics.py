@@ -40,6 +40,7 @@ def legal_codec(codec: object, argument: str, what: str) -> None:
     if not (callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))):
         raise GraphError(
             f"{what} has {argument}={codec!r}, which has no encode() and decode(): give a codec, such as String() or Json()"
+            + ("; NoKey() for a stream without keys" if codec is None and argument == "key" else "")
         )
 
 
@@ -79,8 +80,6 @@ class Stream(Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "stream")
-        if self.key is None:
-            raise GraphError(f"stream {self.name!r} has key=None: for records without keys give key=NoKey()")
         legal_codec(self.key, "key", f"stream {self.name!r}")
         legal_codec(self.value, "value", f"stream {self.name!r}")
         legal_partitioner(self.partitioner, f"stream {self.name!r}")
