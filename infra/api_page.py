@@ -16,7 +16,7 @@ Made from the docstrings by `make gen`; a test sees to it that it is up to date.
 """
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Streams and tables": ("Stream", "Table"),
-    "Codecs": ("String", "Bytes", "Long", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
+    "Codecs": ("String", "Bytes", "Long", "NoKey", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
     "Groups": (
         "Group",
         "Input",

@@ -104,6 +104,13 @@ def test_a_day_has_the_hours_that_its_clocks_show(zone: str, day: tuple[int, int
     assert ZoneDays(1, zone).end_of(start) - start == hours * 3_600_000
 
 
+@pytest.mark.parametrize("time", [-(1 << 63), (1 << 63) - 1])
+def test_any_eight_bytes_have_a_day(time: int) -> None:
+    days = ZoneDays(1, "Europe/Berlin")  # a table is loaded before its meaning is compared
+    (start,) = days.starts_of([time])
+    assert start <= time < days.end_of(time)
+
+
 def test_a_week_begins_on_monday() -> None:
     wednesday = int(datetime(2024, 10, 30, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() * 1000)
     (start,) = ZoneDays(7, "Europe/Berlin").starts_of([wednesday])

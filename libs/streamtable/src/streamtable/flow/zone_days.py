@@ -13,7 +13,9 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_MS = 86_400_000
 _REMEMBERED = 4096
 _CYCLE_DAYS = 146_097  # 400 years: dates, weekdays and with them the rules of zones come again
-_LAST = date(9990, 1, 1).toordinal()  # `datetime` ends with the year 9999, a window may not
+_LAST = date(
+    9990, 1, 1
+).toordinal()  # `datetime` ends with the year 9999; a window may not, nor do bytes that are no time
 
 
 class ZoneDays:
@@ -85,7 +87,7 @@ class ZoneDays:
 
     def _midnight(self, ordinal: int) -> int:
         """Return the instant at which a date begins."""
-        cycles = max(0, (ordinal - _LAST) // _CYCLE_DAYS + 1)
+        cycles = 0 if 0 < ordinal < _LAST else (ordinal - _LAST) // _CYCLE_DAYS + 1
         day = datetime.fromordinal(ordinal - cycles * _CYCLE_DAYS)
         before, after = (
             day.replace(tzinfo=self._zone, fold=fold).utcoffset() or timedelta(0) for fold in (0, 1)
