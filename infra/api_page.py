@@ -16,7 +16,7 @@ Made from the docstrings by `make gen`; a test sees to it that it is up to date.
 """
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Streams and tables": ("Stream", "Table"),
-    "Codecs": ("String", "Bytes", "Long", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
+    "Codecs": ("String", "Bytes", "Long", "NoKey", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
     "Groups": (
         "Group",
         "Input",
@@ -122,6 +122,7 @@ FLOWS = (
     "WindowedTable",
     "Windowed",
     "WindowedKey",
+    "DayWindowKey",
     "SessionKey",
     "Description",
 )
@@ -134,6 +135,7 @@ CREATED_BY_PROGRAMS = {
     "Session",
     "Windowed",
     "WindowedKey",
+    "DayWindowKey",
     "SessionKey",
 }
 """Those of them that a program creates itself, so that their arguments are documented."""

@@ -13,8 +13,8 @@ FOUND = re.compile(r"^[^:]+:(\d+): (?:error: .*\[([a-z-]+)\]|note: Revealed type
 
 HEAD = """
 from streamtable import (
-    BatchContext, Changes, Context, Count, Group, Input, Join, Json, Long, Lookup, Loop, Output, Persist, RowChange, Stream,
-    String, Table, Visit,
+    BatchContext, Changes, Context, Count, Group, Input, Join, Json, Long, Lookup, Loop, NoKey, Output, Persist, RowChange,
+    Stream, String, Table, Visit,
 )
 
 TEXTS = Stream("texts", String(), String())
@@ -161,6 +161,11 @@ S.to(TEXTS)
 S.to(lambda key, text: TEXTS if key else None, streams=[TEXTS])
 C.to_stream().to(NUMBERS)
 S.merge(S.filter(bool)).to(TEXTS)
+E = FLOW.stream(Stream("events", NoKey(), String()))
+reveal_type(E)  # is streamtable.flow.stream.KeyedStream[None, str]
+reveal_type(E.key_by("k5", len, key=Long()))  # is streamtable.flow.stream.KeyedStream[int, str]
+reveal_type(FLOW.stream(TEXTS, tombstones=True))  # is streamtable.flow.stream.KeyedStream[str, str | None]
+reveal_type(FLOW.stream(TEXTS, tombstones=True).to_table("t6"))  # is streamtable.flow.table.KeyedTable[str, str]
 """
 
 REFUSED = """
@@ -198,7 +203,10 @@ def longest(row: int, text: str) -> str:
     return text
 
 
-FLOW.stream(USERS)  # refused: arg-type
+FLOW.stream(USERS)  # refused: call-overload
+FLOW.stream(TEXTS, tombstones=True).map_values(str.upper)  # refused: arg-type
+FLOW.stream(TEXTS, tombstones=True, time=len)  # refused: call-overload
+FLOW.stream(Stream("events", NoKey(), String())).to(TEXTS)  # refused: arg-type
 FLOW.table(TEXTS)  # refused: arg-type
 FLOW.stream(TEXTS, time=plus)  # refused: arg-type
 S.filter(plus)  # refused: arg-type

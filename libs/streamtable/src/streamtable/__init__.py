@@ -23,6 +23,7 @@ from streamtable.graph import (
     Visit,
 )
 from streamtable.kafka import Kafka
+from streamtable.no_key import NoKey
 from streamtable.once import Once
 from streamtable.row_change import RowChange
 from streamtable.settings import Settings
@@ -72,6 +73,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "NoKey",
     "OnError",
     "OnUnreadable",
     "Once",

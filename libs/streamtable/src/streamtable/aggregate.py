@@ -7,8 +7,10 @@ rows away with `subtract`; for a `Ranked` aggregate, which cannot subtract, it k
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import add
+from math import isfinite
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from streamtable.arithmetic import greatest, least, numbers_only, plus
 
 E_contra = TypeVar("E_contra", contravariant=True)
 V = TypeVar("V")
@@ -125,45 +127,62 @@ class Last(Aggregate[V, V]):
         rows.changing(keys).update(zip(keys, events, strict=True))
 
 
+def itself(event: Any) -> Any:
+    """Return the event."""
+    return event
+
+
 @dataclass(frozen=True)
-class _Combine(Aggregate[E_contra, V]):
-    """Combines what `of` takes from each event with the row."""
+class OfNumbers(Aggregate[E_contra, V]):
+    """An aggregate of a number, or another value, that `of` takes from each event. An event is left out where it is None."""
 
-    of: Callable[[E_contra], V]
-
-    @staticmethod
-    @abstractmethod
-    def combine(row: Any, each: Any, /) -> Any:
-        """Combine two values; a function of Python's standard library, which is faster than one in Python."""
+    of: Callable[[E_contra], Any]
 
     def first(self, event: E_contra) -> V:
-        return self.of(event)
+        return self.start(self.of(event))
 
     def add(self, row: V, event: E_contra) -> V:
         made: V = self.combine(row, self.of(event))
         return made
 
+    def start(self, number: Any) -> V:
+        """Return the row of one number."""
+        made: V = number
+        return made
+
+    @staticmethod
+    @abstractmethod
+    def combine(row: Any, number: Any, /) -> Any:
+        """Return the row with another number; the same in whatever order the numbers come."""
+
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+        numbers: Sequence[Any] = events
+        if self.of is not itself:
+            numbers, keys = numbers_only(map(self.of, events), keys)
+        start, combine, now = self.start, self.combine, rows.changing(keys)
+        for key, number in zip(keys, numbers, strict=True):
+            row = now[key]
+            now[key] = start(number) if row is None else combine(row, number)
+
+
+@dataclass(frozen=True)
+class _Combine(OfNumbers[E_contra, V]):
     def merge(self, row: V, later: V) -> V:
         made: V = self.combine(row, later)
         return made
 
-    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
-        combine, now = self.combine, rows.changing(keys)
-        for key, each in zip(keys, map(self.of, events), strict=True):
-            row = now[key]
-            now[key] = each if row is None else combine(row, each)
-
 
 class Sum(_Combine[E_contra, N]):
-    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`."""
+    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`. None is left out; with NaN the sum is NaN."""
 
-    combine = staticmethod(add)
+    combine = staticmethod(plus)
 
     def initial(self) -> N:
         return 0
 
     def subtract(self, row: N, event: E_contra) -> N:
-        return row - self.of(event)
+        made: N = row - self.of(event)
+        return made
 
 
 class Ranked(Aggregate[E_contra, V]):
@@ -193,16 +212,16 @@ class _Extreme(_Combine[E_contra, V], Ranked[E_contra, V]):
 
 
 class Min(_Extreme[E_contra, V]):
-    """Keeps the least of the values that `of` takes from the events."""
+    """Keeps the least of the values that `of` takes from the events. None is left out; NaN is greater than any number."""
 
-    combine = staticmethod(min)
+    combine = staticmethod(least)
     descending = False
 
 
 class Max(_Extreme[E_contra, V]):
-    """Keeps the greatest of the values that `of` takes from the events."""
+    """Keeps the greatest of the values that `of` takes from the events. None is left out; NaN is greater than any number."""
 
-    combine = staticmethod(max)
+    combine = staticmethod(greatest)
     descending = True
 
 
@@ -247,27 +266,32 @@ class TopK(Ranked[V, list[V]]):
 
 
 @dataclass(frozen=True)
-class Mean(Aggregate[E_contra, dict[str, Any]]):
-    """Keeps the mean of a number of each event: a row has `mean`, and `sum` and `count`, which it is made of.
+class Mean(OfNumbers[E_contra, dict[str, Any]]):
+    """Keeps the mean of a number of each event: a row has `mean`, and `sum` and `count`, which it is made of. None is left out.
 
     Args:
         of: Takes the number from an event.
     """
 
-    of: Callable[[E_contra], float]
+    def start(self, number: float) -> dict[str, Any]:
+        return _mean(number, 1)
 
-    def first(self, event: E_contra) -> dict[str, Any]:
-        return _mean(self.of(event), 1)
-
-    def add(self, row: dict[str, Any], event: E_contra) -> dict[str, Any]:
-        return _mean(row["sum"] + self.of(event), row["count"] + 1)
+    @staticmethod
+    def combine(row: dict[str, Any], number: float, /) -> dict[str, Any]:
+        return _mean(plus(row["sum"], number), row["count"] + 1)
 
     def merge(self, row: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
-        return _mean(row["sum"] + later["sum"], row["count"] + later["count"])
+        return _mean(plus(row["sum"], later["sum"]), row["count"] + later["count"])
 
     def subtract(self, row: dict[str, Any], event: E_contra) -> dict[str, Any] | None:
         count = row["count"] - 1
-        return _mean(row["sum"] - self.of(event), count) if count else None
+        if not count:
+            return None
+        if not isfinite(row["sum"]):
+            raise ValueError(
+                "a mean with NaN or infinity cannot lose a row of its group: leave such numbers out by None"
+            )
+        return _mean(row["sum"] - self.of(event), count)
 
 
 def _mean(total: float, count: int) -> dict[str, Any]:

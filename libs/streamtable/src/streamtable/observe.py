@@ -121,6 +121,7 @@ class Metrics:
         records_out: Sent to outputs, tables and loops; of a topic.
         dead_letters: Records that went to the dead letters; of the partition they came from.
         repeats: Events left out because they were sent before (`Once`); of the partition of the input.
+        tombstones_skipped: Records without a value that an input leaves out; of the partition of the input.
         lag: Records between what is applied and the end of the input; of a partition.
         commit_seconds: The time of a group's commit, from its begin to the store's write.
         batch_records: Records handled in one go; of a group.
@@ -146,6 +147,7 @@ class Metrics:
     records_out: Counter
     dead_letters: Counter
     repeats: Counter
+    tombstones_skipped: Counter
     lag: Gauge
     commit_seconds: Histogram
     batch_records: Histogram
@@ -182,6 +184,9 @@ class Metrics:
             records_out=counter("records_out", "Records sent", "group", "topic"),
             dead_letters=counter("dead_letters", "Records that went to the dead letters", *_PLACE),
             repeats=counter("repeats", "Events left out because they were sent before", *_PLACE),
+            tombstones_skipped=counter(
+                "tombstones_skipped", "Records without a value that an input leaves out", *_PLACE
+            ),
             lag=gauge("lag_records", "Records between what is applied and the input's end"),
             commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
             batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),

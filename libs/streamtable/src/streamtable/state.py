@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.ports import Codec
-from streamtable.topics import legal_codec
+from streamtable.topics import legal_codec, legal_key
 
 if TYPE_CHECKING:
     from streamtable.due import Due
@@ -63,7 +63,7 @@ class State(Edge[object, object], Generic[K, V]):
             raise GraphError(
                 f"a state cannot be named {self.name!r}: a topic of the group's own ends like this"
             )
-        legal_codec(self.key, "key", f"state {self.name!r}")
+        legal_key(self.key, f"state {self.name!r}")
         legal_codec(self.value, "value", f"state {self.name!r}")
 
 

@@ -17,7 +17,6 @@ from streamtable.flow.columns import Columns
 from streamtable.flow.keys import END_START
 from streamtable.flow.session_folds import KeepSessions
 from streamtable.flow.window_folds import Late
-from streamtable.flow.windows import closing, closings
 from streamtable.state import State, StateTable
 from streamtable.store.memory import MemoryStores
 from streamtable_testing.tester import Tester
@@ -53,7 +52,7 @@ class Kept:
 
     def __init__(self) -> None:
         due: Due[Any, Any] = Due(
-            closing(SESSION), lambda _: None, keep=timedelta(days=1), by_key=True, times=closings(SESSION)
+            SESSION.closing(), lambda _: None, keep=timedelta(days=1), by_key=True, times=SESSION.closings()
         )
         self.state: State[Any, Any] = State("t", key=SESSION.key(String()), value=String(), due=due)
         self.stores = MemoryStores()

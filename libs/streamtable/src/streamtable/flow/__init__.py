@@ -4,7 +4,7 @@ from streamtable.flow.cogrouped import CogroupedSessions, CogroupedStream, Cogro
 from streamtable.flow.describe import Description
 from streamtable.flow.flow import Flow
 from streamtable.flow.grouped import Grouped, GroupedStream, GroupedTable
-from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.keys import DayWindowKey, SessionKey, Windowed, WindowedKey
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
@@ -14,6 +14,7 @@ __all__ = [
     "CogroupedSessions",
     "CogroupedStream",
     "CogroupedWindows",
+    "DayWindowKey",
     "Description",
     "Flow",
     "Grouped",

@@ -1,14 +1,19 @@
 """The stateful steps: folds of whole batches into the rows of a state table."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar
 
-from streamtable.aggregate import Aggregate, Last
+from streamtable.aggregate import Aggregate, AggregateRows, Last, OfNumbers, itself
+from streamtable.arithmetic import numbers_only
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.nodes import Step
 from streamtable.ports import Codec, Decoded
 from streamtable.state import State, codec_name
+
+V = TypeVar("V")
 
 _UNCHANGEABLE = (int, float, str, bytes, bool)
 _ADD, _SUBTRACT = b"+", b"-"
@@ -78,6 +83,90 @@ class Retracting(Aggregate[tuple[bool, Any], Any]):
         return self.rows.add(row, changed) if added else self.rows.subtract(row, changed)
 
 
+# ---- numbers of records ----------------------------------------------------------------------------------------------------
+
+
+class Folding(Protocol):
+    """Folds values into rows. `Aggregate` implements it."""
+
+    def fold(self, rows: AggregateRows[Any], keys: Sequence[bytes], events: Sequence[Any]) -> None: ...
+
+
+class Keeping(Protocol):
+    """Folds records into a table: `step` returns its changes, `leaf` is for one that nothing follows."""
+
+    def step(self, scope: Scope, records: Columns) -> Columns: ...
+    def leaf(self, scope: Scope, records: Columns) -> None: ...
+
+
+Function = Callable[..., Any]
+Take = Callable[[Columns], Columns]
+"""Replaces the values of records by numbers, and leaves out the records that have none."""
+
+
+def numbers(of: Function) -> Take:
+    """Replace each value by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        return (records if len(found) == len(records) else records.at(indexes)).with_values(found)
+
+    return take
+
+
+def numbers_beside(of: Function) -> Take:
+    """Replace each value by its number and itself."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(list(zip(found, records.values, strict=True)))
+
+    return take
+
+
+def numbers_of_rows(of: Function) -> Take:
+    """Replace each row that is added or taken away by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only([of(row) for _, row in records.values], range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(
+            [(added, number) for (added, _), number in zip(records.values, found, strict=True)]
+        )
+
+    return take
+
+
+def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take | None, Aggregate[Any, V]]:
+    """Return how to take the numbers of records, if the aggregate is of numbers, and the aggregate of the numbers.
+
+    Records whose number is None are left out before anything else is done with them.
+
+    Args:
+        aggregate: The aggregate of the records.
+        beside: Keep the values of the records beside their numbers.
+    """
+    if isinstance(aggregate, Retracting) and isinstance(aggregate.rows, OfNumbers):
+        return numbers_of_rows(aggregate.rows.of), Retracting(replace(aggregate.rows, of=itself))
+    if not isinstance(aggregate, OfNumbers):
+        return None, aggregate
+    if beside:
+        return numbers_beside(aggregate.of), replace(aggregate, of=itemgetter(0))
+    return numbers(aggregate.of), replace(aggregate, of=itself)
+
+
+def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:
+    """Return the steps that first take the numbers of their records."""
+    if take is None:
+        return keep.step, keep.leaf
+
+    def before(step: Step) -> Step:
+        return lambda scope, records: step(scope, take(records))
+
+    return before(keep.step), before(keep.leaf)
+
+
 # ---- steps ----------------------------------------------------------------------------------------------------------------
 
 
@@ -104,9 +193,7 @@ class Keep:
         return changes_of(scope, self.state, self.aggregate, records)
 
 
-def changes_of(
-    scope: Scope, state: State[Any, Any], aggregate: Aggregate[Any, Any], records: Columns
-) -> Columns:
+def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records: Columns) -> Columns:
     """Fold records into a table. Returns one change for each key, in the order of their last records."""
     keys = records.raw_keys
     assert keys is not None, "the builder refuses state after changed keys"
@@ -116,7 +203,7 @@ def changes_of(
     # `Last` changes no row in place.
     before = dict(zip(last_of, olds if isinstance(aggregate, Last) else kept_apart(state, olds), strict=True))
     aggregate.fold(_Changing(rows), keys, records.values)
-    changes = records.at(sorted(last_of.values()))
+    changes = records.without_headers().at(sorted(last_of.values()))
     changed = changes.raw_keys or ()
     return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
 

@@ -10,15 +10,17 @@ from streamtable import Long
 from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
 from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
-from streamtable.flow.folds import Retracting, copied
+from streamtable.flow.folds import Retracting, copied, numbers_of_rows, taking
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
 from streamtable.flow.ranked import ranked_table
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.flow.table_sums import ExactSumCodec, KeepSum, holds_floats
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
 from streamtable.flow.windows import Session, Sliding, TimeWindow
 from streamtable.ports import Codec
+from streamtable.state import State
 from streamtable.topics import Stream
 
 K = TypeVar("K")
@@ -60,9 +62,9 @@ class Grouped(ABC, Generic[K, V]):
         return self.fold(name, Count(), value=value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> KeyedTable[K, N]: ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
@@ -70,29 +72,30 @@ class Grouped(ABC, Generic[K, V]):
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value.
+            of: Takes the number from the value. None: the record is left out. With NaN, or infinities of both signs, the sum
+                is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
         return self.fold(name, Sum(of), value=value or Long())
 
     @overload
-    def min(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def min(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def min(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> KeyedTable[K, A]: ...
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of what is taken from the values. Arguments as in `sum`."""
+        """Keep the least of what is taken from the values; NaN is greater than any other. Arguments as in `sum`."""
         return self.fold(name, Min(of), value=value or Long())
 
     @overload
-    def max(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def max(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def max(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> KeyedTable[K, A]: ...
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of what is taken from the values. Arguments as in `sum`."""
+        """Keep the greatest of what is taken from the values; NaN is greater than any other. Arguments as in `sum`."""
         return self.fold(name, Max(of), value=value or Long())
 
     def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> KeyedTable[K, list[A]]:
@@ -187,6 +190,8 @@ class GroupedTable(Grouped[K, V]):
     """
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        if isinstance(aggregate, Sum):
+            return self._summed(name, aggregate, value)
         if isinstance(aggregate, Ranked):
             return ranked_table(self._plan, self._node, name, aggregate, self._key, value)
         if not aggregate.subtracts:
@@ -236,3 +241,21 @@ class GroupedTable(Grouped[K, V]):
             value: The codec of the aggregates.
         """
         return self.fold(name, Folded(initial, add, subtractor=subtract), value=value)
+
+    def _summed(self, name: str, aggregate: Sum[Any, Any], value: Codec[Any]) -> KeyedTable[K, Any]:
+        """Sum numbers of rows. A sum with NaN or infinity is right again when their rows are gone.
+
+        What is needed for that is kept in the table `<group>-<name>-exact`, if `value` is a codec of floats.
+        """
+        plan, operator = self._plan, "sum of rows"
+        plan.claim(name, operator)
+        state: State[K, Any] = State(name, key=self._key, value=value, meaning=operator)
+        exact = None
+        if holds_floats(value):
+            helper = plan.claim(f"{name}-exact", f"sum({name!r})")
+            exact = State(helper, key=self._key, value=ExactSumCodec(), meaning="exact sums of rows")
+        step, leaf = taking(numbers_of_rows(aggregate.of), KeepSum(state, exact))
+        edges = (state,) if exact is None else (state, exact)
+        label = f"{operator} {name!r}"
+        node = plan.add(self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, timed=True)
+        return KeyedTable.of_state(plan, node, state)

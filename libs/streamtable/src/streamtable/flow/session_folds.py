@@ -63,7 +63,8 @@ class KeepSessions:
         self._folded(scope, records, changes)
         changes.sort(key=lambda change: change[:2])
         return (
-            records.at([index for index, _, _, _ in changes])
+            records.without_headers()
+            .at([index for index, _, _, _ in changes])
             .by(self.state.key, [key for _, key, _, _ in changes])
             .with_values([new for *_, new in changes], [old for _, _, old, _ in changes])
         )

@@ -155,7 +155,10 @@ class KeepSliding:
         after = kept_apart(self.state, [row for _, _, row in changes])
         rows.update(zip(keys, after, strict=True))
         return (
-            records.at([index for index, _, _ in changes]).by(self.state.key, keys).with_values(after, before)
+            records.without_headers()
+            .at([index for index, _, _ in changes])
+            .by(self.state.key, keys)
+            .with_values(after, before)
         )
 
 
@@ -232,8 +235,8 @@ class _Times:
         return True
 
     def _start(self, time: int) -> int:
-        """The start of the window that ends at a time; no window begins before 1970."""
-        return max(0, time - self.keep.window.size_ms)
+        """The start of the window that ends at a time."""
+        return time - self.keep.window.size_ms
 
     def _held(self, start: int) -> Any:
         """Return the row of a window that does not exist yet: that of an existing window with the same records."""

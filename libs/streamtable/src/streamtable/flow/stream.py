@@ -9,15 +9,14 @@ from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_part
-from streamtable.flow.keys import is_windowed
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import has_expired
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
-from streamtable.ports import Codec
-from streamtable.topics import Stream, legal_codec
+from streamtable.ports import Codec, WindowedKeys
+from streamtable.topics import Stream, legal_codec, legal_key
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream
@@ -315,7 +314,7 @@ class KeyedStream(StreamJoins[K, V]):
                 "process() after a left_join(), outer_join() or join_as_of() of a stream: what comes out when a time is over "
                 "has no record to be processed with. Put repartition(name) between them"
             )
-        if is_windowed(key):
+        if isinstance(key, WindowedKeys):
             raise GraphError(
                 "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
                 "a stream, and read that"
@@ -344,8 +343,10 @@ class KeyedStream(StreamJoins[K, V]):
     ) -> "KeyedStream[K2, V2]":
         if key is None:
             raise GraphError(
-                f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
+                f"{operator}({name!r}) writes keys that a step has changed, or of a stream that has none: give their codec by "
+                "key=, and keys by map() or key_by()"
             )
+        legal_key(key, f"{operator}({name!r})")
         codec = checked_value(value, f"{operator}({name!r})")
         if beside is not None:
             check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)

@@ -224,8 +224,10 @@ def kept_table(
     operator = operator or aggregate.meaning
     plan.claim(name, operator)
     state = State(name, key=key, value=value, meaning=operator)
+    take, aggregate = folds.taken(aggregate)
     keep = folds.Keep(state, aggregate)
+    step, leaf = folds.taking(take, keep)
     kept = plan.add(
-        node.group, f"{operator} {name!r}", node, step=keep.step, leaf=keep.leaf, edges=(state,), timed=True
+        node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
     )
     return KeyedTable.of_state(plan, kept, state)

@@ -8,11 +8,10 @@ from streamtable.due import Due, DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import LEFT, RIGHT, stored_values
-from streamtable.flow.keys import is_windowed
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
-from streamtable.ports import Codec
+from streamtable.ports import Codec, WindowedKeys
 from streamtable.state import State, codec_name
 
 Function = Callable[..., Any]
@@ -162,7 +161,7 @@ def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
 
 def refuse_windowed(operator: str, *keys: Codec[Any]) -> None:
     """Raise `GraphError` for the keys of windowed tables."""
-    if any(map(is_windowed, keys)):
+    if any(isinstance(key, WindowedKeys) for key in keys):
         raise GraphError(
             f"{operator}() of the rows of windows: they expire without a change that could be followed. Join the windowed "
             "tables themselves, before filter() and map_values(), or the stream that final() returns"

@@ -12,7 +12,7 @@ from streamtable.due import Due
 from streamtable.edge import OnError
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind, check_part
-from streamtable.flow.folds import copied
+from streamtable.flow.folds import Keeping, Take, copied, taken, taking
 from streamtable.flow.joins import checked_codecs
 from streamtable.flow.keys import Windowed
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source
@@ -23,7 +23,7 @@ from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.table_join import TableJoin
 from streamtable.flow.window_folds import KeepWindows, Late
-from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing, closings
+from streamtable.flow.windows import Session, Sliding, TimeWindow, Window
 from streamtable.graph import Output
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -73,26 +73,29 @@ class Windows(Generic[K, V]):
         self,
         name: str,
         operator: str,
-        keep_of: Callable[[State[Any, Any], Late], "KeepSessions | KeepWindows | KeepSliding"],
+        keep_of: Callable[[State[Any, Any], Late], Keeping],
         value: Codec[A],
-        more: tuple[State[Any, Any], ...] = (),
+        more: tuple[State[Any, Any], ...],
+        take: Take | None,
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states."""
+        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and what `take` makes of records."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
         due = due_of(self.window, closed, self.retention, plan.on_error)
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
-        keep = keep_of(state, Late(self.late, state))
+        step, leaf = taking(
+            take, keep_of(state, Late(self.late, state, beside=take is not None and self.late is not None))
+        )
         edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
             self.node.group,
             label,
             self.node,
-            step=keep.step,
-            leaf=keep.leaf,
+            step=step,
+            leaf=leaf,
             edges=edges,
             timed=True,
             windowed=True,
@@ -103,11 +106,11 @@ class Windows(Generic[K, V]):
 def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
     """Return the due times of the rows of a table with these windows: each is due when its window closes."""
     return Due(
-        closing(window),
+        window.closing(),
         closed,
         keep=retention,
         by_key=True,
-        times=closings(window),
+        times=window.closings(),
         on_error=on_error,
         # The event time of a closed window is its last millisecond.
         holds=timedelta(milliseconds=window.closes_at(0, 0) + 1),
@@ -144,15 +147,18 @@ class WindowedStream(Generic[K, V]):
                 "of two sessions that have become one"
             )
 
-        def keep_of(state: State[Any, Any], late: Late) -> KeepSessions | KeepWindows | KeepSliding:
-            if isinstance(window, Session):
-                return KeepSessions(state, aggregate, window, late)
-            if isinstance(window, Sliding):
-                return KeepSliding(state, more[0], aggregate, window, late)
-            assert isinstance(window, TimeWindow), "there are no others"
-            return KeepWindows(state, aggregate, window, late)
+        # Late records are written with their values.
+        take, folded = taken(aggregate, beside=windows.late is not None)
 
-        return windows.kept(name, aggregate.meaning, keep_of, value, more)
+        def keep_of(state: State[Any, Any], late: Late) -> Keeping:
+            if isinstance(window, Session):
+                return KeepSessions(state, folded, window, late)
+            if isinstance(window, Sliding):
+                return KeepSliding(state, more[0], folded, window, late)
+            assert isinstance(window, TimeWindow), "there are no others"
+            return KeepWindows(state, folded, window, late)
+
+        return windows.kept(name, aggregate.meaning, keep_of, value, more, take)
 
     def count(self, name: str, *, value: Codec[int] | None = None) -> "WindowedTable[K, int]":
         """Count the records of each key and window.
@@ -164,9 +170,9 @@ class WindowedStream(Generic[K, V]):
         return self.fold(name, Count(), value=value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
@@ -174,29 +180,30 @@ class WindowedStream(Generic[K, V]):
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value.
+            of: Takes the number from the value. None: the record is left out, as if it had not come. With NaN, or infinities
+                of both signs, the sum is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
         return self.fold(name, Sum(of), value=value or Long())
 
     @overload
-    def min(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def min(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def min(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the least of the values taken from the records. Arguments as in `sum`."""
+        """Keep the least of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
         return self.fold(name, Min(of), value=value or Long())
 
     @overload
-    def max(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def max(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def max(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
+        """Keep the greatest of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
         return self.fold(name, Max(of), value=value or Long())
 
     def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> "WindowedTable[K, list[A]]":
@@ -286,17 +293,19 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         return self.to_stream()
 
     def _closes_at(self) -> Callable[[bytes, bytes], int | None]:
-        return closing(self._window)
+        return self._window.closing()
 
     def final(self) -> KeyedStream[Windowed[K], V]:
         """Return exactly one record for each key and window: its row when the window has closed, and can change no more.
 
         The event time of the record is the last millisecond of the window.
         """
-        # The end of a sliding window, and of a session, belongs to it.
-        inclusive = not isinstance(self._window, TimeWindow)
         source = Source(
-            self._windows, self._closed.edge, kind="closed", columns=self._joined_rows, inclusive=inclusive
+            self._windows,
+            self._closed.edge,
+            kind="closed",
+            columns=self._joined_rows,
+            inclusive=self._window.inclusive,
         )
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
