@@ -7,6 +7,7 @@ rows away with `subtract`; for a `Ranked` aggregate, which cannot subtract, it k
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from operator import add
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -267,7 +268,13 @@ class Mean(Aggregate[E_contra, dict[str, Any]]):
 
     def subtract(self, row: dict[str, Any], event: E_contra) -> dict[str, Any] | None:
         count = row["count"] - 1
-        return _mean(row["sum"] - self.of(event), count) if count else None
+        if not count:
+            return None
+        if not isfinite(row["sum"]):
+            raise ValueError(
+                "a mean with NaN or infinity cannot lose a row of its group: leave such rows out by filter()"
+            )
+        return _mean(row["sum"] - self.of(event), count)
 
 
 def _mean(total: float, count: int) -> dict[str, Any]:
