@@ -289,7 +289,7 @@ class Mean(OfNumbers[E_contra, dict[str, Any]]):
             return None
         if not isfinite(row["sum"]):
             raise ValueError(
-                "a mean with NaN or infinity cannot lose a row of its group: leave such numbers out by None"
+                "a mean with NaN or infinity cannot lose a row of its group: leave such rows out by filter()"
             )
         return _mean(row["sum"] - self.of(event), count)
 
