@@ -16,7 +16,7 @@ Made from the docstrings by `make gen`; a test sees to it that it is up to date.
 """
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Streams and tables": ("Stream", "Table"),
-    "Codecs": ("String", "Bytes", "Long", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
+    "Codecs": ("String", "Bytes", "Long", "NoKey", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
     "Groups": (
         "Group",
         "Input",
@@ -46,6 +46,9 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Sum",
         "Min",
         "Max",
+        "Mean",
+        "TopK",
+        "Collect",
         "Last",
     ),
     "Apps and processors": (
@@ -102,6 +105,7 @@ FOR_THE_ENGINE = {
 FLOWS = (
     "Flow",
     "KeyedStream",
+    "Grouped",
     "GroupedStream",
     "CogroupedStream",
     "KeyedTable",
@@ -118,6 +122,7 @@ FLOWS = (
     "WindowedTable",
     "Windowed",
     "WindowedKey",
+    "DayWindowKey",
     "SessionKey",
     "Description",
 )
@@ -130,6 +135,7 @@ CREATED_BY_PROGRAMS = {
     "Session",
     "Windowed",
     "WindowedKey",
+    "DayWindowKey",
     "SessionKey",
 }
 """Those of them that a program creates itself, so that their arguments are documented."""
@@ -203,8 +209,8 @@ def _plain_attributes(each: griffe.Class) -> list[str]:
 
 
 def _parent_on_page(each: griffe.Class) -> str | None:
-    """Return the class of flows that this one extends, whose methods are not listed a second time."""
-    return next((name for base in each.bases if (name := str(base).partition("[")[0]) in FLOWS), None)
+    """Return the class on the page that this one extends, whose methods are not listed a second time."""
+    return next((base.name for base in each.mro() if base.name in {*FLOWS, "Aggregate"}), None)
 
 
 def _public_members(each: griffe.Class) -> Iterable[Documented]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.behaviour.world import World, text_stream
 
-from streamtable import Aggregate, BatchContext, Group, Input, Long, Loop, Persist
+from streamtable import Aggregate, BatchContext, Count, Group, Input, Long, Loop, Persist
 from streamtable.aggregate import AggregateRows
 from streamtable.errors import WrongPartition
 from streamtable.partitioner import partition_for
@@ -30,10 +30,10 @@ def read(records: BatchContext[str, str, int]) -> None:
     records.put_many(dict.fromkeys(records.keys, len(records.get_many(records.events))))
 
 
-class CountEvents(Aggregate[str, int]):
+class CountEvents(Count):
     """Counts by the event in place of the key."""
 
-    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[str]) -> None:
+    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:
         counts = rows.changing([event.encode() for event in events])
         for event in events:
             counts[event.encode()] = (counts[event.encode()] or 0) + 1

@@ -3,13 +3,14 @@
 import shutil
 import time
 from datetime import timedelta
+from typing import Any
 
 from confluent_kafka import Producer
 from tests.system.bench import Bench, until
 from tests.system.test_flow import running
 
-from streamtable import App, EventTime, Stream, String
-from streamtable.flow import Flow
+from streamtable import App, EventTime, Json, Stream, String
+from streamtable.flow import Flow, Tumbling
 from streamtable.partitioner import partition_for
 
 
@@ -98,3 +99,63 @@ def test_a_left_topic_of_another_partitioner_is_joined_by_a_foreign_key(bench: B
             for number in range(3):
                 product.emit_now(f"p{number}", f"new-p{number}")
             until(lambda: found() == expected("new"), "each sale follows its product after a restart")
+
+
+def test_grouped_tables_windowed_joins_intervals_and_global_tables_go_on_after_a_restart(
+    bench: Bench,
+) -> None:
+    json: Any = Json()
+    requests, prices = (Stream[str, Any](bench.name(name), String(), json) for name in ("requests", "prices"))
+    names = ("ratios", "live", "priced", "cheapest")
+    outs = {name: Stream[str, Any](bench.name(name), String(), json) for name in names}
+    flow = Flow(bench.name("flow"), event_time=EventTime(idle_after=None))
+    window = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+    stream = flow.stream(requests)
+    counts, errors = (
+        each.group_by_key().window(window).count(name)
+        for name, each in (("requests", stream), ("errors", stream.filter(lambda request: request["failed"])))
+    )
+    ratios = errors.join("ratio", counts, lambda bad, every: bad / every).final()
+    ratios.map(lambda key, ratio: (key.key, ratio), value=json).to(outs["ratios"])
+    stream.group_by_key().count("total").every("live", timedelta(minutes=1)).to(outs["live"])
+    known = flow.stream(prices, group="prices").to_table("latest")
+    by_shop = known.group_by("by-shop", lambda price: price["shop"], key=String())
+    by_shop.min("cheapest", lambda price: price["cents"]).to_stream().to(outs["cheapest"])
+    stream.join_global(
+        known.table, lambda request, price: price["cents"], on=lambda request: request["of"]
+    ).to(outs["priced"])
+    minute_ms = 60_000
+    began = (int(time.time() * 1000) - 3_600_000) // minute_ms * minute_ms
+
+    def found(name: str) -> list[tuple[str, Any]]:
+        records = bench.read(outs[name].name)
+        return [
+            ((each.key or b"").decode(), None if each.value is None else json.decode(each.value))
+            for each in records
+        ]
+
+    with App(bench.kafka, bench.folder) as app, app.emitter(requests) as ask, app.emitter(prices) as price:
+        app.create_topics(flow, partitions=2)
+        needed = [requests.name, prices.name, *(t for group in flow.groups for t in group.input_topics)]
+        until(lambda: len(bench.cluster.topics(needed)) == len(set(needed)), "topics exist")
+        with running(app, flow):
+            for product, cents in (("pear", 5), ("fig", 7), ("nut", 9)):
+                price.emit_now(product, {"shop": "corner", "cents": cents})
+            until(lambda: ("corner", 5) in found("cheapest"), "the least price comes out")
+            for number in range(4):
+                request = {"failed": number == 3, "of": "pear"}
+                ask.emit_now("ann", request, timestamp_ms=began + number)
+            until(lambda: len(found("priced")) == 4, "requests are joined with prices")
+        shutil.rmtree(bench.folder)
+        with running(app, flow):
+            price.emit_now("pear", {"shop": "corner", "cents": 8})
+            until(lambda: found("cheapest")[-1] == ("corner", 7), "the next least price takes its place")
+            for number in range(8):  # in both partitions
+                request = {"failed": False, "of": "nut"}
+                ask.emit_now(f"later-{number}", request, timestamp_ms=began + 2 * minute_ms)
+            until(lambda: len(found("ratios")) == 1 and len(found("priced")) == 12, "the minute closes")
+            until(lambda: ("ann", 4) in found("live"), "the count of the minute comes out")
+    assert found("ratios") == [("ann", 0.25)]
+    assert [each for each in found("live") if each[0] == "ann"] == [("ann", 4)]
+    assert sorted(value for _, value in found("priced")) == [5] * 4 + [9] * 8
+    assert found("cheapest")[-1] == ("corner", 7)

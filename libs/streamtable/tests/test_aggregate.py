@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -5,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
+from streamtable.aggregate import Aggregate, Count, Last, Max, Mean, Min, Sum
 
 EVENTS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(-5, 5)))
 
@@ -70,3 +71,11 @@ def test_a_row_of_zero_is_a_row_not_a_missing_one() -> None:
 def test_a_number_that_cannot_be_taken_is_the_callers_error() -> None:
     with pytest.raises(ZeroDivisionError):
         Sum(inverse).fold(Rows({b"a": 1}), [b"a", b"a"], [1, 0])
+
+
+def test_a_mean_that_cannot_lose_a_row_says_so_instead_of_staying_wrong() -> None:
+    mean = Mean[float](float)
+    row = mean.add(mean.first(1.0), math.inf)
+    with pytest.raises(ValueError, match="leave such rows out"):
+        mean.subtract(row, math.inf)
+    assert mean.subtract(mean.first(math.nan), math.nan) is None

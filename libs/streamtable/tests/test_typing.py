@@ -13,8 +13,8 @@ FOUND = re.compile(r"^[^:]+:(\d+): (?:error: .*\[([a-z-]+)\]|note: Revealed type
 
 HEAD = """
 from streamtable import (
-    BatchContext, Changes, Context, Count, Group, Input, Join, Json, Long, Lookup, Loop, Output, Persist, RowChange, Stream,
-    String, Table, Visit,
+    BatchContext, Changes, Context, Count, Group, Input, Join, Json, Long, Lookup, Loop, NoKey, Output, Persist, RowChange,
+    Stream, String, Table, Visit,
 )
 
 TEXTS = Stream("texts", String(), String())
@@ -98,6 +98,7 @@ def use_change(ctx: Context[str, int], change: RowChange[int]) -> None:
 FLOWS = """
 from datetime import timedelta
 
+from streamtable import Collect, TopK
 from streamtable.flow import Flow, Sliding, Tumbling
 
 FLOW = Flow("f")
@@ -129,6 +130,9 @@ H = timedelta(hours=1)
 reveal_type(S.join("j1", N, lambda text, number: (text, number), within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, tuple[str, int]]
 reveal_type(S.left_join("j2", N, lambda text, number: number, within=(H, H), grace=H))  # is streamtable.flow.stream.KeyedStream[str, int | None]
 reveal_type(S.outer_join("j3", N, lambda text, number: text, within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, str | None]
+reveal_type(S.join_global(USERS, lambda text, number: number, on=str.upper))  # is streamtable.flow.stream.KeyedStream[str, int]
+reveal_type(S.left_join_global(USERS, lambda text, number: number, on=lambda text: text or None))  # is streamtable.flow.stream.KeyedStream[str, int | None]
+reveal_type(C.every("e2", timedelta(1)))  # is streamtable.flow.stream.KeyedStream[str, int | None]
 reveal_type(C.join("j4", T, lambda count, number: (count, number)))  # is streamtable.flow.table.KeyedTable[str, tuple[int, int]]
 reveal_type(C.left_join("j5", T, lambda count, number: number))  # is streamtable.flow.table.KeyedTable[str, int | None]
 reveal_type(C.outer_join("j6", T, lambda count, number: count))  # is streamtable.flow.table.KeyedTable[str, int | None]
@@ -141,18 +145,27 @@ def add_number(row: int, number: int) -> int: return row
 G = S.group_by_key().cogroup(add_text).cogroup(N.group_by_key(), add_number)
 reveal_type(G.aggregate("c1", int, value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(G.window(Tumbling(H, grace=H)).aggregate("c2", int, value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
+reveal_type(S.group_by_key().fold("t8", Collect(len), value=Json()))  # is streamtable.flow.table.KeyedTable[str, list[int]]
+reveal_type(S.group_by_key().fold("t9", TopK(3, len), value=Json()))  # is streamtable.flow.table.KeyedTable[str, list[str]]
+reveal_type(T.group_by("g3", str, key=String()).collect("t10", lambda number: number + 1, value=Json()))  # is streamtable.flow.table.KeyedTable[str, list[int]]
 reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
 reveal_type(W)  # is streamtable.flow.windowed.WindowedTable[str, int]
 reveal_type(S.group_by_key().window(Sliding(timedelta(1), grace=timedelta(0))).aggregate("w5", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
 reveal_type(W.every("e1", timedelta(seconds=1)))  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
+reveal_type(W.left_join("w6", W, lambda one, other: other, value=None).final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int]
 reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 S.to(TEXTS)
 S.to(lambda key, text: TEXTS if key else None, streams=[TEXTS])
 C.to_stream().to(NUMBERS)
 S.merge(S.filter(bool)).to(TEXTS)
+E = FLOW.stream(Stream("events", NoKey(), String()))
+reveal_type(E)  # is streamtable.flow.stream.KeyedStream[None, str]
+reveal_type(E.key_by("k5", len, key=Long()))  # is streamtable.flow.stream.KeyedStream[int, str]
+reveal_type(FLOW.stream(TEXTS, tombstones=True))  # is streamtable.flow.stream.KeyedStream[str, str | None]
+reveal_type(FLOW.stream(TEXTS, tombstones=True).to_table("t6"))  # is streamtable.flow.table.KeyedTable[str, str]
 """
 
 REFUSED = """
@@ -190,7 +203,10 @@ def longest(row: int, text: str) -> str:
     return text
 
 
-FLOW.stream(USERS)  # refused: arg-type
+FLOW.stream(USERS)  # refused: call-overload
+FLOW.stream(TEXTS, tombstones=True).map_values(str.upper)  # refused: arg-type
+FLOW.stream(TEXTS, tombstones=True, time=len)  # refused: call-overload
+FLOW.stream(Stream("events", NoKey(), String())).to(TEXTS)  # refused: arg-type
 FLOW.table(TEXTS)  # refused: arg-type
 FLOW.stream(TEXTS, time=plus)  # refused: arg-type
 S.filter(plus)  # refused: arg-type
@@ -230,7 +246,8 @@ T.map_values(str.upper)  # refused: arg-type
 T.group_by("g1", plus, key=String())  # refused: arg-type
 T.group_by("g2", str.upper, key=String())  # refused: arg-type
 T.group_by("g3", str, key=String()).sum("t10", str.upper)  # refused: arg-type
-T.group_by("g4", str, key=String()).min("t11", plus)  # refused: attr-defined
+T.group_by("g4", str, key=String()).min("t11", str.upper)  # refused: arg-type
+T.group_by("g6", str, key=String()).collect("t13", str.upper, value=Json())  # refused: arg-type
 T.group_by("g5", str, key=String()).aggregate("t12", int, max, value=Long())  # refused: call-arg
 T.to_stream().to(TEXTS)  # refused: arg-type
 MINUTE = Tumbling(timedelta(minutes=1), grace=timedelta(0))
@@ -260,6 +277,8 @@ S.join("j8", N, both, within=H)  # refused: call-arg
 T.join("j10", S.to_table("t13"), text_and_text)  # refused: arg-type
 T.left_join("j11", T, max)  # refused: arg-type
 T.join("j12", N, max)  # refused: call-overload
+S.join_global(USERS, max, on=len)  # refused: arg-type
+S.group_by_key().window(MINUTE).count("w7").join("w8", T, max)  # refused: arg-type
 T.join("j13", T, max, on=plus)  # refused: arg-type
 S.join_table(T, text_and_text)  # refused: arg-type
 S.join_table(N, both)  # refused: arg-type

@@ -50,7 +50,7 @@ def records() -> list[tuple[str, int]]:
     return sorted(made, key=lambda each: each[1] + random.randrange(60_000))
 
 
-def of_flow(window: Any, given: Sequence[tuple[str, int]]) -> Found:
+def of_flow(window: Any, given: Sequence[tuple[str, int]], last_ms: int = BEGAN_MS + 3_600_000) -> Found:
     """Return the final results, with the process killed in between."""
     key = window.key(String())
     out: Stream[Windowed[str], int] = Stream("out", key, Long())
@@ -66,7 +66,7 @@ def of_flow(window: Any, given: Sequence[tuple[str, int]]) -> Found:
                 tester.crash(group)
                 tester.start(group, disk=number % 200 == 99)
             tester.emit(EVENTS, name, at)
-        tester.emit(EVENTS, "last", BEGAN_MS + 3_600_000)
+        tester.emit(EVENTS, "last", last_ms)
         found = [(record.key, record.value) for record in tester.records(out)]
     result = {each: count for each, count in found if each is not None and count is not None}
     assert len(result) == len(found), "a final result came twice"
@@ -84,3 +84,25 @@ def test_final_results_are_those_of_spark_s_windows(spark: SparkSession, kind: s
     expected = {Windowed(row["key"], row["start"], row["end"] - after_last_ms): row["count"] for row in rows}
     assert of_flow(window, given) == expected
     assert len(expected) > 30
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"])
+def test_counts_by_day_are_those_of_the_dates_that_spark_has_for_the_zone(
+    spark: SparkSession, zone: str
+) -> None:
+    began, half_an_hour = 1_679_500_000_000, 1_800_000  # in March 2023, before clocks are changed
+    random = Random(7)
+    given = sorted(
+        ((random.choice("ab"), began + half_an_hour * random.randrange(48 * 14)) for _ in range(300)),
+        key=lambda each: each[1],
+    )
+    frame = spark.createDataFrame(given, "key string, at bigint")
+    day = fn.date_trunc("DAY", fn.from_utc_timestamp(fn.timestamp_millis("at"), zone)).alias("day")
+    counted = frame.groupBy("key", day).count()
+    starts = fn.unix_millis(fn.to_utc_timestamp("day", zone)).alias("start")
+    ends = fn.unix_millis(fn.to_utc_timestamp(fn.col("day") + fn.expr("INTERVAL 1 DAY"), zone)).alias("end")
+    rows = counted.select("key", starts, ends, "count").collect()
+    expected = {Windowed(row["key"], row["start"], row["end"]): row["count"] for row in rows}
+    window = Tumbling(days=1, zone=zone, grace=GRACE)
+    assert of_flow(window, given, began + 30 * 86_400_000) == expected
+    assert {each.end_ms - each.start_ms for each in expected} > {86_400_000} or zone == "Asia/Kolkata"

@@ -132,4 +132,10 @@ JOINS = [
         "join": {**_BOUNDS, "op": "left_join"},
         "inputs": [["a", "x", 1, 100]],
     },
+    {
+        "name": "version-too-late",
+        "kind": "join",
+        "join": {"of": "as_of", "op": "left_join"},
+        "inputs": [["b", "x", 1, 10], ["a", "y", 5, 100], ["b", "x", 2, 20], ["a", "x", 3, 50]],
+    },
 ]

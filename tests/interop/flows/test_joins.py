@@ -80,3 +80,9 @@ def test_the_last_record_of_silent_streams_comes_out_alone() -> None:
     program, answer = KNOWN["last-record-of-silent-streams"]
     assert answer == [[]]
     assert _short(joins.run_until_idle(program)) == [("x", 1_900, 100)]
+
+
+def test_a_version_of_a_table_that_comes_too_late_does_not_change_what_may_have_been_joined() -> None:
+    we, they = both("version-too-late")
+    assert sorted(we) == [("x", 3_001, 50)]
+    assert sorted(they) == [("x", 3_002, 50), ("y", 5_900, 100)]

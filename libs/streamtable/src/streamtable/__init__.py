@@ -1,6 +1,6 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
-from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
+from streamtable.aggregate import Aggregate, Collect, Count, Last, Max, Mean, Min, Sum, TopK
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import (
     Avro,
@@ -34,6 +34,7 @@ from streamtable.graph import (
     Visit,
 )
 from streamtable.kafka import Kafka
+from streamtable.no_key import NoKey
 from streamtable.once import Once
 from streamtable.row_change import RowChange
 from streamtable.settings import Settings
@@ -58,6 +59,7 @@ __all__ = [
     "Change",
     "Changes",
     "ChangesMissed",
+    "Collect",
     "Confluent",
     "Context",
     "CopyReloaded",
@@ -80,7 +82,9 @@ __all__ = [
     "Lookup",
     "Loop",
     "Max",
+    "Mean",
     "Min",
+    "NoKey",
     "OnError",
     "OnUnreadable",
     "Once",
@@ -108,6 +112,7 @@ __all__ = [
     "Timer",
     "Timers",
     "TooSlow",
+    "TopK",
     "Topology",
     "UnreadableRow",
     "View",

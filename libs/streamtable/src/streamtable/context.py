@@ -14,7 +14,7 @@ from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
-from streamtable.watermarks import stamped, stamps
+from streamtable.watermarks import own_headers, stamped, stamps
 
 if TYPE_CHECKING:
     from streamtable.timer import Timers
@@ -115,6 +115,7 @@ class BaseContext(Generic[K, V]):
         timestamps_ms: Sequence[int] | None = None,
         late_before_ms: Sequence[int] | None = None,
         partitions: Sequence[int] | None = None,
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
 
@@ -127,6 +128,7 @@ class BaseContext(Generic[K, V]):
             late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
             partitions: The partition of each record, or -1; None and -1: that of its key. A view, a lookup and a join look for
                 a key in its partition only: give others only to readers that know where to look.
+            headers: The headers of each record, names and bytes, written as they are; None: there are none.
 
         Raises:
             SerializationError: A record does not fit the schema, is larger than Kafka accepts, or is for a partition that the
@@ -134,11 +136,14 @@ class BaseContext(Generic[K, V]):
             GraphError: The graph does not declare the stream as `Output`.
             ValueError: The arguments have different lengths.
         """
-        headers = None
+        own = headers is not None
         if stream.name in self._reach.in_band:
             given: Iterable[Any] = late_before_ms or repeat(None, len(values))
-            headers = stamps(map(self._late_before, given, timestamps_ms or repeat(0)))
-        self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms, headers, partitions)
+            bounds = list(map(self._late_before, given, timestamps_ms or repeat(0)))
+            headers = stamps(bounds) if headers is None else list(map(stamped, headers, bounds))
+        self._reach.emit_many(
+            stream, keys, values, raw_keys, timestamps_ms, headers, partitions, own_headers=own
+        )
 
     def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
         """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
@@ -222,8 +227,8 @@ class Context(BaseContext[K, V]):
 
     @property
     def raw_key(self) -> bytes:
-        """The encoded key."""
-        return self._raw_key
+        """The encoded key; empty in a stream without keys."""
+        return self._raw_key or b""
 
     @property
     def timestamp_ms(self) -> int:
@@ -323,9 +328,7 @@ class Context(BaseContext[K, V]):
         """Move to a record."""
         self.interrupted = False
         self._records, self._index, self.key = records, index, key
-        raw = records.keys[index]
-        assert raw is not None, "records without a key never come here"
-        self._raw_key = raw
+        self._raw_key = records.keys[index]  # type: ignore[assignment] # None in streams without keys, where no row is asked for
 
     def stand_at_row(self, raw_key: bytes, key: K) -> None:
         """Move to a row while staying at the record, whose key is another one."""
@@ -347,7 +350,7 @@ class Context(BaseContext[K, V]):
         self.interrupted = False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
             self._index = index
-            self._raw_key = raw  # type: ignore[assignment] # records without a key never come here
+            self._raw_key = raw  # type: ignore[assignment] # as in `stand`
             self.key = key
             handler(self, event)
             if self.interrupted:
@@ -385,8 +388,8 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
 
     @property
     def raw_keys(self) -> Sequence[bytes]:
-        """The encoded keys, one for each record."""
-        return cast("Sequence[bytes]", self._records.keys)  # records without a key never come here
+        """The encoded keys, one for each record; None in a stream without keys."""
+        return cast("Sequence[bytes]", self._records.keys)  # with keys nearly always
 
     @property
     def raw_values(self) -> Sequence[bytes | None]:
@@ -423,6 +426,11 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
 
     def headers(self, index: int) -> Headers:
         return self._records.headers(index)
+
+    @property
+    def own_headers(self) -> Sequence[Headers] | None:
+        """The headers of each record, without those of the engine; None if no record has any."""
+        return own_headers(list(self._records.each_headers()))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:
         """Read rows of this partition by their keys, None where there is none.

@@ -38,6 +38,14 @@ _MESSAGE_CHARS_MAX = 1_000
 _HEADER_OVERHEAD_BYTES = 8  # the lengths of its name and value
 
 
+def headers_size(headers: Headers) -> int:
+    """Return the bytes of headers, not less than Kafka counts."""
+    size = 0
+    for name, value in headers:  # mostly none, where `sum` would cost more than all the rest
+        size += len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
+    return size
+
+
 class OutputRecord(NamedTuple):
     """An encoded record to be sent. Partition -1: by murmur2 of the key. Timestamp 0: now."""
 
@@ -51,10 +59,7 @@ class OutputRecord(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes of key, value and headers, not less than Kafka counts."""
-        size = len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:  # mostly none, where `sum` would cost more than all the rest
-            size += len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
-        return size
+        return len(self.key or b"") + len(self.value or b"") + headers_size(self.headers)
 
 
 @dataclass(frozen=True, slots=True)

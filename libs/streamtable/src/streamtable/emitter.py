@@ -62,7 +62,7 @@ class Emitter(Generic[K, V]):
         """Queue a record; wait only while the queue is full, and at most the delivery timeout.
 
         Args:
-            key: The key of the record, which decides the partition.
+            key: The key of the record, which decides the partition; None in a stream without keys.
             value: The value; None writes a tombstone, which deletes the key from a compacted topic.
             headers: The headers, names and bytes.
             timestamp_ms: Milliseconds since 1970; 0: now.
@@ -78,15 +78,18 @@ class Emitter(Generic[K, V]):
         """
         if self._closed:
             raise RetryLater("the emitter is closed: make a new one", topic=self.stream.name)
-        if key is None:
-            raise SerializationError("a record needs a key: it decides the partition", topic=self.stream.name)
+        if key is None and not self.stream.keyless:
+            raise SerializationError(
+                "a record needs a key, which decides its partition; a stream of records without keys has key=NoKey()",
+                topic=self.stream.name,
+            )
         if timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < _TIME_MS_MAX:
             raise SerializationError(
                 f"the timestamp {timestamp_ms!r}: give an int of milliseconds since 1970, or 0 for now",
                 topic=self.stream.name,
             )
         try:
-            key_bytes = self.stream.key.encode(key)
+            key_bytes = None if key is None else self.stream.key.encode(key)
             value_bytes = None if value is None else self.stream.value.encode(value)
         except SerializationError as error:
             error.topic = self.stream.name

@@ -61,7 +61,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
         custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
             that these call.
         tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
-            goes to the dead letters.
+            goes to the dead letters. "skip": it is left out, and counted in `streamtable_tombstones_skipped_total`.
         watermarks: Whether another group writes the stream with `Output(watermarks=True)`: the stream then carries the
             watermarks of that group's tasks, and its records carry whether they are late.
         any_partition: Whether the writers of the stream choose partitions by something else than the key. By default the
@@ -77,7 +77,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     once: Once[E] | None = None
     time: Callable[[E], int | datetime] | None = None
     custom: Callable[..., Any] | None = None
-    tombstones: bool = False
+    tombstones: bool | Literal["skip"] = False
     watermarks: bool = False
     any_partition: bool = False
 
@@ -95,7 +95,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
                 f"input {self.stream.name!r} has watermarks=True, which only groups over local tables read"
             )
         taken = (("aggregate", self.aggregate), ("once", self.once), ("time", self.time))
-        if self.tombstones and (names := [f"{name}=" for name, given in taken if given is not None]):
+        if self.tombstones is True and (names := [f"{name}=" for name, given in taken if given is not None]):
             raise GraphError(
                 f"input {self.stream.name!r} has tombstones=True with {' and '.join(names)}: a record without a value has "
                 "nothing to take that from. Give handler= or batch= alone"
@@ -297,6 +297,7 @@ class Group(Generic[K, V]):
         self._check_counts(len(persists), len(loops))
         self._check_topics()
         self._check_keys()
+        self._check_keyless()
         self._check_table()
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
@@ -360,13 +361,23 @@ class Group(Generic[K, V]):
             if type(other.key) is not type(first.key):
                 raise GraphError(
                     f"inputs of group {self.name!r} are keyed differently: {first.name!r} by {first.key!r}, "
-                    f"{other.name!r} by {other.key!r}; the same key must be the same bytes"
+                    f"{other.name!r} by {other.key!r}; the same key must be the same bytes. A flow reads one of them in another "
+                    "group: stream(..., group=)"
                 )
             if other.partitioner != first.partitioner:
                 raise GraphError(
                     f"inputs of group {self.name!r} are partitioned differently: {first.name!r} by "
                     f"{first.partitioner}, {other.name!r} by {other.partitioner}; the same key must be in the same "
                     "partition: copy one of them to a stream that is partitioned as the other"
+                )
+
+    def _check_keyless(self) -> None:
+        keyed = {"Persist": self.persist, "Join": self.joins, "Timer": self.timers}
+        for edge in self.inputs:
+            for name in (name for name, found in keyed.items() if found and edge.stream.keyless):
+                raise GraphError(
+                    f"group {self.name!r} has a {name} edge, which needs the keys of records, and reads {edge.stream.name!r}, "
+                    "which has none: copy its records to a stream with keys, as key_by() does in a flow"
                 )
 
     def _check_table(self) -> None:

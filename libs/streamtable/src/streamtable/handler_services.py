@@ -35,6 +35,8 @@ class EmitMany(Protocol):
         timestamps_ms: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
         partitions: Sequence[int] | None = None,
+        *,
+        own_headers: bool = False,
     ) -> None: ...
 
 

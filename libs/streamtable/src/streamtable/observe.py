@@ -121,6 +121,7 @@ class Metrics:
         records_out: Sent to outputs, tables and loops; of a topic.
         dead_letters: Records that went to the dead letters; of the partition they came from.
         repeats: Events left out because they were sent before (`Once`); of the partition of the input.
+        tombstones_skipped: Records without a value that an input leaves out; of the partition of the input.
         lag: Records between what is applied and the end of the input; of a partition.
         commit_seconds: The time of a group's commit, from its begin to the store's write.
         batch_records: Records handled in one go; of a group.
@@ -133,7 +134,7 @@ class Metrics:
         standby_lag: Changelog records that a standby replica has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
-        late_records: Records that came when their windows were closed; of a windowed table's partition.
+        late_records: Records that came when their windows were closed, or too late for a join as of a time.
         due_behind: The lag of rows that fall due, such as windows and timers, behind their clock; of a partition.
         due_rows: Rows that have not fallen due, such as open windows and pending timers; of a state table's partition.
         view_position: The next changelog offset to apply; of a table's partition.
@@ -146,6 +147,7 @@ class Metrics:
     records_out: Counter
     dead_letters: Counter
     repeats: Counter
+    tombstones_skipped: Counter
     lag: Gauge
     commit_seconds: Histogram
     batch_records: Histogram
@@ -182,6 +184,9 @@ class Metrics:
             records_out=counter("records_out", "Records sent", "group", "topic"),
             dead_letters=counter("dead_letters", "Records that went to the dead letters", *_PLACE),
             repeats=counter("repeats", "Events left out because they were sent before", *_PLACE),
+            tombstones_skipped=counter(
+                "tombstones_skipped", "Records without a value that an input leaves out", *_PLACE
+            ),
             lag=gauge("lag_records", "Records between what is applied and the input's end"),
             commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
             batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),
@@ -205,7 +210,11 @@ class Metrics:
                 ("group", "partition"),
                 registry=registry,
             ),
-            late_records=counter("late_records", "Records that came when their windows were closed", *_PLACE),
+            late_records=counter(
+                "late_records",
+                "Records that came when their windows were closed, or too late for a join as of a time",
+                *_PLACE,
+            ),
             due_behind=Gauge(
                 "streamtable_due_behind_seconds",
                 "How far rows that fall due are behind their clock",

@@ -16,7 +16,7 @@ from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.keys import canonical, spans_of
 from streamtable.ports import Codec
-from streamtable.topics import legal_codec
+from streamtable.topics import legal_codec, legal_key
 
 if TYPE_CHECKING:
     from streamtable.due import Due
@@ -64,7 +64,7 @@ class State(Edge[object, object], Generic[K, V]):
             raise GraphError(
                 f"a state cannot be named {self.name!r}: a topic of the group's own ends like this"
             )
-        legal_codec(self.key, "key", f"state {self.name!r}")
+        legal_key(self.key, f"state {self.name!r}")
         legal_codec(self.value, "value", f"state {self.name!r}")
         object.__setattr__(self, "key", canonical(self.key))
 
@@ -96,7 +96,9 @@ class StateRows(Protocol[V]):
     def append(self, keys: Sequence[bytes], rows: Sequence[V], due_ms: Sequence[int]) -> None: ...
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]: ...
     def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]: ...
-    def scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, V]]: ...
+    def scan(
+        self, start: bytes | None, end: bytes | None, *, at_once: int = ...
+    ) -> Iterator[tuple[bytes, V]]: ...
     def gone_before_ms(self) -> int:
         """Return the time before which no row is due any more: those that were are gone."""
         ...

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.keys import canonical
+from streamtable.no_key import NoKey
 from streamtable.partitioner import Partitioner, hash_of, legal_partitioner
 from streamtable.ports import Codec, WindowedKeys
 
@@ -40,7 +41,15 @@ def legal_codec(codec: object, argument: str, what: str) -> None:
     if not (callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))):
         raise GraphError(
             f"{what} has {argument}={codec!r}, which has no encode() and decode(): give a codec, such as String() or Json()"
+            + ("; NoKey() for a stream without keys" if codec is None and argument == "key" else "")
         )
+
+
+def legal_key(codec: object, what: str) -> None:
+    """Check that an argument is a codec of keys, of which there is one for each record or row. Raises `GraphError`."""
+    legal_codec(codec, "key", what)
+    if isinstance(codec, NoKey):
+        raise GraphError(f"{what} has key=NoKey(), but needs keys: only a Stream may have none")
 
 
 def legal_name(name: Any, what: str) -> str:
@@ -59,7 +68,7 @@ class Stream(Generic[K, V]):
 
     Args:
         name: The name of the topic.
-        key: The codec of the keys.
+        key: The codec of the keys; `NoKey()` if its records have no keys, or keys that mean nothing.
         value: The codec of the events.
         partitioner: The hash by which all writers of the topic choose the partition of a key: "murmur2" as Java's
             producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default.
@@ -76,6 +85,11 @@ class Stream(Generic[K, V]):
         legal_codec(self.value, "value", f"stream {self.name!r}")
         object.__setattr__(self, "key", canonical(self.key))
         legal_partitioner(self.partitioner, f"stream {self.name!r}")
+
+    @property
+    def keyless(self) -> bool:
+        """Whether its records have no keys, or keys that mean nothing."""
+        return isinstance(self.key, NoKey)
 
 
 @dataclass(frozen=True)
@@ -98,7 +112,7 @@ class Table(Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "table")
-        legal_codec(self.key, "key", f"table {self.name!r}")
+        legal_key(self.key, f"table {self.name!r}")
         legal_codec(self.value, "value", f"table {self.name!r}")
         object.__setattr__(self, "key", canonical(self.key))
         legal_partitioner(self.partitioner, f"table {self.name!r}")

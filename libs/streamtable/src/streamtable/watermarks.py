@@ -80,6 +80,18 @@ def stamps(late_before_ms: Iterable[int]) -> list[Headers]:
     return [[pair] for pair in zip(repeat(LATE_BEFORE), map(_TIME.pack, late_before_ms), strict=False)]
 
 
+def own_headers(found: Sequence[Headers | None]) -> list[Headers] | None:
+    """Return the headers of each record without those that the engine writes; None if no record has others."""
+    if not any(found):
+        return None
+    if all(each is not None and len(each) == 1 and each[0][0] == LATE_BEFORE for each in found):
+        return None  # as in a topic between two groups
+    own: list[Headers] = [
+        [header for header in each or () if not header[0].startswith(PREFIX)] for each in found
+    ]
+    return own if any(own) else None
+
+
 @dataclass(frozen=True)
 class Marked:
     """The records of a stream with watermarks, without the marks between them.

@@ -432,6 +432,18 @@ def test_a_record_with_an_invalid_time_goes_to_the_dead_letters_and_does_not_adv
     assert tester.watermark_ms(group) == T
 
 
+@pytest.mark.parametrize("wrong", [-1, -2, datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)])
+def test_an_event_before_1970_is_refused_as_that_and_not_as_one_without_a_timestamp(
+    tester: Tester, wrong: Any
+) -> None:
+    group = Group("g", Input(A, seen_by([]), time=lambda _: wrong, on_error=OnError.DEAD_LETTER), NEVER_IDLE)
+    tester.run(group)
+    emit(tester, A, ["bad"])
+    (letter,) = tester.dead_letters(group)
+    assert letter.error == "InvalidEventTime"
+    assert "it is before 1970" in letter.reason
+
+
 def test_a_record_without_a_timestamp_has_no_event_time(tester: Tester) -> None:
     group = Group("g", Input(A, seen_by([]), on_error=OnError.DEAD_LETTER), NEVER_IDLE)
     tester.run(group)

@@ -107,6 +107,25 @@ def test_late_records_are_counted_with_their_commit_and_not_if_it_was_undone() -
         assert registry.get_sample_value("streamtable_late_records_total", place) == 1
 
 
+def test_tombstones_that_are_left_out_are_counted_with_their_commit() -> None:
+    flow, registry = Flow("f"), CollectorRegistry()
+    flow.stream(Stream("events", String(), Long())).group_by_key().count("n")
+    with (
+        patch("streamtable_testing.instance.CollectorRegistry", lambda: registry),
+        Tester(commit_on_request=True) as tester,
+    ):
+        tester.run(flow)
+        for value in (None, Long().encode(1), None):
+            tester.emit_raw("events", b"a", value)
+        place = {"group": "f", "topic": "events", "partition": "0"}
+        assert registry.get_sample_value("streamtable_tombstones_skipped_total", place) is None
+        tester.commit()
+        assert registry.get_sample_value("streamtable_tombstones_skipped_total", place) == 2
+        tester.emit_raw("events", b"a", None)
+        tester.commit()
+        assert registry.get_sample_value("streamtable_tombstones_skipped_total", place) == 3
+
+
 def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[str, int]) -> None:
     registry = CollectorRegistry()
     vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())

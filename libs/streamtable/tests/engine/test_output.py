@@ -156,3 +156,16 @@ def test_what_the_topic_would_refuse_is_refused_when_it_is_emitted(
         outgoing.emit(OUT, given["key"], given["value"], given["headers"], given["timestamp_ms"])
     assert outgoing.records == []
     outgoing.emit(OUT, "k", 1, [("h", b"x"), ("n", None)], 1_000_000_000)
+
+
+def test_records_with_headers_of_their_own_are_counted_and_checked_as_single_ones(
+    outgoing: OutputBuffer,
+) -> None:
+    headers: list[Any] = [[("h", b"x" * 30)], ()]
+    outgoing.emit_many(OUT, ["a", "b"], [1, 2], None, None, headers, own_headers=True)
+    assert [record.headers for record in outgoing.records] == headers
+    assert outgoing.bytes == sum(record.size for record in outgoing.records)
+    wrongs: list[Any] = [[("h", bytes(500))], [("h", "text")]]
+    for wrong in wrongs:
+        with pytest.raises(SerializationError, match=r"the record for 'out'"):
+            outgoing.emit_many(OUT, ["a", "b"], [1, 2], None, None, [(), wrong], own_headers=True)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import Long, OnError, Stream, String
+from streamtable.aggregate import Folded
 from streamtable.due import Due
 from streamtable.engine.state import KeptState
 from streamtable.flow import Flow, Session, WindowedTable
 from streamtable.flow.columns import Columns
 from streamtable.flow.keys import END_START
 from streamtable.flow.session_folds import KeepSessions
-from streamtable.flow.window_folds import Late, SessionFold
-from streamtable.flow.windows import closing, closings
+from streamtable.flow.window_folds import Late
 from streamtable.state import State, StateTable
 from streamtable.store.memory import MemoryStores
 from streamtable_testing.tester import Tester
@@ -30,9 +30,9 @@ Record = tuple[bytes, int, int, int]
 Sessions = dict[tuple[bytes, int, int], str]
 
 
-def added(row: str | None, value: int) -> str | None:
+def added(row: str, value: int) -> str | None:
     """Write down the values; a 9 ends the session."""
-    return None if value == 9 else (row or "") + str(value)
+    return None if value == 9 else row + str(value)
 
 
 def merged(one: str, other: str) -> str:
@@ -52,7 +52,7 @@ class Kept:
 
     def __init__(self) -> None:
         due: Due[Any, Any] = Due(
-            closing(SESSION), lambda _: None, keep=timedelta(days=1), by_key=True, times=closings(SESSION)
+            SESSION.closing(), lambda _: None, keep=timedelta(days=1), by_key=True, times=SESSION.closings()
         )
         self.state: State[Any, Any] = State("t", key=SESSION.key(String()), value=String(), due=due)
         self.stores = MemoryStores()
@@ -60,8 +60,8 @@ class Kept:
         self.kept = KeptState(self.state, self.store, BYTES_MAX, 1 << 20)
         assert self.kept.index is not None
         self.index = self.kept.index
-        fold = SessionFold(added, merged)
-        self.keep = KeepSessions(self.state, fold, SESSION, Late(None, self.state))
+        folded = Folded(str, added, merged)
+        self.keep = KeepSessions(self.state, folded, SESSION, Late(None, self.state))
         self.changelog: dict[bytes, bytes] = {}
         self.followed: Sessions = {}
         self.careful = False
@@ -154,7 +154,7 @@ def defined(found: Sessions, records: list[Record]) -> Sessions:
         for span in near:
             former = found.pop((key, *span))
             row = former if row is None else merged(row, former)
-        row = added(row, value)
+        row = added(row or "", value)
         if row is not None:
             start, end = min([time, *(s for s, _ in near)]), max([time, *(e for _, e in near)])
             found[key, start, end] = row

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from streamtable import Group, Input, Json, Persist, Stream, String, Table
 from streamtable.errors import GraphError, StateMeaningChanged
@@ -170,6 +172,40 @@ def test_a_record_that_is_older_than_the_history_finds_no_row(tester: Tester) ->
     assert Counter(each for each in written(tester) if each[0] == "a") == Counter(
         [("a", "in time", "x", 71), ("a", "late", None, 70)]
     )
+
+
+@pytest.mark.parametrize("operator", ["join_as_of", "left_join_as_of"])
+def test_versions_and_records_that_come_too_late_are_counted(operator: str) -> None:
+    registry = CollectorRegistry()
+    with patch("streamtable_testing.instance.CollectorRegistry", lambda: registry), Tester() as tester:
+        tester.run(flow_of(operator))
+
+        def late() -> float:
+            place = {"group": "f", "topic": "f-with-user", "partition": "0"}
+            return registry.get_sample_value("streamtable_late_records_total", place) or 0
+
+        emit(tester, ("u", "a", "x", 10), ("c", "a", "1", 20), ("u", "z", "z", 100))
+        emit(tester, ("u", "a", "in time", 95))
+        assert late() == 0
+        emit(tester, ("u", "a", "late", 94))
+        assert late() == 1
+        emit(tester, ("c", "z", "z", 100), ("c", "a", "in time", 71))
+        assert late() == 1
+        emit(tester, ("c", "a", "older than the history", 70), *END)
+        assert late() == 2
+        joined = {text: user for key, text, user, _ in written(tester) if key == "a"}
+    assert joined.pop("older than the history", None) is None
+    assert joined == {"1": "x", "in time": "x"}
+
+
+def test_a_version_that_comes_too_late_counts_from_the_time_less_the_grace(tester: Tester) -> None:
+    """The rule of the page of intended differences: records before that have been joined already, or might have been."""
+    tester.run(flow_of("left_join_as_of"))
+    emit(tester, ("u", "a", "x", 10), ("u", "z", "z", 100), ("u", "a", "late", 20))
+    emit(tester, ("c", "a", "before", 94), ("c", "a", "after", 95), *END)
+    assert [each[:3] for each in written(tester) if each[0] == "a"] == [
+        ("a", "before", "x"), ("a", "after", "late")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("history", "grace", "now"), [(31, 5, "history of 31 ms"), (30, 6, "grace of 6 ms")])

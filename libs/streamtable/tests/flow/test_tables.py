@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import Count, Group, Input, Json, Long, Persist, Stream, String, Table
+from streamtable import Count, Group, Input, Json, Long, Mean, OnError, Persist, Stream, String, Table, TopK
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, GroupedStream, GroupedTable, KeyedTable
 from streamtable_testing.tester import Tester
@@ -223,6 +224,88 @@ def test_groups_of_a_table_are_exact_after_crashes_and_lost_disks(
             expected["odd" if value % 2 else "even"] += 1
         found = tester.table(counts.table)
         assert {key: found.get(key, 0) for key in expected} == expected
+
+
+ORACLES: dict[
+    str, tuple[Callable[[GroupedTable[str, int]], KeyedTable[str, Any]], Callable[[list[int]], Any]]
+] = {
+    "min": (lambda g: g.min("t", lambda v: v // 2), lambda rows: min(rows) // 2),
+    "max": (lambda g: g.max("t", str, value=String()), lambda rows: max(map(str, rows))),
+    "top": (lambda g: g.fold("t", TopK(3, abs), value=Json()), lambda rows: sorted(rows, reverse=True)[:3]),
+    "collect": (lambda g: g.collect("t", str, value=Json()), lambda rows: sorted(map(str, rows))),
+    "mean": (lambda g: g.fold("t", Mean(int), value=Json()).map_values(lambda row: row["mean"]), fmean),
+    "reduce": (
+        lambda g: g.reduce("t", lambda row, v: row + v + 1, lambda row, v: row - v - 1 if row > v else None),
+        lambda rows: sum(rows) + len(rows) - 1,
+    ),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcdefg"),
+            st.sampled_from([None, 0, 1, 2, 3, 4, 6, 9, 11, 15]),
+            st.sampled_from(["", "", "", "one batch", "commit", "crash", "lost disk"]),
+        ),
+        min_size=5,
+        max_size=40,
+    ),
+    st.sampled_from(sorted(ORACLES)),
+)
+def test_an_aggregate_of_a_grouped_table_is_that_of_its_rows_as_they_are_now(
+    events: list[tuple[str, int | None, str]], name: str
+) -> None:
+    keep, oracle = ORACLES[name]
+    flow = Flow("f")
+    latest = flow.stream(NUMBERS).map_values(lambda v: v if v < 20 else None).to_table("latest", value=Long())
+    table = keep(latest.group_by("parity", lambda v: "odd" if v % 2 else "even", key=String()))
+    changed: dict[str, Any] = {}
+    table.to_stream().peek(changed.__setitem__)
+    with Tester(partitions=2) as tester:
+        tester.run(flow)
+        waiting: list[tuple[str, int]] = []
+        for key, value, then in events:
+            waiting.append((key, 99 if value is None else value))
+            if then != "one batch":
+                tester.emit_many(NUMBERS, waiting)
+                waiting = []
+            if then == "commit":
+                tester.commit()
+            elif then in {"crash", "lost disk"}:
+                for group in flow.groups:
+                    tester.crash(group)
+                    tester.start(group, disk=then == "crash")
+        tester.emit_many(NUMBERS, waiting)
+        rows = list(tester.table(Table("f-latest", String(), Long())).values())
+        odd, even = [v for v in rows if v % 2], [v for v in rows if not v % 2]
+        expected = {key: oracle(found) for key, found in (("odd", odd), ("even", even)) if found}
+    found = {key: row for key, row in changed.items() if row is not None and row != []}
+    if name == "collect":
+        found = {key: sorted(row) for key, row in found.items()}
+    assert found == expected
+
+
+def test_a_change_that_does_not_change_the_least_value_makes_no_change(tester: Tester) -> None:
+    flow = Flow("f")
+    by_parity(flow, lambda g: g.min("t", lambda v: v)).to_stream().to(OUT)
+    tester.run(flow)
+    for event in [("a", 5), ("b", 7), ("c", 7), ("b", 9), ("a", 11), ("a", 2), ("c", 4), ("b", 6)]:
+        tester.emit_many(NUMBERS, [event])
+    assert [(r.key, r.value) for r in tester.records(OUT)] == [
+        ("odd", 5), ("odd", 7), ("even", 2), ("odd", 9), ("odd", None)
+    ]  # fmt: skip
+
+
+def test_a_value_that_has_no_order_is_refused_with_its_type(tester: Tester) -> None:
+    flow = Flow("f", on_error=OnError.DEAD_LETTER)
+    table = by_parity(flow, lambda g: g.min("t", lambda v: {"v": v}, value=Json()))
+    tester.run(flow)
+    tester.emit(NUMBERS, "a", 1)
+    (letter,) = tester.dead_letters(flow.group("parity"))
+    assert "a value of type dict cannot be kept in order" in str(letter)
+    assert tester.table(table.table) == {}
 
 
 @pytest.mark.parametrize("by", ["repartition", "key_by"])

@@ -62,15 +62,20 @@ def test_sessions_of_more_keys_than_are_remembered_are_read_again(
         (TUMBLING, {("a", 0, 10): 2, ("a", 10, 20): 1, ("b", 10, 20): 1}),
         (
             HOPPING,
-            {("a", 0, 10): 2, ("a", 5, 15): 2, ("a", 10, 20): 1, ("b", 5, 15): 1, ("b", 10, 20): 1},
+            {
+                ("a", -5, 5): 1, ("a", 0, 10): 2, ("a", 5, 15): 2, ("a", 10, 20): 1, ("b", 5, 15): 1,
+                ("b", 10, 20): 1,
+            },
         ),
         (SESSION, {("a", 3, 11): 3, ("b", 12, 12): 1}),
         (
             SLIDING,
-            {("a", 0, 10): 2, ("a", 1, 11): 3, ("a", 4, 14): 2, ("a", 8, 18): 1, ("b", 2, 12): 1},
+            {
+                ("a", -7, 3): 1, ("a", -3, 7): 2, ("a", 1, 11): 3, ("a", 4, 14): 2, ("a", 8, 18): 1, ("b", 2, 12): 1,
+            },
         ),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
 def test_records_are_counted_by_key_and_window(
     tester: Tester, window: Window, expected: Mapping[Any, int], *, at_once: bool
@@ -265,7 +270,7 @@ def expected_rows(events: Iterable[Event], window: Window) -> dict[tuple[str, in
                 found[key, start, end] = 1 + sum(found.pop((key, s, e)) for s, e in near)
             continue
         every = window.every_ms if isinstance(window, Hopping) else 10
-        for start in range(0, time + 1, every):
+        for start in range(-10, time + 1, every):
             if time < start + 10 and start + 10 + window.grace_ms > now:
                 found[key, start, start + 10] = found.get((key, start, start + 10), 0) + 1
     return found
@@ -357,7 +362,7 @@ def final_rows(tester: Tester, out: Stream[Windowed[str], int]) -> list[tuple[st
         (
             HOPPING,
             [
-                ("a", 0, 10, 2), ("a", 5, 15, 2), ("b", 5, 15, 1), ("a", 10, 20, 1), ("b", 10, 20, 1),
+                ("a", -5, 5, 1), ("a", 0, 10, 2), ("a", 5, 15, 2), ("b", 5, 15, 1), ("a", 10, 20, 1), ("b", 10, 20, 1),
             ],
         ),
         (SESSION, [("a", 3, 11, 3), ("b", 12, 12, 1)]),
@@ -369,7 +374,7 @@ def test_each_window_comes_out_once_when_event_time_has_passed_it(
     flow, _, out = finals(window)
     tester.run(flow)
     emit(tester, ("a", 3), ("a", 7), ("a", 11), ("b", 12))
-    assert final_rows(tester, out) == []
+    assert final_rows(tester, out) == [each for each in expected if each[1] < 0]  # closed at 10
     emit(tester, ("c", 40))
     assert final_rows(tester, out) == expected
     emit(tester, ("c", 41))
@@ -495,7 +500,7 @@ def emitted(tester: Tester, out: Stream[Windowed[str], int]) -> list[Emitted]:
         (TUMBLING, [("a", 0, 10, 2, 3), ("a", 0, 10, 3, 7)]),
         (
             HOPPING,
-            [("a", 0, 10, 2, 3), ("a", 0, 10, 3, 7), ("a", 5, 15, 1, 7)],
+            [("a", 0, 10, 2, 3), ("a", -5, 5, 2, 3), ("a", 0, 10, 3, 7), ("a", 5, 15, 1, 7)],
         ),
         (SESSION, [("a", 1, 1, None, 3), ("a", 1, 2, 2, 3), ("a", 1, 2, None, 7), ("a", 1, 5, 3, 7)]),
     ],

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable import Bytes, Long, String
+from streamtable import Bytes, Long, Stream, String
 from streamtable.errors import DeserializationError, GraphError, SerializationError
-from streamtable.flow import Hopping, Session, SessionKey, Tumbling, Windowed, WindowedKey
+from streamtable.flow import Flow, Hopping, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable.flow.windows import Sliding
+from streamtable_testing import Tester
 
 NOW = timedelta(0)
 times = st.integers(0, 10_000)
@@ -45,7 +47,7 @@ def test_a_record_is_in_every_hopping_window_around_it_and_in_no_other(
     expected = [
         (index, start)
         for index, time in enumerate(events)
-        for start in range(0, time + 1, every)
+        for start in range(-(size // every) * every, time + 1, every)
         if time < start + size
     ]
     assert list(zip(indexes, starts, strict=True)) == expected
@@ -106,6 +108,14 @@ def test_a_window_closes_when_event_time_has_passed_its_end_and_the_grace(
         (lambda: Hopping(ms(20_001), ms(2), grace=NOW), "change 10,001 windows; give at most 10,000"),
         (lambda: Sliding(ms(-1), grace=NOW), "difference"),
         (lambda: Session(ms(-1), grace=NOW), "gap"),
+        (lambda: Tumbling(grace=NOW), "size"),
+        (lambda: Tumbling(days=1, grace=NOW), "name of the time zone"),
+        (lambda: Tumbling(zone="UTC", grace=NOW), "days=None"),
+        (lambda: Tumbling(days=0, zone="UTC", grace=NOW), "days=0"),
+        (lambda: Tumbling(ms(1), days=1, zone="UTC", grace=NOW), "and also days=1"),
+        (lambda: Tumbling(days=1, zone="Mars/Olympus", grace=NOW), "Mars/Olympus.*tzdata"),
+        (lambda: Tumbling(days=1, zone="../UTC", grace=NOW), "not in the time zone database"),
+        (lambda: Tumbling(days=1, zone="Europe", grace=NOW), "not in the time zone database"),
     ],
 )
 def test_a_window_that_cannot_be_is_refused(make: Callable[[], object], reason: str) -> None:
@@ -154,6 +164,52 @@ def test_poison_keys_of_a_column_do_not_stop_the_others(data: list[bytes | None]
                 assert found.values[index] == codec.decode(item)
 
 
-def test_a_window_before_1970_cannot_be_encoded() -> None:
+@pytest.mark.parametrize("codec", [WindowedKey(String(), 1), SessionKey(String())])
+def test_a_window_that_ends_before_1970_cannot_be_encoded(codec: Any) -> None:
     with pytest.raises(SerializationError, match="1970"):
-        WindowedKey(String(), 1).encode(Windowed("a", -1, 0))
+        codec.encode(Windowed("a", -2, -1))
+
+
+def test_a_key_whose_window_ends_before_1970_is_poison() -> None:
+    with pytest.raises(DeserializationError, match="would end before 1970"):
+        WindowedKey(String(), 1).decode(b"a" + b"\xff" * 7 + b"\xfe")
+
+
+def test_sliding_windows_around_1970_begin_before_it() -> None:
+    assert Sliding(ms(5), grace=NOW).starts([0, 2]) == [-5, -3, 1]
+
+
+@pytest.mark.parametrize(
+    ("window", "before_1970"),
+    [
+        (Hopping(ms(100), ms(40), grace=NOW), [-40]),
+        (Sliding(ms(100), grace=NOW), [-70, -30]),
+        (Tumbling(days=1, zone="Europe/Berlin", grace=NOW), [-3_600_000]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_windows_of_the_first_events_of_1970_may_begin_before_it(
+    window: Any, before_1970: list[int]
+) -> None:
+    flow = Flow("f")
+    events: Stream[str, int] = Stream("events", String(), Long())
+    out: Stream[Any, int] = Stream("out", window.key(String()), Long())
+    counts = flow.stream(events, time=lambda at: at).group_by_key().window(window).count("n")
+    counts.final().to(out)
+    with Tester() as tester:
+        tester.create(out)
+        tester.run(flow)
+        for at in (30, 70):
+            tester.emit(events, "k", at)
+        found = tester.view(counts.table).windows("k")
+        assert [key.start_ms for key, _ in found if key.start_ms < 0] == before_1970
+        assert [key.start_ms for key, _ in found] == sorted(key.start_ms for key, _ in found)
+        for key, count in found:
+            behind = 1 if isinstance(window, Sliding) else 0
+            assert count == sum(key.start_ms <= at < key.end_ms + behind for at in (30, 70))
+        assert tester.view(counts.table).windows("k", -40, -29) == [
+            each for each in found if each[0].start_ms < -29
+        ]
+        tester.emit(events, "last", 200_000_000)
+        finals = {each.key: each.value for each in tester.records(out) if each.key and each.key.key == "k"}
+    assert finals == dict(found)

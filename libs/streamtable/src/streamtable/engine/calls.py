@@ -1,6 +1,7 @@
 """Calls user code: fast over whole batches, or carefully, so that a failing record is undone alone (`engine.careful`)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -14,6 +15,7 @@ from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.output import UNKNOWN, OutputBuffer, OutputSource
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import (
+    DeserializationError,
     Fatal,
     GraphError,
     HandlerFailed,
@@ -29,6 +31,9 @@ log = structlog.get_logger()
 
 NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
 """The errors of handlers that are not caused by the record."""
+
+TOMBSTONE = DeserializationError("the record has no value, and its input leaves out tombstones")
+"""Stands for the reason why a tombstone is left out, which is no fault."""
 
 T = TypeVar("T")
 
@@ -65,6 +70,7 @@ class HandlerCalls:
         self.stopped: HandlerFailed | None = None
         self.records = 0  # handled since the last commit
         self.failures = 0  # records that were undone alone, since the start
+        self.tombstones = Counter[str]()  # left out since the last commit, by topic
         self._group = group
         self._mode = mode
         self._undo = undo
@@ -188,7 +194,9 @@ class HandlerCalls:
 
     def leave_out(self, on_error: OnError, records: RecordBatch, index: int, error: StreamtableError) -> bool:
         """Treat a record as `on_error` says. Returns False if the process must stop at it."""
-        if not isinstance(error, HandlerFailed) or on_error is OnError.DEAD_LETTER:
+        if error is TOMBSTONE:
+            self.tombstones[records.topic] += 1
+        elif not isinstance(error, HandlerFailed) or on_error is OnError.DEAD_LETTER:
             self._outgoing.set_aside(records, index, error)
         elif on_error is OnError.SKIP:
             self._limited_log.warning("record is skipped", group=self._group, error=str(error))
@@ -308,6 +316,7 @@ class HandlerCalls:
 
     def _forget(self) -> None:
         self.records = 0
+        self.tombstones = Counter()
         self._failed_keys = set()
         self._undo.forget()
 

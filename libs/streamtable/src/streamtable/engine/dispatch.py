@@ -162,6 +162,11 @@ class Dispatcher:
         return self._calls.records
 
     @property
+    def tombstones(self) -> Mapping[str, int]:
+        """The number of tombstones left out since the last commit, by input."""
+        return dict(self._calls.tombstones)
+
+    @property
     def careful(self) -> bool:
         """Whether each record can be undone alone, and the source of each output is known."""
         return self._calls.careful

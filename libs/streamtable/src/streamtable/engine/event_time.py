@@ -300,8 +300,9 @@ class TimedInput:
         for index, event in enumerate(events):
             if index not in skip:
                 try:
-                    found_one = records.timestamp(index) if self._time is None else self._time(event)
-                    times[index] = milliseconds(found_one)
+                    times[index] = milliseconds(
+                        _stamped(records, index) if self._time is None else self._time(event)
+                    )
                 except Exception as error:  # noqa: BLE001 - user code may raise anything
                     failed[index] = error
         return times, failed
@@ -346,7 +347,7 @@ def milliseconds(found: object) -> int:
     """Return an event time as milliseconds since 1970.
 
     Raises:
-        InvalidEventTime: It is neither an int nor an aware datetime, or out of range.
+        InvalidEventTime: It is neither an int nor an aware datetime, or out of range: before 1970 or after 9999.
     """
     if isinstance(found, datetime) and found.tzinfo is not None:
         found = (found - _EPOCH) // timedelta(milliseconds=1)
@@ -354,12 +355,21 @@ def milliseconds(found: object) -> int:
         raise InvalidEventTime(
             f"{found!r} is no event time: return milliseconds since 1970 as an int, or a datetime with a time zone"
         )
+    if found < 0:
+        raise InvalidEventTime(
+            f"{found} is no event time: it is before 1970, where event time begins. Give such events a later time, or filter "
+            "them out before"
+        )
+    if found > _LATEST_MS:
+        raise InvalidEventTime(f"{found} is no event time: it is after 9999. Is it in microseconds?")
+    return found
+
+
+def _stamped(records: RecordBatch, index: int) -> int:
+    """Return the timestamp of a record. Raises `InvalidEventTime` if it has none."""
+    found = records.timestamp(index)
     if found == NO_TIME:
         raise InvalidEventTime("the record has no timestamp: take the time from the event, with Input(time=)")
-    if not 0 <= found <= _LATEST_MS:
-        raise InvalidEventTime(
-            f"{found} is no event time: it is not between 1970 and 9999 in milliseconds. Is it in microseconds?"
-        )
     return found
 
 

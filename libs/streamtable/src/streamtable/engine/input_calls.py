@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
-from typing import Any
+from typing import Any, Literal
 
 from streamtable.context import Context
-from streamtable.engine.calls import HandlerCalls
+from streamtable.engine.calls import TOMBSTONE, HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.event_time import TimedInput
 from streamtable.engine.firing import DueRunner
@@ -108,7 +108,8 @@ class InputCalls:
         """Handle records without marks between them. Returns as `handle`."""
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
-        bad = unfit(records, keys, events, self._mode, deletions=self._edge.tombstones)
+        edge = self._edge
+        bad = unfit(records, keys, events, self._mode, deletions=edge.tombstones, keyless=edge.stream.keyless)
         if self._timed is None:
             return self._call_in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)
@@ -242,7 +243,8 @@ def unfit(
     events: Decoded[Any],
     mode: CarefulMode,
     *,
-    deletions: bool = False,
+    deletions: bool | Literal["skip"] = False,
+    keyless: bool = False,
 ) -> dict[int, StreamtableError]:
     """Return the records that no handler must see, by index.
 
@@ -251,20 +253,24 @@ def unfit(
         keys: Their decoded keys.
         events: Their decoded values.
         mode: The careful mode of the partition, and the records that have failed.
-        deletions: A record without a value has a meaning.
+        deletions: Whether a record without a value has a meaning, or is left out without a dead letter ("skip").
+        keyless: Whether a record needs no key.
     """
     bad: dict[int, StreamtableError] = {}
-    if None in records.keys:
+    if not keyless and None in records.keys:
         missing = (index for index, key in enumerate(records.keys) if key is None)
         bad.update(
-            (index, DeserializationError("the record has no key; this group is keyed")) for index in missing
-        )
-    if not deletions and None in records.values:
-        missing = (index for index, value in enumerate(records.values) if value is None)
-        bad.update(
-            (index, DeserializationError("the record has no value: a tombstone is no event"))
+            (index, DeserializationError("the record has no key; a stream without keys has key=NoKey()"))
             for index in missing
         )
+    if deletions is not True and None in records.values:
+        for index, value in enumerate(records.values):
+            if value is None and index not in bad:
+                bad[index] = (
+                    TOMBSTONE
+                    if deletions
+                    else DeserializationError("the record has no value: a tombstone is no event")
+                )
     if keys.poison or events.poison:
         bad.update(events.poison)
         bad.update(keys.poison)

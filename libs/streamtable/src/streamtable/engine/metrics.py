@@ -63,6 +63,8 @@ class EngineMetrics:
                 self._metrics.late_records.labels(name, topic, str(work.task.partition)).inc(count)
             for topic, count in work.repeats.items():
                 self._metrics.repeats.labels(name, topic, str(work.task.partition)).inc(count)
+            for topic, count in work.tombstones.items():
+                self._metrics.tombstones_skipped.labels(name, topic, str(work.task.partition)).inc(count)
             if work.dead_letters:
                 topic = self._group.dead_letters
                 self._metrics.dead_letters.labels(name, topic, str(work.task.partition)).inc(

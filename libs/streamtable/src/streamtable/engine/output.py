@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import add
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.deadletter import Origin, OutputRecord, dead_letter
+from streamtable.deadletter import Origin, OutputRecord, dead_letter, headers_size
 from streamtable.engine.acceptance import Acceptance
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.errors import GraphError, SerializationError, StreamtableError
@@ -109,8 +110,13 @@ class OutputBuffer:
         timestamps_ms: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
         partitions: Sequence[int] | None = None,
+        *,
+        own_headers: bool = False,
     ) -> None:
-        """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
+        """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records.
+
+        Without `own_headers`, each record has the header `LATE_BEFORE` alone.
+        """
         name = stream.name
         columns = {"keys": keys if raw_keys is None else raw_keys, "timestamps": timestamps_ms}
         for what, column in (columns | {"headers": headers, "partitions": partitions}).items():
@@ -136,7 +142,11 @@ class OutputBuffer:
             for time in {min(timestamps_ms), max(timestamps_ms)}:
                 accepted.check(raw[0], (), time)
         key_sizes, value_sizes = list(map(len, raw)), [0 if item is None else len(item) for item in data]
-        more = 0 if headers is None else STAMP_BYTES
+        more = 0 if headers is None or own_headers else STAMP_BYTES
+        if own_headers and headers is not None:
+            for key, each in zip(raw, headers, strict=True):
+                accepted.check(key, each, 0)
+            value_sizes = list(map(add, value_sizes, map(headers_size, headers)))
         if (
             max(key_sizes) + max(value_sizes) + more > accepted.bytes_max
         ):  # perhaps: if they are of one record

@@ -35,7 +35,7 @@ class Placement:
 
     def __init__(self, group: Group[Any, Any], partition: int, topics: Mapping[str, TopicInfo]) -> None:
         read: list[Stream[Any, Any] | Table[Any, Any]] = [
-            edge.stream for edge in group.inputs if not edge.any_partition
+            edge.stream for edge in group.inputs if not edge.any_partition and not edge.stream.keyless
         ]
         read += [edge.table for edge in group.joins]
         self._group = group.name

@@ -369,6 +369,7 @@ class Task(BaseTask):
             handling.outgoing.dead_letters,
             named={name: changes for name, changes in named.items() if changes},
             repeats=dict(self._ids.repeats) if self._ids else {},
+            tombstones=handling.tombstones,
             traced=handling.careful,
             times=self.event_clock.times() if self.event_clock else {},
             late={kept.state.name: kept.handle.late for kept in self._states if kept.handle.late},

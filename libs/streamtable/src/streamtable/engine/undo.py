@@ -171,9 +171,11 @@ class OrderedJournal(RowJournal[V]):
         """Nothing is known: to look at all rows that have changed would cost each record."""
         return _NEVER_MS
 
-    def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, at_once: int = 256
+    ) -> Iterator[tuple[bytes, V]]:
         """As `OrderedTable.scan`."""
-        for key, row in self._table.scan(start, end):
+        for key, row in self._table.scan(start, end, at_once=at_once):
             self._note(key)  # before the handler changes the row in place
             yield key, row
 

@@ -3,8 +3,8 @@
 from streamtable.flow.cogrouped import CogroupedSessions, CogroupedStream, CogroupedWindows
 from streamtable.flow.describe import Description
 from streamtable.flow.flow import Flow
-from streamtable.flow.grouped import GroupedStream, GroupedTable
-from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.grouped import Grouped, GroupedStream, GroupedTable
+from streamtable.flow.keys import DayWindowKey, SessionKey, Windowed, WindowedKey
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
@@ -14,8 +14,10 @@ __all__ = [
     "CogroupedSessions",
     "CogroupedStream",
     "CogroupedWindows",
+    "DayWindowKey",
     "Description",
     "Flow",
+    "Grouped",
     "GroupedStream",
     "GroupedTable",
     "Hopping",

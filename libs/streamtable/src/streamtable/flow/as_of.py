@@ -30,7 +30,7 @@ from streamtable.flow.joins import (
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.stream_join import marked
-from streamtable.flow.table_join import marked_changes, refuse_windowed
+from streamtable.flow.table_join import marked_changes
 from streamtable.ports import Codec
 from streamtable.state import State, StateRows
 
@@ -81,7 +81,6 @@ class AsOfJoin:
         self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any], values: tuple[Codec[Any], Codec[Any]]
     ) -> Node:
         """Add the join to a flow. Returns the node of its output. Raises `GraphError`."""
-        refuse_windowed(self.operator, key)
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
         group, expired = nodes[0].group, Closed()
@@ -131,7 +130,8 @@ class AsOfJoin:
     def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
         """Let records wait, and note versions; each is a pair of its side and the value or row."""
         raw, times, late_before = records.keyed_times()
-        table = scope.table(state).raw
+        kept = scope.table(state)
+        table = kept.raw
         following = table.get(NEXT_KEY)
         number: int = 0 if following is None else following.late_before
         for key, time, bound, (side, value) in zip(raw, times, late_before, records.values, strict=True):
@@ -140,6 +140,7 @@ class AsOfJoin:
             else:
                 # A late version applies from the earliest time whose records would still wait if all inputs were this far.
                 since = max(time, bound - self.grace_ms, 0)
+                kept.late += bound - self.grace_ms > time
                 table.put(place(key, RIGHT, since, number), _version(time, value))
             number += 1
         table.put(NEXT_KEY, next_row(number))
@@ -148,7 +149,8 @@ class AsOfJoin:
         self, due: DueRows[Any, Any], state: State[Any, Any]
     ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
         """Join the records that have waited; make versions that are too old the base of their key."""
-        table = due.table(state).raw
+        kept = due.table(state)
+        table = kept.raw
         ahead: Ahead = defaultdict(deque)  # they have been deleted already
         for _, where, row in due.rows:
             if where.side == RIGHT:
@@ -159,7 +161,9 @@ class AsOfJoin:
                 ahead[where.key].popleft()
                 self._make_base(table, where, row)
                 continue
-            version = self._as_of(table, where, row, ahead)
+            too_old = row.late_before >= where.time + self.kept_ms
+            kept.late += too_old
+            version = None if too_old else self._as_of(table, where, ahead)
             if version is not None or self.operator == "left_join_as_of":
                 made = self.function(row.value, version)
                 found.append((where.key, made, where.time, max(row.late_before, at)))
@@ -173,11 +177,9 @@ class AsOfJoin:
             # Of a deletion too: a change with an earlier time may still come, and must not count.
             table.put(raw, row)
 
-    def _as_of(self, table: StateRows[Any], where: Place, record: Waiting, ahead: Ahead) -> Any:
-        """Return the row that the table had at the time of a record; None if there was none, or it is not known any more."""
+    def _as_of(self, table: StateRows[Any], where: Place, ahead: Ahead) -> Any:
+        """Return the row that the table had at the time of a record; None if there was none."""
         key, time = where.key, where.time
-        if record.late_before >= time + self.kept_ms:
-            return None
         base = table.get(place(key, _BASE, 0, 0))
         stored = table.scan(*span_of(key, RIGHT, 0, time))
         rows = [

@@ -13,7 +13,8 @@ _INSTEAD = {
     "Stream": "read it by stream() of the flow",
     "Table": "read it by table() of the flow",
     "KeyedStream": "of a stream, to_table(name) makes a table, and group_by_key() groups it; join() joins it with a stream",
-    "KeyedTable": "of a table, to_stream() makes a stream of its changes; join_table() joins it with a stream",
+    "KeyedTable": "of a table, to_stream() makes a stream of its changes; join_table() joins it with a stream, and "
+    "join_global() one that is kept, by its .table",
     "WindowedTable": "of a windowed table, final() and changes() make streams",
     "GroupedStream": "give the stream itself, as it was before group_by_key()",
     "timedelta": "write Tumbling(size, grace=...) for windows of one size",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from streamtable.flow import folds
+from streamtable.aggregate import Folded
 from streamtable.flow.checks import check_part
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
@@ -63,8 +63,8 @@ class CogroupedStream(Generic[K, A]):
             initial: Makes the row to which the first value is added.
             value: The codec of the rows.
         """
-        fold = folds.aggregate(initial, self._add)
-        return kept_table(self.plan, self._merged(), name, "cogroup", fold, self.key, value)
+        folded = Folded(initial, self._add)
+        return kept_table(self.plan, self._merged(), name, folded, self.key, value, "cogroup")
 
     @overload
     def window(self, window: TimeWindow, *, retention: timedelta = RETENTION) -> "CogroupedWindows[K, A]": ...

@@ -1,7 +1,7 @@
 """The records between two steps of a flow, as columns: a step costs no object per record."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, compress, repeat
 from typing import Any, Protocol, TypeVar
 
@@ -9,6 +9,7 @@ from streamtable.handler_services import JoinedRows
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
 from streamtable.topics import Stream, Table
+from streamtable.types import Headers
 
 T = TypeVar("T")
 Order = tuple[int, ...]
@@ -40,11 +41,14 @@ class Scope(Protocol):
         timestamps_ms: Sequence[int] | None = None,
         late_before_ms: Sequence[int] | None = None,
         partitions: Sequence[int] | None = None,
+        headers: Sequence[Headers] | None = None,
     ) -> None: ...
 
     def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...
 
     def joined_rows(self, table: Table[Any, Any]) -> JoinedRows: ...
+
+    def lookup(self, table: Table[Any, Any], key: Any) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ class Columns:
             an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
         olds: The rows before the changes, None for a new row. None: these are records, not changes.
         raw_values: The encoded values as they were read, and their codec; None after a step that has changed them.
+        headers: The headers of each record, without those of the engine; None: no record has any, or no step writes records.
     """
 
     codec: Codec[Any] | None
@@ -74,6 +79,7 @@ class Columns:
     order: Sequence[Order] | None
     olds: Sequence[Any] | None = None
     raw_values: "tuple[Codec[Any], Sequence[bytes | None]] | None" = None
+    headers: Sequence[Headers] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -106,11 +112,12 @@ class Columns:
             self.late_before,
             self.order,
             olds,
+            headers=self.headers,
         )
 
     def with_keys(self, keys: Sequence[Any]) -> "Columns":
         """Return the same records with other keys."""
-        return Columns(None, None, keys, self.values, self.times, self.late_before, self.order, self.olds)
+        return replace(self, codec=None, raw_keys=None, decoded_keys=keys, raw_values=None)
 
     def paired(
         self,
@@ -119,7 +126,7 @@ class Columns:
         times: Sequence[int],
         late_before: Sequence[int],
     ) -> "Columns":
-        """Return one record for each of these indexes, in order, with another value and other times."""
+        """Return one record for each of these indexes, in order, with another value and other times, and without headers."""
         raw_keys, order = self.raw_keys, self.order
         assert raw_keys is not None, "the builder refuses state after changed keys"
         keys = list(map(raw_keys.__getitem__, indexes))
@@ -134,9 +141,11 @@ class Columns:
 
     def by(self, codec: Codec[Any], raw_keys: Sequence[bytes]) -> "Columns":
         """Return the same records by other keys, encoded already."""
-        return Columns(
-            codec, raw_keys, None, self.values, self.times, self.late_before, self.order, self.olds
-        )
+        return replace(self, codec=codec, raw_keys=raw_keys, decoded_keys=None, raw_values=None)
+
+    def without_headers(self) -> "Columns":
+        """Return the same records without headers: what is made of several records has those of none."""
+        return self if self.headers is None else replace(self, headers=None)
 
     def only(self, keep: Sequence[Any]) -> "Columns":
         """Return the records for which `keep` is true."""
@@ -184,6 +193,7 @@ class Columns:
             _concatenated([each.times for each in every]),
             _concatenated([each.late_before for each in every]),
             order,
+            headers=_all_headers(every),
         )
         return whole.at(sorted(range(len(order)), key=order.__getitem__))
 
@@ -202,7 +212,15 @@ class Columns:
             changed(self.order),
             changed(self.olds),
             None if self.raw_values is None else (self.raw_values[0], change(self.raw_values[1])),
+            changed(self.headers),
         )
+
+
+def _all_headers(every: Sequence[Columns]) -> list[Headers] | None:
+    """Return the headers of several columns joined into one; None if there are none."""
+    if all(each.headers is None for each in every):
+        return None
+    return list(chain.from_iterable(each.headers or repeat((), len(each)) for each in every))
 
 
 def _concatenated(columns: Sequence[Sequence[T] | None]) -> list[T] | None:

@@ -12,9 +12,12 @@ from streamtable.flow.emission import PendingKey
 from streamtable.flow.in_band import topics_in_band, with_watermarks
 from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
-from streamtable.graph import EventTime, Group, Join
+from streamtable.graph import EventTime, Group, Join, Output
+from streamtable.no_key import NoKey
 from streamtable.row_change import RowChange
 from streamtable.topics import Table
+from streamtable.types import Headers
+from streamtable.watermarks import own_headers
 
 if TYPE_CHECKING:
     from streamtable.edge import Edge
@@ -96,6 +99,7 @@ class CompiledSource:
         self._windowed = any(node.windowed or node.feeds in in_band for node in reached)
         self._ordered = any(len(parents) > 1 for _, parents, _ in self._plan)
         self._singly = any(node.singly for node in reached)
+        self._writes = any(isinstance(edge, Output) for node in reached for edge in node.edges)
         assert source.source is not None, "a source node has one"
         self._topic = source.source.topic
         self._kind = source.source.kind
@@ -104,6 +108,7 @@ class CompiledSource:
         self._key = self._topic.key if self._columns is None else self._columns.key
         if isinstance(self._key, PendingKey):
             self._key = self._key.key
+        self._keyless = isinstance(self._key, NoKey)
 
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
@@ -120,12 +125,16 @@ class CompiledSource:
         """Handle records of the source."""
         times = batch.event_times_ms if self._timed else None
         late_before = batch.late_before_ms if self._windowed else None
-        self._run(batch, batch.raw_keys, batch.events, times, late_before, encoded=batch.raw_values)
+        headers = batch.own_headers if self._writes else None
+        self._run(
+            batch, batch.raw_keys, batch.events, times, late_before, encoded=batch.raw_values, headers=headers
+        )
 
     def on_record(self, ctx: Context[Any, Any], event: Any) -> None:
         """Handle one record of the source."""
         late_before = [ctx.late_before_ms] if self._windowed else None
-        self._run(ctx, [ctx.raw_key], [event], [ctx.event_time_ms], late_before)
+        headers = own_headers([ctx.headers]) if self._writes else None
+        self._run(ctx, [ctx.raw_key], [event], [ctx.event_time_ms], late_before, headers=headers)
 
     def on_change(self, ctx: Context[Any, Any], change: RowChange[Any]) -> None:
         """Handle a change of the source's table."""
@@ -167,10 +176,15 @@ class CompiledSource:
         late_before: Sequence[int] | None,
         olds: Sequence[Any] | None = None,
         encoded: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         order = [(index,) for index in range(len(values))] if self._ordered else None
         raw_values = None if encoded is None else (self._topic.value, encoded)
-        first = Columns(self._key, raw_keys, None, values, times, late_before, order, olds, raw_values)
+        first = Columns(
+            self._key, raw_keys, None, values, times, late_before, order, olds, raw_values, headers
+        )
+        if self._keyless:
+            first = first.with_keys([None] * len(values))
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
             inputs = [

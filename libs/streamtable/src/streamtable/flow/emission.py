@@ -1,6 +1,6 @@
-"""Emission at intervals of event time: the changes of a windowed table, at most once per row and interval."""
+"""Emission at intervals of event time: the changes of a table, at most once per row and interval."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -9,12 +9,14 @@ from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.keys import START
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State, codec_name
+from streamtable.state import State, StateRows, codec_name
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _ROW, _DELETED = b"+", b"-"
+_BEHIND = START.pack((1 << 63) - 1)
+"""Behind the times of the pending changes of a row."""
 
 
 class Pending(NamedTuple, Generic[K]):
@@ -90,29 +92,50 @@ def emitted_at(key: bytes, _: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class EmitLater:
-    """The step that remembers the changes of a windowed table until the end of their interval, or of their window.
+    """The step that remembers the changes of a table until the end of their interval, or until their window closes.
 
     A later change of the same row in the same interval replaces an earlier one.
 
     Args:
-        table: The windowed table.
         pending: The table of the pending changes.
         interval_ms: The length of an interval; intervals are aligned to 1970.
+        closes_at: Returns the time at which the window of an encoded key closes; None: the table has no windows.
+        apart: Whether changes may come from inputs, or from tasks behind a repartition, that are apart in event time.
     """
 
-    table: State[Any, Any]
     pending: State[Any, Any]
     interval_ms: int
+    closes_at: Callable[[bytes, bytes], int | None] | None
+    apart: bool
 
     def __call__(self, scope: Scope, changes: Columns) -> None:
         keys, late_before = changes.raw_keys, changes.late_before
         assert keys is not None, "rows of a table have encoded keys"
         assert late_before is not None, "the plan requests them"
-        assert self.table.due is not None, "rows of a windowed table fall due when their window closes"
-        closes_at, interval = self.table.due.when, self.interval_ms
-        found: dict[bytes, tuple[Any]] = {}
-        for key, row, reached in zip(keys, changes.values, late_before, strict=True):
-            end = (reached // interval + 1) * interval
-            closing = closes_at(key, b"")
-            found[key + START.pack(end if closing is None else min(end, closing))] = (row,)
-        scope.table(self.pending).raw.changing(found).update(found)
+        interval, pending = self.interval_ms, scope.table(self.pending).raw
+        times = [(reached // interval + 1) * interval for reached in late_before]
+        if self.closes_at is not None:
+            closes = [self.closes_at(key, b"") for key in keys]
+            times = [
+                end if close is None else min(end, close) for end, close in zip(times, closes, strict=True)
+            ]
+        if self.apart:
+            # A change from an input that is behind must not come out before an earlier one from an input that is ahead.
+            last = _last_times(pending, keys)
+            for index, key in enumerate(keys):
+                times[index] = last[key] = max(times[index], last[key])
+        found = {
+            key + START.pack(at): (row,) for key, at, row in zip(keys, times, changes.values, strict=True)
+        }
+        pending.changing(found).update(found)
+
+
+def _last_times(pending: StateRows[Any], keys: Iterable[bytes]) -> dict[bytes, int]:
+    """Return the time of the last pending change of each row; 0: it has none."""
+    ordered = sorted(set(keys))
+    last = dict.fromkeys(ordered, 0)
+    for key, found in zip(ordered, pending.ranges([(key, key + _BEHIND) for key in ordered]), strict=True):
+        for raw, _ in found:
+            if len(raw) == len(key) + START.size:  # keys of another length may lie in between
+                last[key] = max(last[key], int(START.unpack_from(raw, len(key))[0]))
+    return last

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind
@@ -46,6 +46,7 @@ class Flow:
         """The name of the flow."""
         return self._plan.name
 
+    @overload
     def stream(
         self,
         stream: Stream[K, V],
@@ -55,11 +56,33 @@ class Flow:
         on_error: OnError | None = None,
         once: Once[V] | None = None,
         group: str = "",
-    ) -> KeyedStream[K, V]:
-        """Read a stream.
+        tombstones: Literal[False] = False,
+    ) -> KeyedStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        stream: Stream[K, V],
+        *,
+        start: Literal["earliest", "latest"] = "earliest",
+        on_error: OnError | None = None,
+        group: str = "",
+        tombstones: Literal[True],
+    ) -> KeyedStream[K, V | None]: ...
+    def stream(
+        self,
+        stream: Stream[K, V],
+        *,
+        time: Callable[[V], int | datetime] | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        on_error: OnError | None = None,
+        once: Once[V] | None = None,
+        group: str = "",
+        tombstones: bool = False,
+    ) -> KeyedStream[K, Any]:
+        """Read a stream. One without keys (`NoKey`) is for steps that need none, and for those that give it keys.
 
         Args:
-            stream: The stream to read. A record without a value is no event: it goes to the dead letters.
+            stream: The stream to read.
             time: Takes the event time from a value: milliseconds since 1970, or a datetime with a time zone. By default
                 it is the timestamp of the record.
             start: The offset at which a new group begins.
@@ -67,17 +90,28 @@ class Flow:
             once: The deduplication of repeated events, by their ids.
             group: The end of the name of the group that reads it, `<flow>-<group>`: for streams that are keyed or
                 partitioned differently from the flow's others. By default all are read by the group `<flow>`.
+            tombstones: Take records without a value too, as None. By default they are left out, and counted in the metric
+                `streamtable_tombstones_skipped_total`. Not together with `time` or `once`, which need a value.
         """
         check_kind(stream, "stream()", Stream)
+        if tombstones and (
+            names := [each for each, given in (("time", time), ("once", once)) if given is not None]
+        ):
+            raise GraphError(
+                f"stream({stream.name!r}) has tombstones=True with {' and '.join(names)}: a record without a value has nothing "
+                "to take that from"
+            )
         failing = on_error or self._plan.on_error
 
         def edge(handler: dict[str, Any]) -> Input[Any, Any, Any]:
-            return Input(stream, start=start, on_error=failing, once=once, time=time, **handler)
+            taken: Literal[True, "skip"] = True if tombstones else "skip"
+            return Input(
+                stream, start=start, on_error=failing, once=once, time=time, tombstones=taken, **handler
+            )
 
-        source = Source(stream, edge, (stream, time, start, failing, once))
-        return KeyedStream(
-            self._plan, self._plan.source(self._group(group), source), stream.key, stream.value
-        )
+        source = Source(stream, edge, (stream, time, start, failing, once, tombstones))
+        key = None if stream.keyless else stream.key
+        return KeyedStream(self._plan, self._plan.source(self._group(group), source), key, stream.value)
 
     def table(
         self, table: Table[K, V], *, on_error: OnError | None = None, group: str = ""

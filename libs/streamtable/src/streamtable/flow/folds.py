@@ -1,71 +1,22 @@
 """The stateful steps: folds of whole batches into the rows of a state table."""
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
-from operator import add, sub
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar
 
+from streamtable.aggregate import Aggregate, AggregateRows, Last, OfNumbers, itself
+from streamtable.arithmetic import numbers_only
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.nodes import Step
 from streamtable.ports import Codec, Decoded
 from streamtable.state import State, codec_name
 
-Function = Callable[..., Any]
-Rows = MutableMapping[bytes, Any]
-Fold = Callable[[Rows, Sequence[bytes], Sequence[Any]], None]
-"""Applies values to the rows of their keys, in order. All these keys are in the mapping; None: no row."""
+V = TypeVar("V")
 
 _UNCHANGEABLE = (int, float, str, bytes, bool)
 _ADD, _SUBTRACT = b"+", b"-"
-
-
-# ---- of records ---------------------------------------------------------------------------------------------------------
-
-
-def count(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:  # noqa: ARG001 - only keys count
-    for key in keys:
-        rows[key] = (rows[key] or 0) + 1
-
-
-def total(of: Function) -> Fold:
-    return combined(of, add)
-
-
-def combined(of: Function, combine: Function) -> Fold:
-    """Combine the result of `of` for each value with the row, by a function of Python's standard library."""
-
-    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        for key, number in zip(keys, map(of, values), strict=True):
-            row = rows[key]
-            rows[key] = number if row is None else combine(row, number)
-
-    return fold
-
-
-def reduce(combine: Function, codec: Codec[Any]) -> Fold:
-    """Combine the values of each key. The first value is copied: `combine` may change the row in place."""
-
-    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        for key, value in zip(keys, values, strict=True):
-            row = rows[key]
-            rows[key] = copied(codec, value) if row is None else combine(row, value)
-
-    return fold
-
-
-def aggregate(initial: Function, add_: Function) -> Fold:
-    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        for key, value in zip(keys, values, strict=True):
-            row = rows[key]
-            rows[key] = add_(initial() if row is None else row, value)
-
-    return fold
-
-
-def last(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-    """Keep the last value of each key. It changes no row in place."""
-    rows.update(zip(keys, values, strict=True))
 
 
 # ---- of the changes of a table --------------------------------------------------------------------------------------------
@@ -109,28 +60,111 @@ class Retractable:
         return f"Retractable({codec_name(self._rows)})"
 
 
-def count_rows(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-    for key, (added, _) in zip(keys, values, strict=True):
-        rows[key] = (rows[key] or 0) + (1 if added else -1)
+@dataclass(frozen=True)
+class Retracting(Aggregate[tuple[bool, Any], Any]):
+    """An aggregate of the rows of a grouped table: its events are changes as `Retractable` encodes them.
+
+    Args:
+        rows: The aggregate of the rows.
+    """
+
+    rows: Aggregate[Any, Any]
+
+    @property
+    def meaning(self) -> str:
+        return f"{self.rows.meaning} of rows"
+
+    def first(self, event: tuple[bool, Any]) -> Any:
+        added, row = event
+        return self.rows.first(row) if added else self.rows.subtract(self.rows.initial(), row)
+
+    def add(self, row: Any, event: tuple[bool, Any]) -> Any:
+        added, changed = event
+        return self.rows.add(row, changed) if added else self.rows.subtract(row, changed)
 
 
-def total_rows(of: Function) -> Fold:
-    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        numbers = map(of, [row for _, row in values])
-        for key, (added, _), number in zip(keys, values, numbers, strict=True):
-            row = rows[key]
-            rows[key] = (add if added else sub)(0 if row is None else row, number)
-
-    return fold
+# ---- numbers of records ----------------------------------------------------------------------------------------------------
 
 
-def aggregate_rows(initial: Function, add_: Function, subtract: Function) -> Fold:
-    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
-        for key, (added, value) in zip(keys, values, strict=True):
-            row = rows[key]
-            rows[key] = (add_ if added else subtract)(initial() if row is None else row, value)
+class Folding(Protocol):
+    """Folds values into rows. `Aggregate` implements it."""
 
-    return fold
+    def fold(self, rows: AggregateRows[Any], keys: Sequence[bytes], events: Sequence[Any]) -> None: ...
+
+
+class Keeping(Protocol):
+    """Folds records into a table: `step` returns its changes, `leaf` is for one that nothing follows."""
+
+    def step(self, scope: Scope, records: Columns) -> Columns: ...
+    def leaf(self, scope: Scope, records: Columns) -> None: ...
+
+
+Function = Callable[..., Any]
+Take = Callable[[Columns], Columns]
+"""Replaces the values of records by numbers, and leaves out the records that have none."""
+
+
+def numbers(of: Function) -> Take:
+    """Replace each value by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        return (records if len(found) == len(records) else records.at(indexes)).with_values(found)
+
+    return take
+
+
+def numbers_beside(of: Function) -> Take:
+    """Replace each value by its number and itself."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(list(zip(found, records.values, strict=True)))
+
+    return take
+
+
+def numbers_of_rows(of: Function) -> Take:
+    """Replace each row that is added or taken away by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only([of(row) for _, row in records.values], range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(
+            [(added, number) for (added, _), number in zip(records.values, found, strict=True)]
+        )
+
+    return take
+
+
+def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take | None, Aggregate[Any, V]]:
+    """Return how to take the numbers of records, if the aggregate is of numbers, and the aggregate of the numbers.
+
+    Records whose number is None are left out before anything else is done with them.
+
+    Args:
+        aggregate: The aggregate of the records.
+        beside: Keep the values of the records beside their numbers.
+    """
+    if isinstance(aggregate, Retracting) and isinstance(aggregate.rows, OfNumbers):
+        return numbers_of_rows(aggregate.rows.of), Retracting(replace(aggregate.rows, of=itself))
+    if not isinstance(aggregate, OfNumbers):
+        return None, aggregate
+    if beside:
+        return numbers_beside(aggregate.of), replace(aggregate, of=itemgetter(0))
+    return numbers(aggregate.of), replace(aggregate, of=itself)
+
+
+def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:
+    """Return the steps that first take the numbers of their records."""
+    if take is None:
+        return keep.step, keep.leaf
+
+    def before(step: Step) -> Step:
+        return lambda scope, records: step(scope, take(records))
+
+    return before(keep.step), before(keep.leaf)
 
 
 # ---- steps ----------------------------------------------------------------------------------------------------------------
@@ -142,35 +176,46 @@ class Keep:
 
     Args:
         state: The table.
-        fold: The fold.
+        aggregate: The aggregate that makes rows.
     """
 
     state: State[Any, Any]
-    fold: Fold
+    aggregate: Aggregate[Any, Any]
 
     def leaf(self, scope: Scope, records: Columns) -> None:
         """Fold the records, where nothing follows."""
         keys = records.raw_keys
         assert keys is not None, "the builder refuses state after changed keys"
-        self.fold(scope.table(self.state).raw.changing(keys), keys, records.values)
+        self.aggregate.fold(scope.table(self.state).raw, keys, records.values)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key, in the order of their last records."""
-        return changes_of(scope, self.state, self.fold, records)
+        return changes_of(scope, self.state, self.aggregate, records)
 
 
-def changes_of(scope: Scope, state: State[Any, Any], fold: Fold, records: Columns) -> Columns:
+def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records: Columns) -> Columns:
     """Fold records into a table. Returns one change for each key, in the order of their last records."""
     keys = records.raw_keys
     assert keys is not None, "the builder refuses state after changed keys"
     last_of = dict(zip(keys, range(len(keys)), strict=True))
     rows = scope.table(state).raw.changing(keys)
     olds = map(rows.__getitem__, last_of)
-    before = dict(zip(last_of, olds if fold is last else kept_apart(state, olds), strict=True))
-    fold(rows, keys, records.values)
-    changes = records.at(sorted(last_of.values()))
+    # `Last` changes no row in place.
+    before = dict(zip(last_of, olds if isinstance(aggregate, Last) else kept_apart(state, olds), strict=True))
+    aggregate.fold(_Changing(rows), keys, records.values)
+    changes = records.without_headers().at(sorted(last_of.values()))
     changed = changes.raw_keys or ()
     return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
+
+
+@dataclass(frozen=True)
+class _Changing:
+    """Rows that are marked as changed already."""
+
+    rows: dict[bytes, Any]
+
+    def changing(self, _: Iterable[bytes]) -> dict[bytes, Any]:
+        return self.rows
 
 
 def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
@@ -182,9 +227,3 @@ def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
 def copied(codec: Codec[Any], value: Any) -> Any:
     """Return a copy of a value, or the value itself if it cannot be changed in place."""
     return value if isinstance(value, _UNCHANGEABLE) else codec.decode(codec.encode(value))
-
-
-def keep_step(state: State[Any, Any], fold: Fold) -> tuple[Step, Step]:
-    """Return the step of a stateful node, and the step for a node that no other follows."""
-    keep = Keep(state, fold)
-    return keep.step, keep.leaf

@@ -1,19 +1,26 @@
 """Grouped streams and tables, which are aggregated by key."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
-from streamtable.flow import folds
+from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
+from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
+from streamtable.flow.folds import Retracting, copied, numbers_of_rows, taking
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
+from streamtable.flow.ranked import ranked_table
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.flow.table_sums import ExactSumCodec, KeepSum, holds_floats
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
 from streamtable.flow.windows import Session, Sliding, TimeWindow
 from streamtable.ports import Codec
+from streamtable.state import State
 from streamtable.topics import Stream
 
 K = TypeVar("K")
@@ -22,8 +29,8 @@ A = TypeVar("A")
 N = TypeVar("N", int, float)
 
 
-class GroupedStream(Generic[K, V]):
-    """The records of a stream by their keys, to be aggregated into a table.
+class Grouped(ABC, Generic[K, V]):
+    """The records of a stream or the rows of a table by a key, to be aggregated.
 
     The name of an aggregate is that of its table: the topic is `<group>-<name>`. It stays with the state, so choose it
     once; steps around it can be added, removed and reordered.
@@ -35,50 +42,78 @@ class GroupedStream(Generic[K, V]):
         self._key = key
         self._value = value
 
+    @abstractmethod
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        """Fold the values of each key into a row, by an aggregate: `Mean`, `TopK`, or one of your own.
+
+        Args:
+            name: The name of the table.
+            aggregate: The aggregate.
+            value: The codec of the rows.
+        """
+
     def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
-        """Count the records of each key.
+        """Count the values of each key.
 
         Args:
             name: The name of the table.
             value: The codec of the rows; `Long()` unless given.
         """
-        return self._kept(name, "count", folds.count, value or Long())
+        return self.fold(name, Count(), value=value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> KeyedTable[K, N]: ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Sum up a number of each record.
+        """Sum a number taken from each value.
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value.
+            of: Takes the number from the value. None: the record is left out. With NaN, or infinities of both signs, the sum
+                is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._kept(name, "sum", folds.total(of), value or Long())
+        return self.fold(name, Sum(of), value=value or Long())
 
     @overload
-    def min(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def min(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def min(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> KeyedTable[K, A]: ...
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of the values taken from the records. Arguments as in `sum`."""
-        return self._kept(name, "min", folds.combined(of, min), value or Long())
+        """Keep the least of what is taken from the values; NaN is greater than any other. Arguments as in `sum`."""
+        return self.fold(name, Min(of), value=value or Long())
 
     @overload
-    def max(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    def max(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...
     @overload
-    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def max(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> KeyedTable[K, A]: ...
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
-        return self._kept(name, "max", folds.combined(of, max), value or Long())
+        """Keep the greatest of what is taken from the values; NaN is greater than any other. Arguments as in `sum`."""
+        return self.fold(name, Max(of), value=value or Long())
+
+    def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> KeyedTable[K, list[A]]:
+        """Collect what is taken from the values, in their order. A row grows with its key: keep few, or small ones.
+
+        Args:
+            name: The name of the table.
+            of: Takes from the value what is kept of it.
+            value: The codec of the lists.
+        """
+        return self.fold(name, Collect(of), value=value)
+
+
+class GroupedStream(Grouped[K, V]):
+    """The records of a stream by their keys, to be aggregated into a table."""
+
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        return kept_table(self._plan, self._node, name, aggregate, self._key, value)
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -92,12 +127,12 @@ class GroupedStream(Generic[K, V]):
             value: The codec of the rows; by default that of the values.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
-        return self._kept(name, "reduce", folds.reduce(combine, codec), codec)
+        return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
 
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> KeyedTable[K, A]:
-        """Fold the values of each key into a row.
+        """Fold the values of each key into a row, by functions.
 
         Args:
             name: The name of the table.
@@ -105,7 +140,7 @@ class GroupedStream(Generic[K, V]):
             add: Called with the row and the next value, returns the new row, which may be the old one changed in place.
             value: The codec of the rows.
         """
-        return self._kept(name, "aggregate", folds.aggregate(initial, add), value)
+        return self.fold(name, Folded(initial, add), value=value)
 
     @overload
     def window(
@@ -146,36 +181,46 @@ class GroupedStream(Generic[K, V]):
         """
         return CogroupedStream(self._plan, self._key, (self._node,), (add,))
 
-    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)
 
-
-class GroupedTable(Generic[K, V]):
+class GroupedTable(Grouped[K, V]):
     """The rows of a table by another key, to be aggregated: each row counts as it is now.
 
-    There is no `min` and no `max`: nothing can be taken away from them. A group that has become empty keeps its row, with
-    the count 0, as in Kafka Streams.
+    A group that has become empty keeps the row of nothing, such as the count 0, as in Kafka Streams; where there is none,
+    as of the least value, its row is deleted.
     """
 
-    def __init__(self, plan: Plan, node: Node, key: Codec[K], value: Codec[V]) -> None:
-        self._plan = plan
-        self._node = node
-        self._key = key
-        self._value = value
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        if isinstance(aggregate, Sum):
+            return self._summed(name, aggregate, value)
+        if isinstance(aggregate, Ranked):
+            return ranked_table(self._plan, self._node, name, aggregate, self._key, value)
+        if not aggregate.subtracts:
+            raise GraphError(
+                f"{aggregate.meaning} {name!r} of a grouped table: {type(aggregate).__name__} has no subtract(), which "
+                "takes away a row that has changed or is gone"
+            )
+        return kept_table(self._plan, self._node, name, Retracting(aggregate), self._key, value)
 
-    def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
-        """Count the rows of each group. Arguments as in `GroupedStream.count`."""
-        return self._kept(name, "count of rows", folds.count_rows, value or Long())
+    def reduce(
+        self,
+        name: str,
+        combine: Callable[[V, V], V],
+        subtract: Callable[[V, V], V | None],
+        *,
+        value: Codec[V] | None = None,
+    ) -> KeyedTable[K, V]:
+        """Combine the rows of each group to one of the same type.
 
-    @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
-    @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
-    def sum(
-        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
-    ) -> KeyedTable[K, Any]:
-        """Sum up a number of each row. Arguments as in `GroupedStream.sum`."""
-        return self._kept(name, "sum of rows", folds.total_rows(of), value or Long())
+        Args:
+            name: The name of the table.
+            combine: Called with the group's row and a row that has come; returns the new one, which may be the old one changed
+                in place. The first row of a group is its first row.
+            subtract: Called with the group's row and a row that is gone; returns the new one, or None to delete it, as of
+                a group that has become empty. It must undo `combine`.
+            value: The codec of the groups' rows; by default that of the rows.
+        """
+        codec = checked_value(value or self._value, f"reduce({name!r})")
+        return self.fold(name, Reduce(combine, subtract, partial(copied, codec)), value=codec)
 
     def aggregate(
         self,
@@ -186,7 +231,7 @@ class GroupedTable(Generic[K, V]):
         *,
         value: Codec[A],
     ) -> KeyedTable[K, A]:
-        """Fold the rows of each group into a row.
+        """Fold the rows of each group into a row, by functions.
 
         Args:
             name: The name of the table.
@@ -195,7 +240,22 @@ class GroupedTable(Generic[K, V]):
             subtract: Called with the aggregate and a row that is gone; returns the new aggregate. It must undo `add`.
             value: The codec of the aggregates.
         """
-        return self._kept(name, "aggregate of rows", folds.aggregate_rows(initial, add, subtract), value)
+        return self.fold(name, Folded(initial, add, subtractor=subtract), value=value)
 
-    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)
+    def _summed(self, name: str, aggregate: Sum[Any, Any], value: Codec[Any]) -> KeyedTable[K, Any]:
+        """Sum numbers of rows. A sum with NaN or infinity is right again when their rows are gone.
+
+        What is needed for that is kept in the table `<group>-<name>-exact`, if `value` is a codec of floats.
+        """
+        plan, operator = self._plan, "sum of rows"
+        plan.claim(name, operator)
+        state: State[K, Any] = State(name, key=self._key, value=value, meaning=operator)
+        exact = None
+        if holds_floats(value):
+            helper = plan.claim(f"{name}-exact", f"sum({name!r})")
+            exact = State(helper, key=self._key, value=ExactSumCodec(), meaning="exact sums of rows")
+        step, leaf = taking(numbers_of_rows(aggregate.of), KeepSum(state, exact))
+        edges = (state,) if exact is None else (state, exact)
+        label = f"{operator} {name!r}"
+        node = plan.add(self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, timed=True)
+        return KeyedTable.of_state(plan, node, state)

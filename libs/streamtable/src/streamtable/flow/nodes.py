@@ -106,3 +106,13 @@ class Node:
     windowed: bool = False
     feeds: str = ""
     reads: "Node | None" = field(default=None, repr=False)
+
+
+def sources_of(node: Node) -> set[Node]:
+    """Return the sources that the records of a node come from in its group."""
+    found, ahead = {node}, [node]
+    while ahead:
+        parents = set(ahead.pop().parents) - found
+        found |= parents
+        ahead.extend(parents)
+    return {each for each in found if each.source is not None}

@@ -105,8 +105,8 @@ def checked_keys(key: Codec[K] | None, operator: str) -> Codec[K]:
     """Return the codec of the keys. Raises `GraphError` if they are not those that the records are partitioned by."""
     if key is None:
         raise GraphError(
-            f"{operator} after a step that changes keys, such as map(): records of a key would be in several partitions. "
-            "Put repartition(name, key=codec) or group_by(name, ..., key=codec) between them"
+            f"{operator} after a step that changes keys, such as map(), or of a stream without keys: records of a key would "
+            "be in several partitions. Put repartition(name, key=codec) or group_by(name, ..., key=codec) between them"
         )
     return key
 

@@ -12,10 +12,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+from streamtable.aggregate import Aggregate
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.folds import kept_apart
 from streamtable.flow.keys import END_START
-from streamtable.flow.window_folds import Late, SessionFold
+from streamtable.flow.window_folds import Late
 from streamtable.flow.windows import Session, SessionBounds
 from streamtable.state import State, StateRows
 
@@ -40,13 +41,13 @@ class KeepSessions:
 
     Args:
         state: The table.
-        fold: The functions that make rows.
+        aggregate: The aggregate that makes rows, and merges them.
         window: The kind of window.
         late: The output of late records.
     """
 
     state: State[Any, Any]
-    fold: SessionFold
+    aggregate: Aggregate[Any, Any]
     window: Session
     late: Late
 
@@ -62,7 +63,8 @@ class KeepSessions:
         self._folded(scope, records, changes)
         changes.sort(key=lambda change: change[:2])
         return (
-            records.at([index for index, _, _, _ in changes])
+            records.without_headers()
+            .at([index for index, _, _, _ in changes])
             .by(self.state.key, [key for _, key, _, _ in changes])
             .with_values([new for *_, new in changes], [old for _, _, old, _ in changes])
         )
@@ -110,7 +112,7 @@ class _Folding:
         self, keep: KeepSessions, table: StateRows[Any], records: Columns, changes: list[_Change] | None
     ) -> None:
         self.late: set[int] = set()
-        self._fold = keep.fold
+        self._aggregate = keep.aggregate
         self._gap = keep.window.gap_ms
         self._life = keep.window.closes_at(0, 0)
         self._state = keep.state
@@ -188,9 +190,9 @@ class _Folding:
         if former and row is None:  # closed for longer than the retention
             return self._fold_any(key, known, indexes)
         before = row if self._changes is None else kept_apart(self._state, [row])[0]
-        add, values = self._fold.add, self._values
+        first, add, values = self._aggregate.first, self._aggregate.add, self._values
         for place, index in enumerate(indexes):
-            row = add(row, values[index])
+            row = first(values[index]) if row is None else add(row, values[index])
             if row is None:
                 return self._end_last(key, after, before, indexes, place)
         raw = key + END_START.pack(end, start)
@@ -247,7 +249,7 @@ class _Folding:
             least, most = max(time - gap, bound - life + 1), time + gap
             near = [span for span in sessions.spans if span[1] >= least and span[0] <= most]
             if near or time + life > bound:
-                sessions.add(near, time, self._values[index], index, self._fold)
+                sessions.add(near, time, self._values[index], index, self._aggregate)
             else:
                 self.late.add(index)
         key, before, rows = sessions.key, sessions.before, sessions.rows
@@ -308,7 +310,12 @@ class _Sessions:
         self.since, self.spans = since, _spans(self.key, (raw for raw, _ in rows))
 
     def add(
-        self, near: Sequence[SessionBounds], time: int, value: Any, index: int, fold: SessionFold
+        self,
+        near: Sequence[SessionBounds],
+        time: int,
+        value: Any,
+        index: int,
+        aggregate: Aggregate[Any, Any],
     ) -> None:
         """Add a record to the sessions that it is near to, which become one; or begin one with it."""
         row, start, end = None, time, time
@@ -321,11 +328,11 @@ class _Sessions:
                 self.rows[span] = found
                 self.before[span] = kept_apart(self.state, [found])[0] if self.apart else found
             former = self.rows.pop(span)
-            row = former if row is None else fold.merge(row, former)
+            row = former if row is None else aggregate.merge(row, former)
             self.touched[span] = index
             start, end = min(start, span[0]), max(end, span[1])
         whole = SessionBounds(start, end)
-        made = fold.add(row, value)
+        made = aggregate.after(row, value)
         # None: the row is deleted, and the next record begins a session, in whichever batch it comes.
         if made is not None:
             self.rows[whole] = made

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from streamtable.aggregate import Aggregate
 from streamtable.decoding import decode_each
 from streamtable.due import Due, DueRows
 from streamtable.edge import OnError
@@ -18,7 +19,7 @@ from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.folds import kept_apart
 from streamtable.flow.keys import START, WindowedKey
 from streamtable.flow.sides import packed, unpacked
-from streamtable.flow.window_folds import Late, SessionFold
+from streamtable.flow.window_folds import Late
 from streamtable.flow.windows import Sliding
 from streamtable.ports import Codec, Decoded
 from streamtable.state import State, StateRows, codec_name
@@ -97,14 +98,14 @@ class KeepSliding:
     Args:
         state: The table.
         times: The rows of the windows around each time of a record.
-        fold: The functions that make rows; rows are never merged.
+        aggregate: The aggregate that makes rows; they are never merged.
         window: The kind of window.
         late: The output of late records.
     """
 
     state: State[Any, Any]
     times: State[Any, Any]
-    fold: SessionFold
+    aggregate: Aggregate[Any, Any]
     window: Sliding
     late: Late
 
@@ -154,7 +155,10 @@ class KeepSliding:
         after = kept_apart(self.state, [row for _, _, row in changes])
         rows.update(zip(keys, after, strict=True))
         return (
-            records.at([index for index, _, _ in changes]).by(self.state.key, keys).with_values(after, before)
+            records.without_headers()
+            .at([index for index, _, _ in changes])
+            .by(self.state.key, keys)
+            .with_values(after, before)
         )
 
 
@@ -217,22 +221,22 @@ class _Times:
             insort(self.times, time)
             if self.after[time] is not None:
                 self._change(time + 1, self.after[time], late_before, index)
-        add = self.keep.fold.add
+        after = self.keep.aggregate.after
         near = self.times[bisect_left(self.times, time - size - 1) : bisect_right(self.times, time + size)]
         for other in near:
             start = self._start(other)
             if start <= time <= start + size:
-                self.until[other] = add(self.until[other], value)
+                self.until[other] = after(self.until[other], value)
                 self._change(start, self.until[other], late_before, index)
             if other + 1 <= time <= other + 1 + size:
-                self.after[other] = add(self.after[other], value)
+                self.after[other] = after(self.after[other], value)
                 self._change(other + 1, self.after[other], late_before, index)
             self.touched.add(other)
         return True
 
     def _start(self, time: int) -> int:
-        """The start of the window that ends at a time; no window begins before 1970."""
-        return max(0, time - self.keep.window.size_ms)
+        """The start of the window that ends at a time."""
+        return time - self.keep.window.size_ms
 
     def _held(self, start: int) -> Any:
         """Return the row of a window that does not exist yet: that of an existing window with the same records."""

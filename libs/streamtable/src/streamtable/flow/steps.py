@@ -142,6 +142,7 @@ def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
         raw_keys=raw,
         timestamps_ms=None if records.times is None else timestamps_of(records.times),
         late_before_ms=records.late_before,
+        headers=records.headers,
     )
 
 

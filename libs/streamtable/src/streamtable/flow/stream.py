@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
+from streamtable.aggregate import Last
 from streamtable.context import Context
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
-from streamtable.flow import folds, steps
+from streamtable.flow import steps
 from streamtable.flow.checks import check_part
-from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import has_expired
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
-from streamtable.ports import Codec
-from streamtable.topics import Stream, legal_codec
+from streamtable.ports import Codec, WindowedKeys
+from streamtable.topics import Stream, legal_codec, legal_key
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream
@@ -287,7 +287,7 @@ class KeyedStream(StreamJoins[K, V]):
         """
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")
-        table = kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+        table = kept_table(self._plan, self._node, name, Last(), key, codec, "to_table")
         table._versions = self._node  # noqa: SLF001 - of this package
         return table
 
@@ -314,7 +314,7 @@ class KeyedStream(StreamJoins[K, V]):
                 "process() after a left_join(), outer_join() or join_as_of() of a stream: what comes out when a time is over "
                 "has no record to be processed with. Put repartition(name) between them"
             )
-        if type(key) in {WindowedKey, SessionKey}:
+        if isinstance(key, WindowedKeys):
             raise GraphError(
                 "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
                 "a stream, and read that"
@@ -343,8 +343,10 @@ class KeyedStream(StreamJoins[K, V]):
     ) -> "KeyedStream[K2, V2]":
         if key is None:
             raise GraphError(
-                f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
+                f"{operator}({name!r}) writes keys that a step has changed, or of a stream that has none: give their codec by "
+                "key=, and keys by map() or key_by()"
             )
+        legal_key(key, f"{operator}({name!r})")
         codec = checked_value(value, f"{operator}({name!r})")
         if beside is not None:
             check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)

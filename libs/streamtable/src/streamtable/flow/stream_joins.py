@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.flow.as_of import AsOfJoin
-from streamtable.flow.checks import check_part
+from streamtable.flow.checks import check_function, check_kind, check_part
 from streamtable.flow.joins import Bounds, Within, checked_codecs
+from streamtable.flow.keys import check_both_windowed
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import StreamJoin
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.table_rows import join_rows, rows_of
+from streamtable.flow.table_join import refuse_windowed
+from streamtable.flow.table_rows import global_rows_of, join_rows, rows_of
+from streamtable.graph import Lookup
 from streamtable.ports import Codec
+from streamtable.topics import Table
 
 if TYPE_CHECKING:
     from streamtable.flow.stream import KeyedStream
 
 K = TypeVar("K")
 V = TypeVar("V")
+K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 V3 = TypeVar("V3")
 
@@ -130,6 +135,42 @@ class StreamJoins(Generic[K, V]):
         """Join as `join_table` does; a record without a row is joined with None."""
         return self._with_rows("left_join_table", table, function, value)
 
+    def join_global(
+        self,
+        table: Table[K2, V2],
+        function: Callable[[V, V2], V3],
+        *,
+        on: Callable[[V], K2 | None],
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with the row of any key of a global table, of which each process holds a full copy.
+
+        The records may have any keys and partitions. A change of the table makes no record. Which row a record meets depends
+        on how far the copy has come; no record is handled before it has been loaded. Take it for small tables: it is a
+        `Lookup` of the group, so it takes the disk of a view in each process.
+
+        Args:
+            table: The table; `kept.table` of one that a flow keeps.
+            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            on: Takes the key of the row from the value; None: there is no row.
+            value: The codec of the new values, as in `map_values`.
+
+        Raises:
+            GraphError: It is no `Table`.
+        """
+        return self._with_global("join_global", table, function, on, value)
+
+    def left_join_global(
+        self,
+        table: Table[K2, V2],
+        function: Callable[[V, V2 | None], V3],
+        *,
+        on: Callable[[V], K2 | None],
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join_global` does; a record without a row is joined with None."""
+        return self._with_global("left_join_global", table, function, on, value)
+
     def join_as_of(
         self,
         name: str,
@@ -155,7 +196,8 @@ class StreamJoins(Generic[K, V]):
             function: Called with the value and the row; returns the new value. A record without a row is left out.
             history: The time that old versions are kept, for late records: a record that is later finds no row.
             grace: The time that a record waits for late changes of the table. A change that is later counts for the
-                records after the event time that its input had reached, less the grace.
+                records from the event time that its input had reached, less the grace, and is counted as late, as are
+                records that are later than the history: `streamtable_late_records_total`.
             value: The codec of the new values, as in `map_values`.
 
         Raises:
@@ -182,12 +224,30 @@ class StreamJoins(Generic[K, V]):
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
         check_part(self._plan, table, f"{operator}()", KeyedTable)
-        checked_keys(self._key, f"{operator}()")
+        key = checked_keys(self._key, f"{operator}()")
+        check_both_windowed(f"{operator}()", key, table._key)  # noqa: SLF001 - of this package
         rows = table._node  # noqa: SLF001 - of this package
         copartitioned((self._node, rows), operator)
         step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
         label = f"{operator} with {rows.label}"
         node = self._plan.add(self._node.group, label, self._node, step=step, reads=rows)
+        return KeyedStream(self._plan, node, self._key, value)
+
+    def _with_global(
+        self,
+        operator: str,
+        table: Table[K2, V2],
+        function: Callable[..., V3],
+        on: Callable[[V], K2 | None],
+        value: Codec[V3] | None,
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        check_kind(table, f"{operator}()", Table)
+        check_function(on, f"{operator}() has on", "takes the key of the row from the value")
+        step = join_rows(global_rows_of(table, on), function, inner=operator == "join_global")
+        label = f"{operator} with table {table.name}"
+        node = self._plan.add(self._node.group, label, self._node, step=step, edges=(Lookup(table),))
         return KeyedStream(self._plan, node, self._key, value)
 
     def _as_of(
@@ -205,6 +265,7 @@ class StreamJoins(Generic[K, V]):
         what = f"{operator}({name!r})"
         check_part(self._plan, table, what, KeyedTable)
         key = checked_keys(self._key, what)
+        refuse_windowed(operator, key, table._key)  # noqa: SLF001 - of this package
         values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same
         if versions is None:
@@ -232,7 +293,7 @@ class StreamJoins(Generic[K, V]):
         check_part(self._plan, other, what, KeyedStream)
         right: StreamJoins[K, Any] = other
         key = checked_keys(self._key, what)
-        checked_keys(right._key, what)
+        check_both_windowed(what, key, checked_keys(right._key, what))
         values = checked_codecs(operator, name, "values", self._value, right._value)
         join = StreamJoin(operator, name, Bounds.of(within, grace), function)
         node = join.added(self._plan, (self._node, right._node), key, values)

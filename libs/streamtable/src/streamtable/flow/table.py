@@ -1,11 +1,16 @@
 """Tables of a flow: rows by key, and the steps that follow their changes."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from streamtable.aggregate import Aggregate
+from streamtable.due import Due
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
-from streamtable.flow.nodes import Node
+from streamtable.flow.checks import check_duration
+from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
+from streamtable.flow.nodes import Closed, Node, Source, sources_of
 from streamtable.flow.plan import Plan
 from streamtable.flow.table_joins import TableJoins
 from streamtable.ports import Codec
@@ -20,6 +25,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
+
+_MS = timedelta(milliseconds=1)
 
 
 class KeyedTable(TableJoins[K, V]):
@@ -115,6 +122,50 @@ class KeyedTable(TableJoins[K, V]):
         value: Codec[Any] | None = self._value  # a tombstone needs no codec
         return KeyedStream(self._plan, node, self._key, value)
 
+    def every(self, name: str, interval: timedelta) -> "KeyedStream[K, V | None]":
+        """Return the changes as records, at most one for each row and interval of event time: the row as it is by then.
+
+        A row that has changed comes out when event time has reached the end of the interval, or when its window closes, so
+        the last record of a window is its final row. Intervals are aligned to 1970. None is the value of a row that was
+        deleted, or of a session that was merged into another. The event time of a record is the last millisecond before it
+        comes out.
+
+        Args:
+            name: The name of the step: the changes that wait are kept in the table `<group>-<name>`.
+            interval: The length of an interval.
+
+        Raises:
+            GraphError: The interval is no duration of whole milliseconds, or a step has changed the rows. When the flow is
+                compiled: the group reads tables alone, which have no event time.
+        """
+        from streamtable.flow.stream import KeyedStream, checked_value  # noqa: PLC0415 - each is made by the other
+
+        check_duration(interval, f"every({name!r}) has interval", _MS)
+        rows = checked_value(self._value, f"every({name!r})")
+        plan, emitted, ms = self._plan, Closed(), interval // _MS
+        plan.claim(name, "every")
+        due: Due[Any, Any] = Due(emitted_at, emitted, by_key=True, on_error=plan.on_error)
+        pending = State(
+            name,
+            key=PendingKey(self._key),
+            value=PendingRow(rows),
+            due=due,
+            meaning=f"changes of {self._node.label}, emitted every {ms} ms",
+        )
+        topics = {each.source.topic.name for each in sources_of(self._node) if each.source is not None}
+        apart = len(topics) > 1 or any(each.feeds in topics for each in plan.nodes)
+        step = EmitLater(pending, ms, self._closes_at(), apart)
+        label = f"every {ms} ms {name!r}"
+        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
+        source = Source(pending, emitted.edge, kind="pending")
+        node = plan.add(self._node.group, f"emitted {name!r}", source=source)
+        value: Codec[Any] = rows  # a tombstone needs no codec
+        return KeyedStream(plan, node, self._key, value)
+
+    def _closes_at(self) -> Callable[[bytes, bytes], int | None] | None:
+        """Return the function that returns the time at which the window of an encoded key closes; None: it has none."""
+        return None
+
     @overload
     def group_by(
         self, name: str, function: Callable[[V], K2], *, key: Codec[K2], value: Codec[V] | None = None
@@ -161,12 +212,21 @@ class KeyedTable(TableJoins[K, V]):
 
 
 def kept_table(
-    plan: Plan, node: Node, name: str, operator: str, fold: folds.Fold, key: Codec[K], value: Codec[V]
+    plan: Plan,
+    node: Node,
+    name: str,
+    aggregate: Aggregate[Any, V],
+    key: Codec[K],
+    value: Codec[V],
+    operator: str = "",
 ) -> KeyedTable[K, V]:
     """Fold the records of a node into a state table of its group."""
+    operator = operator or aggregate.meaning
     plan.claim(name, operator)
     state = State(name, key=key, value=value, meaning=operator)
-    step, leaf = folds.keep_step(state, fold)
+    take, aggregate = folds.taken(aggregate)
+    keep = folds.Keep(state, aggregate)
+    step, leaf = folds.taking(take, keep)
     kept = plan.add(
         node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
     )

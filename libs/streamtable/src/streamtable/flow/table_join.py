@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamtable.due import Due, DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import LEFT, RIGHT, stored_values
-from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
-from streamtable.ports import Codec
+from streamtable.ports import Codec, WindowedKeys
 from streamtable.state import State, codec_name
 
 Function = Callable[..., Any]
@@ -33,9 +33,23 @@ class TableJoin:
     function: Function
     values: tuple[Codec[Any], Codec[Any]]
 
-    def added(self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any]) -> Node:
-        """Add the join to a flow. Returns the node of its changes. Raises `GraphError`."""
-        refuse_windowed(self.operator, key)
+    def added(
+        self,
+        plan: Plan,
+        nodes: tuple[Node, Node],
+        key: Codec[Any],
+        due: Due[Any, Any] | None = None,
+        windows: str = "",
+    ) -> tuple[Node, State[Any, Sides]]:
+        """Add the join to a flow. Returns the node of its changes, and the rows of both sides. Raises `GraphError`.
+
+        Args:
+            plan: The plan of the flow.
+            nodes: The nodes of both tables.
+            key: The codec of their keys.
+            due: The time at which the rows of a window are dropped; None: the tables have no windows.
+            windows: The meaning of the windows.
+        """
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
         group = nodes[0].group
@@ -43,7 +57,8 @@ class TableJoin:
             self.name,
             key=key,
             value=SidesCodec(*map(codec_name, self.values)),
-            meaning=f"{self.operator} of tables",
+            due=due,
+            meaning=f"{self.operator} of tables{windows}",
         )
         sides = [
             plan.add(group, f"{side} of {self.name!r}", node, step=marked_changes(number))
@@ -53,9 +68,21 @@ class TableJoin:
         def step(scope: Scope, changes: Columns) -> Columns:
             return self._changes(scope, changes, state)
 
-        return plan.add(
-            group, f"{self.operator} {self.name!r}", *sides, step=step, edges=(state,), timed=True
-        )
+        label = f"{self.operator} {self.name!r}"
+        return plan.add(group, label, *sides, step=step, edges=(state,), timed=True), state
+
+    def closed_rows(
+        self, due: DueRows[Any, Sides]
+    ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
+        """Return the joined rows of closed windows as records, with the last millisecond of each window."""
+        rows = self._joined([sides for _, _, sides in due.rows])
+        found = [
+            (raw, row, key.end_ms - 1, at - 1)
+            for (raw, key, _), row, at in zip(due.rows, rows, due.times_ms, strict=True)
+            if row is not None
+        ]
+        keys, values, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())
+        return keys, values, times, late_before
 
     def _changes(self, scope: Scope, changes: Columns, state: State[Any, Sides]) -> Columns:
         """Put changes, each a pair of its side and the new row, beside the other side. Returns one change for each key."""
@@ -72,9 +99,12 @@ class TableJoin:
             rows[key] = None if after == (None, None) else after
         made = changes.at(sorted(last_of.values()))
         changed = made.raw_keys or ()
-        news = joined_rows(self.function, self.values, [self._parts(rows[key]) for key in changed])
-        olds = joined_rows(self.function, self.values, [self._parts(before[key]) for key in changed])
+        news = self._joined([rows[key] for key in changed])
+        olds = self._joined([before[key] for key in changed])
         return only_changes(made.with_values(news, olds))
+
+    def _joined(self, rows: Sequence[Sides | None]) -> list[Any]:
+        return joined_rows(self.function, self.values, [self._parts(sides) for sides in rows])
 
     def _parts(self, sides: Sides | None) -> Sides | None:
         """Return what the joined row is made of; None if there is none."""
@@ -129,10 +159,10 @@ def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
     return [None if each is None else next(values) for each in data]
 
 
-def refuse_windowed(operator: str, key: Codec[Any]) -> None:
+def refuse_windowed(operator: str, *keys: Codec[Any]) -> None:
     """Raise `GraphError` for the keys of windowed tables."""
-    if isinstance(key, WindowedKey | SessionKey):
+    if any(isinstance(key, WindowedKeys) for key in keys):
         raise GraphError(
-            f"{operator}() of a windowed table: its rows expire without a change that could be followed. Join what its "
-            "final() makes, or the tables behind"
+            f"{operator}() of the rows of windows: they expire without a change that could be followed. Join the windowed "
+            "tables themselves, before filter() and map_values(), or the stream that final() returns"
         )

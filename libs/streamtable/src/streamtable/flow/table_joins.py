@@ -8,7 +8,7 @@ from streamtable.flow.foreign_key import ForeignKeyJoin
 from streamtable.flow.joins import checked_codecs
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
-from streamtable.flow.table_join import TableJoin
+from streamtable.flow.table_join import TableJoin, refuse_windowed
 from streamtable.ports import Codec
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ class TableJoins(Generic[K, V]):
         values = checked_codecs(operator, name, "rows", self._value, right._value)
         nodes = self._node, right._node
         if on is None:
-            node = TableJoin(operator, name, function, values).added(self._plan, nodes, self._key)
+            refuse_windowed(operator, self._key, right._key)
+            node, _ = TableJoin(operator, name, function, values).added(self._plan, nodes, self._key)
         else:
             keys = self._key, right._key
             node = ForeignKeyJoin(operator, name, on, function, keys, values).added(self._plan, nodes)

@@ -1,11 +1,12 @@
 """The stateful steps of windows: folds of whole batches into rows by key and window; late records are left out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamtable.aggregate import Aggregate
 from streamtable.flow.columns import Columns, Scope, timestamps_of
-from streamtable.flow.folds import Fold, changes_of
+from streamtable.flow.folds import changes_of
 from streamtable.flow.keys import START
 from streamtable.flow.windows import TimeWindow
 from streamtable.state import State
@@ -19,10 +20,12 @@ class Late:
     Args:
         stream: The stream to which late records are written; None: they are only counted.
         state: The table of the windows.
+        beside: Whether each value is a pair, of a number and the value itself.
     """
 
     stream: Stream[Any, Any] | None
     state: State[Any, Any]
+    beside: bool = False
 
     def leave_out(self, scope: Scope, records: Columns, in_time: Sequence[bool]) -> None:
         """Count the late records, and write them to the stream for late records."""
@@ -33,7 +36,15 @@ class Late:
         if self.stream is not None:
             _, times, _ = records.keyed_times()
             raw_keys, timestamps = records.raw_keys, timestamps_of(times)
-            scope.emit_many(self.stream, (), records.values, raw_keys=raw_keys, timestamps_ms=timestamps)
+            values = [value for _, value in records.values] if self.beside else records.values
+            scope.emit_many(
+                self.stream,
+                (),
+                values,
+                raw_keys=raw_keys,
+                timestamps_ms=timestamps,
+                headers=records.headers,
+            )
 
 
 @dataclass(frozen=True)
@@ -42,13 +53,13 @@ class KeepWindows:
 
     Args:
         state: The table.
-        fold: The fold.
+        aggregate: The aggregate that makes rows.
         window: The kind of window.
         late: The output of late records.
     """
 
     state: State[Any, Any]
-    fold: Fold
+    aggregate: Aggregate[Any, Any]
     window: TimeWindow
     late: Late
 
@@ -56,29 +67,31 @@ class KeepWindows:
         """Fold the records, where nothing follows."""
         found = self._in_windows(scope, records)
         keys = found.raw_keys or ()
-        self.fold(scope.table(self.state).raw.changing(keys), keys, found.values)
+        self.aggregate.fold(scope.table(self.state).raw, keys, found.values)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key and window, in the order of their last records."""
-        return changes_of(scope, self.state, self.fold, self._in_windows(scope, records))
+        return changes_of(scope, self.state, self.aggregate, self._in_windows(scope, records))
 
     def _in_windows(self, scope: Scope, records: Columns) -> Columns:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
         raw, times, late_before = records.keyed_times()
         indexes, starts = self.window.assign(times)
-        # The row of a window that starts here is closed for a record whose `late_before` is at least start + life.
-        life = self.window.size_ms + self.window.grace_ms
-        if starts and min(starts) + life <= max(late_before):  # some may be closed, if both are of one record
+        kinds = set(starts)
+        closes = {start: self.window.closes_at(start, self.window.end_of(start)) for start in kinds}
+        if starts and min(closes.values()) <= max(
+            late_before
+        ):  # some may be closed, if both are of one record
             indexes = range(len(times)) if indexes is None else indexes
-            open_ = [at for at, index in enumerate(indexes) if starts[at] + life > late_before[index]]
+            open_ = [at for at, index in enumerate(indexes) if closes[starts[at]] > late_before[index]]
             if len(open_) < len(starts):
                 indexes, starts = [indexes[at] for at in open_], [starts[at] for at in open_]
+                kinds = set(starts)
                 used = set(indexes)
                 self.late.leave_out(scope, records, [index in used for index in range(len(times))])
         if indexes is not None:
             records = records.at(indexes)
             raw = records.raw_keys or ()
-        kinds = set(starts)
         ends = {start: START.pack(start) for start in kinds}
         if len(kinds) == 1:
             (end,) = ends.values()
@@ -86,16 +99,3 @@ class KeepWindows:
         else:
             keys = [key + end for key, end in zip(raw, map(ends.__getitem__, starts), strict=True)]
         return records.by(self.state.key, keys)
-
-
-@dataclass(frozen=True)
-class SessionFold:
-    """The functions that make the row of a session.
-
-    Args:
-        add: Called with the row, or None, and a value; returns the new row.
-        merge: Called with the rows of an earlier and of a later session; returns the row of the merged session.
-    """
-
-    add: Callable[[Any, Any], Any]
-    merge: Callable[[Any, Any], Any]

@@ -3,24 +3,27 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from operator import add
+from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
+from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
 from streamtable.due import Due
+from streamtable.edge import OnError
 from streamtable.errors import GraphError
-from streamtable.flow import folds
-from streamtable.flow.checks import check_duration, check_kind
-from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
+from streamtable.flow.checks import check_kind, check_part
+from streamtable.flow.folds import Keeping, Take, copied, taken, taking
+from streamtable.flow.joins import checked_codecs
 from streamtable.flow.keys import Windowed
-from streamtable.flow.nodes import Closed, Node, Source, Step
+from streamtable.flow.nodes import Closed, DueColumns, Node, Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.session_folds import KeepSessions
 from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.window_folds import KeepWindows, Late, SessionFold
-from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing, closings
+from streamtable.flow.table_join import TableJoin
+from streamtable.flow.window_folds import KeepWindows, Late
+from streamtable.flow.windows import Session, Sliding, TimeWindow, Window
 from streamtable.graph import Output
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -30,9 +33,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
 N = TypeVar("N", int, float)
+V2 = TypeVar("V2")
+V3 = TypeVar("V3")
 
 RETENTION = timedelta(days=1)
-_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -69,34 +73,48 @@ class Windows(Generic[K, V]):
         self,
         name: str,
         operator: str,
-        steps_of: Callable[[State[Any, Any], Late], tuple[Step, Step]],
+        keep_of: Callable[[State[Any, Any], Late], Keeping],
         value: Codec[A],
-        more: tuple[State[Any, Any], ...] = (),
+        more: tuple[State[Any, Any], ...],
+        take: Take | None,
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `steps_of` makes its steps, which use `more` states."""
+        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and what `take` makes of records."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
-        due: Due[Any, Any] = Due(
-            closing(self.window),
-            closed,
-            keep=self.retention,
-            by_key=True,
-            times=closings(self.window),
-            on_error=plan.on_error,
-            # The event time of a closed window is its last millisecond.
-            holds=timedelta(milliseconds=self.window.closes_at(0, 0) + 1),
-        )
+        due = due_of(self.window, closed, self.retention, plan.on_error)
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
-        step, leaf = steps_of(state, Late(self.late, state))
+        step, leaf = taking(
+            take, keep_of(state, Late(self.late, state, beside=take is not None and self.late is not None))
+        )
         edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
-            self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
+            self.node.group,
+            label,
+            self.node,
+            step=step,
+            leaf=leaf,
+            edges=edges,
+            timed=True,
+            windowed=True,
         )
-        inclusive = not isinstance(self.window, TimeWindow)
-        return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
+        return WindowedTable(plan, node, key, value, state, closed, self.window)
+
+
+def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
+    """Return the due times of the rows of a table with these windows: each is due when its window closes."""
+    return Due(
+        window.closing(),
+        closed,
+        keep=retention,
+        by_key=True,
+        times=window.closings(),
+        on_error=on_error,
+        # The event time of a closed window is its last millisecond.
+        holds=timedelta(milliseconds=window.closes_at(0, 0) + 1),
+    )
 
 
 class WindowedStream(Generic[K, V]):
@@ -109,6 +127,39 @@ class WindowedStream(Generic[K, V]):
     def __init__(self, windows: Windows[K, V]) -> None:
         self._windows = windows
 
+    def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> "WindowedTable[K, A]":
+        """Fold the values of each key and window into a row, by an aggregate: `Mean`, `TopK`, or one of your own.
+
+        Args:
+            name: The name of the table.
+            aggregate: The aggregate. For sessions it needs a `merge`.
+            value: The codec of the rows.
+        """
+        windows, window = self._windows, self._windows.window
+        more: tuple[State[Any, Any], ...] = ()
+        if isinstance(window, Sliding):
+            helper = f"{name}-times"
+            windows.plan.claim(helper, f"{aggregate.meaning}({name!r})")
+            more = (times_state(helper, windows.key, value, window, windows.plan.on_error),)
+        elif isinstance(window, Session) and not aggregate.merges:
+            raise GraphError(
+                f"{aggregate.meaning} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row "
+                "of two sessions that have become one"
+            )
+
+        # Late records are written with their values.
+        take, folded = taken(aggregate, beside=windows.late is not None)
+
+        def keep_of(state: State[Any, Any], late: Late) -> Keeping:
+            if isinstance(window, Session):
+                return KeepSessions(state, folded, window, late)
+            if isinstance(window, Sliding):
+                return KeepSliding(state, more[0], folded, window, late)
+            assert isinstance(window, TimeWindow), "there are no others"
+            return KeepWindows(state, folded, window, late)
+
+        return windows.kept(name, aggregate.meaning, keep_of, value, more, take)
+
     def count(self, name: str, *, value: Codec[int] | None = None) -> "WindowedTable[K, int]":
         """Count the records of each key and window.
 
@@ -116,43 +167,48 @@ class WindowedStream(Generic[K, V]):
             name: The name of the table.
             value: The codec of the rows; `Long()` unless given.
         """
-        return self._kept(name, "count", folds.count, SessionFold(_count, add), value or Long())
+        return self.fold(name, Count(), value=value or Long())
 
     @overload
-    def sum(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def sum(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
+    def sum(self, name: str, of: Callable[[V], N | None], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
     def sum(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Sum up a number of each record.
+        """Sum a number taken from each record.
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value.
+            of: Takes the number from the value. None: the record is left out, as if it had not come. With NaN, or infinities
+                of both signs, the sum is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._combined(name, "sum", of, add, value or Long())
+        return self.fold(name, Sum(of), value=value or Long())
 
     @overload
-    def min(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def min(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def min(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the least of the values taken from the records. Arguments as in `sum`."""
-        return self._combined(name, "min", of, min, value or Long())
+        """Keep the least of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
+        return self.fold(name, Min(of), value=value or Long())
 
     @overload
-    def max(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    def max(self, name: str, of: Callable[[V], int | None]) -> "WindowedTable[K, int]": ...
     @overload
-    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def max(self, name: str, of: Callable[[V], A | None], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> "WindowedTable[K, Any]":
-        """Keep the greatest of the values taken from the records. Arguments as in `sum`."""
-        return self._combined(name, "max", of, max, value or Long())
+        """Keep the greatest of the values taken from the records; NaN is greater than any other. Arguments as in `sum`."""
+        return self.fold(name, Max(of), value=value or Long())
+
+    def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> "WindowedTable[K, list[A]]":
+        """Collect what is taken from the records, in their order. Arguments as in `Grouped.collect`."""
+        return self.fold(name, Collect(of), value=value)
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -165,49 +221,7 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows; by default that of the values.
         """
         codec = checked_value(value or self._windows.value, f"reduce({name!r})")
-        sessions = SessionFold(
-            lambda row, each: folds.copied(codec, each) if row is None else combine(row, each), combine
-        )
-        return self._kept(name, "reduce", folds.reduce(combine, codec), sessions, codec)
-
-    def _combined(
-        self, name: str, operator: str, of: Callable[[V], A], combine: Callable[[A, A], A], value: Codec[A]
-    ) -> "WindowedTable[K, A]":
-        def add_one(row: A | None, each: V) -> A:
-            return of(each) if row is None else combine(row, of(each))
-
-        return self._kept(name, operator, folds.combined(of, combine), SessionFold(add_one, combine), value)
-
-    def _kept(
-        self, name: str, operator: str, fold: folds.Fold, sessions: SessionFold, value: Codec[A]
-    ) -> "WindowedTable[K, A]":
-        window = self._windows.window
-        if isinstance(window, Sliding):
-            return self._slid(name, operator, sessions, window, value)
-
-        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
-            if isinstance(window, Session):
-                merging = KeepSessions(state, sessions, window, late)
-                return merging.step, merging.leaf
-            assert isinstance(window, TimeWindow), "there are no others"
-            keep = KeepWindows(state, fold, window, late)
-            return keep.step, keep.leaf
-
-        return self._windows.kept(name, operator, steps_of, value)
-
-    def _slid(
-        self, name: str, operator: str, fold: SessionFold, window: Sliding, value: Codec[A]
-    ) -> "WindowedTable[K, A]":
-        windows = self._windows
-        helper = f"{name}-times"
-        windows.plan.claim(helper, f"{operator}({name!r})")
-        times = times_state(helper, windows.key, value, window, windows.plan.on_error)
-
-        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
-            keep = KeepSliding(state, times, fold, window, late)
-            return keep.step, keep.leaf
-
-        return windows.kept(name, operator, steps_of, value, (times,))
+        return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
 
 
 class TimeWindowedStream(WindowedStream[K, V]):
@@ -217,8 +231,7 @@ class TimeWindowedStream(WindowedStream[K, V]):
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         """Fold the values of each key and window into a row. Arguments as in `GroupedStream.aggregate`."""
-        never = SessionFold(lambda row, each: add(initial() if row is None else row, each), _no_merge)
-        return self._kept(name, "aggregate", folds.aggregate(initial, add), never, value)
+        return self.fold(name, Folded(initial, add), value=value)
 
 
 class SessionStream(WindowedStream[K, V]):
@@ -242,8 +255,7 @@ class SessionStream(WindowedStream[K, V]):
             merge: Called with the rows of an earlier and of a later session that have become one; returns its row.
             value: The codec of the rows.
         """
-        sessions = SessionFold(lambda row, each: add(initial() if row is None else row, each), merge)
-        return self._kept(name, "aggregate", folds.aggregate(initial, add), sessions, value)
+        return self.fold(name, Folded(initial, add, merge), value=value)
 
 
 class WindowedTable(KeyedTable[Windowed[K], V]):
@@ -259,16 +271,18 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         plan: Plan,
         node: Node,
         key: Codec[Windowed[K]],
-        value: Codec[V],
-        state: State[Windowed[K], V],
+        value: Codec[V] | None,
+        state: State[Windowed[K], Any],
         closed: Closed,
-        *,
-        inclusive: bool,
+        window: Window,
+        joined: DueColumns | None = None,
     ) -> None:
-        super().__init__(plan, node, key, value, lambda: plan.table_of(node.group, state))
+        table: Any = None if joined is not None else lambda: plan.table_of(node.group, state)
+        super().__init__(plan, node, key, value, table)
         self._windows = state
         self._closed = closed
-        self._inclusive = inclusive  # the end of a window belongs to it
+        self._window = window
+        self._joined_rows = joined  # of a join: the state has the rows of both sides
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
         """Return the changes as records, for each row and batch of records the row after it.
@@ -278,49 +292,94 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         """
         return self.to_stream()
 
-    def every(self, name: str, interval: timedelta) -> KeyedStream[Windowed[K], V | None]:
-        """Return the changes as records, at most one for each row and interval of event time: the row as it is by then.
-
-        A row that has changed comes out when event time has reached the end of the interval, or when its window closes, so
-        the last record of a window is its final row. Intervals are aligned to 1970. None is the value of a session that
-        was merged into another. The event time of a record is the last millisecond before it comes out.
-
-        Args:
-            name: The name of the step: the changes that wait are kept in the table `<group>-<name>`.
-            interval: The length of an interval.
-        """
-        check_duration(interval, f"every({name!r}) has interval", _MS)
-        plan, closed = self._plan, Closed()
-        plan.claim(name, "every")
-        due: Due[Any, Any] = Due(emitted_at, closed, by_key=True, on_error=plan.on_error)
-        pending = State(
-            name,
-            key=PendingKey(self._key),
-            value=PendingRow(self._windows.value),
-            due=due,
-            meaning=f"changes of {self._windows.name!r}, emitted every {interval // _MS} ms",
-        )
-        step = EmitLater(self._windows, pending, interval // _MS)
-        label = f"every {interval // _MS} ms {name!r}"
-        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
-        source = Source(pending, closed.edge, kind="pending")
-        node = plan.add(self._node.group, f"emitted {name!r}", source=source)
-        value: Codec[Any] | None = self._value  # a tombstone needs no codec
-        return KeyedStream(plan, node, self._key, value)
+    def _closes_at(self) -> Callable[[bytes, bytes], int | None]:
+        return self._window.closing()
 
     def final(self) -> KeyedStream[Windowed[K], V]:
         """Return exactly one record for each key and window: its row when the window has closed, and can change no more.
 
         The event time of the record is the last millisecond of the window.
         """
-        source = Source(self._windows, self._closed.edge, kind="closed", inclusive=self._inclusive)
+        source = Source(
+            self._windows,
+            self._closed.edge,
+            kind="closed",
+            columns=self._joined_rows,
+            inclusive=self._window.inclusive,
+        )
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
 
+    def join(  # type: ignore[override] # a windowed table is joined with windowed tables only, and not by other keys
+        self,
+        name: str,
+        other: "WindowedTable[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "WindowedTable[K, V3]":
+        """Join the rows of two tables with the same windows: one row for each key and window in which both have one.
 
-def _count(row: int | None, _: object) -> int:
-    return (row or 0) + 1
+        A change of either side changes the joined row until the window closes. `final()` of the join returns one record for
+        each joined row, when the window has closed for both sides. The rows of both sides are kept in the table
+        `<group>-<name>` while their window is open.
 
+        Args:
+            name: The name of the step, and of the table of both sides' rows.
+            other: The right table, in the same group, with equal windows: tumbling or hopping ones with the same grace.
+            function: Called with the left and the right row; returns the joined row, or None for none. It must always
+                return the same for the same rows.
+            value: The codec of the joined rows, for `every` and for a step that writes them to an internal topic.
 
-def _no_merge(one: Any, _: Any) -> Any:
-    raise AssertionError(f"windows of a fixed size are not merged: {one!r}")
+        Raises:
+            GraphError: The windows differ, or are sessions or sliding windows, whose bounds come from the records of each
+                side; the tables belong to different groups; or a step has changed the rows of one.
+        """
+        return self._join_windows("join", name, other, function, value)
+
+    def left_join(  # type: ignore[override] # as join
+        self,
+        name: str,
+        other: "WindowedTable[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "WindowedTable[K, V3]":
+        """Join as `join` does, with a row wherever the left table has one; the right one is None where there is none."""
+        return self._join_windows("left_join", name, other, function, value)
+
+    def outer_join(  # type: ignore[override] # as join
+        self,
+        name: str,
+        other: "WindowedTable[K, V2]",
+        function: Callable[[V | None, V2 | None], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "WindowedTable[K, V3]":
+        """Join as `join` does, with a row wherever either table has one; the other one is None where there is none."""
+        return self._join_windows("outer_join", name, other, function, value)
+
+    def _join_windows(
+        self,
+        operator: str,
+        name: str,
+        other: "WindowedTable[K, Any]",
+        function: Callable[..., V3],
+        value: Codec[V3] | None,
+    ) -> "WindowedTable[K, V3]":
+        what = f"{operator}({name!r}) of a windowed table"
+        check_part(self._plan, other, what, WindowedTable)
+        right: WindowedTable[K, Any] = other
+        window, plan, closed = self._window, self._plan, Closed()
+        if not isinstance(window, TimeWindow) or window != right._window:
+            raise GraphError(
+                f"{what}: its rows are of {window.meaning}, those of the right table of {right._window.meaning}. Join tables "
+                "with equal tumbling or hopping windows"
+            )
+        values = checked_codecs(operator, name, "rows", self._value, right._value)
+        join = TableJoin(operator, name, function, values)
+        # When a window is closed, no side changes any more: the row has been in final().
+        due = due_of(window, closed, timedelta(0), plan.on_error)
+        node, state = join.added(plan, (self._node, right._node), self._key, due, f" in {window.meaning}")
+        columns = DueColumns(self._key, join.closed_rows)
+        return WindowedTable(plan, node, self._key, value, state, closed, window, columns)

@@ -1,19 +1,21 @@
 """Windows as pure functions: which windows a record belongs to, when a window closes.
 
-All times are milliseconds since 1970. The definitions are those of Kafka Streams.
+All times are milliseconds since 1970. The definitions are those of Kafka Streams, but for the windows around 1970: events are
+not earlier, but a window may begin before and hold the first of them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise, repeat
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_duration
-from streamtable.flow.keys import END_START, START, SessionKey, Windowed, WindowedKey
+from streamtable.flow.keys import END_START, START, DayWindowKey, SessionKey, Windowed, WindowedKey
+from streamtable.flow.zone_days import ZoneDays
 from streamtable.ports import Codec
 
 K = TypeVar("K")
@@ -41,10 +43,14 @@ class Window(ABC):
     Args:
         grace: The time that late records are accepted: a window closes when event time has reached its end plus the grace.
             There is no default, since it decides which records count.
+
+    Attributes:
+        inclusive: Whether the end of a window belongs to it.
     """
 
     _: KW_ONLY
     grace: timedelta
+    inclusive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._check("grace", self.grace, least=timedelta(0))
@@ -73,22 +79,49 @@ class Window(ABC):
     def closes_at(self, start: int, end: int) -> int:
         """Return the event time at which a window is closed: from then on no record is added to it."""
 
+    @abstractmethod
+    def closing(self) -> Callable[[bytes, bytes], int | None]:
+        """Return the function that gives the closing time of the window of an encoded key; it takes the row too, and ignores it.
+
+        It returns None for a key that has no window: a table is loaded before it is compared with what it meant when it was
+        written.
+        """
+
+    def closings(self) -> Callable[[Sequence[bytes]], Sequence[int | None]]:
+        """Return the function that gives the closing times of the windows of encoded keys, as `closing` does for one key."""
+        when = self.closing()
+        return lambda keys: [when(key, b"") for key in keys]
+
 
 @dataclass(frozen=True)
-class TimeWindow(Window):
-    """Windows of a fixed size, [start, start + size), aligned to 1970."""
+class StartWindow(Window):
+    """Windows whose end follows from their start, which alone is written behind the key."""
 
-    @property
     @abstractmethod
-    def size_ms(self) -> int:
-        """The size of a window in milliseconds, from its start to its end."""
+    def end_of(self, start: int) -> int:
+        """Return the end of the window that begins at this time."""
+
+    def closing(self) -> Callable[[bytes, bytes], int | None]:
+        def closes(start: bytes) -> int | None:
+            if len(start) != START.size:
+                return None
+            (time,) = START.unpack(start)
+            return self.closes_at(time, self.end_of(time))
+
+        # Few windows are open at a time, and each row asks: so what was found is kept.
+        closing_of = lru_cache(_REMEMBERED)(closes)
+        return lambda key, _: closing_of(key[-START.size :])
+
+
+@dataclass(frozen=True)
+class TimeWindow(StartWindow):
+    """Windows that are where they are whatever records there are, [start, end)."""
+
+    inclusive: ClassVar[bool] = False
 
     @abstractmethod
     def assign(self, times: Sequence[int]) -> Assigned:
         """Return the windows of records at these times, record by record, in the order of the windows' starts."""
-
-    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
 
     def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
         return end + self.grace_ms
@@ -98,28 +131,65 @@ class TimeWindow(Window):
 class Tumbling(TimeWindow):
     """Windows that follow each other without gaps: each record belongs to exactly one.
 
+    They have a size, `Tumbling(timedelta(minutes=1), grace=...)`, and are aligned to 1970; or they are days of a time zone,
+    `Tumbling(days=1, zone="Europe/Berlin", grace=...)`, from midnight to midnight: of 23 hours where clocks go forward, and
+    of 25 where they go back.
+
     Args:
         size: The length of a window.
+        days: In place of a size the number of days, from 1 to 366, counted from Monday, 5 January 1970: 7 are weeks from
+            Monday on.
+        zone: The name of the time zone of the days, as in the time zone database.
         grace: The time that late records are accepted after the end of a window.
     """
 
-    size: timedelta
+    size: timedelta | None = None
+    _: KW_ONLY
+    days: int | None = None
+    zone: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("size", self.size, least=_MS)
+        if self.days is None and self.zone is None:
+            self._check("size", self.size, least=_MS)
+        elif self.size is not None:
+            raise GraphError(
+                f"Tumbling has size={self.size!r} and also days={self.days!r} or zone={self.zone!r}: give a size, or days "
+                "and their zone"
+            )
+        else:
+            _ = self._zone_days
+
+    @cached_property
+    def _zone_days(self) -> ZoneDays | None:
+        return ZoneDays(self.days, self.zone) if self.size is None else None
 
     @property
     def size_ms(self) -> int:
+        """The milliseconds from the start of a window to its end. Raises `GraphError` for days, which differ in length."""
+        if self.size is None:
+            raise GraphError(f"windows of days in {self.zone} have no size: they differ in length")
         return self.size // _MS
 
     @property
     def meaning(self) -> str:
+        if self.size is None:
+            return f"tumbling windows of {self.days} days in {self.zone}, {self._closing}"
         return f"tumbling windows of {self.size_ms} ms, {self._closing}"
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        if (days := self._zone_days) is not None:
+            return DayWindowKey(inner, days.days, days.zone)
+        return WindowedKey(inner, self.size_ms)
+
+    def end_of(self, start: int) -> int:
+        return start + self.size_ms if self._zone_days is None else self._zone_days.end_of(start)
 
     def assign(self, times: Sequence[int]) -> Assigned:
         if not times:
             return Assigned(None, [])
+        if self._zone_days is not None:
+            return Assigned(None, self._zone_days.starts_of(times))
         size = self.size_ms
         first = min(times) // size
         if max(times) // size == first:  # mostly so in live streams
@@ -169,16 +239,22 @@ class Hopping(TimeWindow):
     def meaning(self) -> str:
         return f"hopping windows of {self.size_ms} ms every {self.every_ms} ms, {self._closing}"
 
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return WindowedKey(inner, self.size_ms)
+
+    def end_of(self, start: int) -> int:
+        return start + self.size_ms
+
     def assign(self, times: Sequence[int]) -> Assigned:
         size, every = self.size_ms, self.every_ms
-        # The first start above time - size, but not before 1970; as in Kafka Streams.
-        ranges = [range(max(0, time - size + every) // every * every, time + 1, every) for time in times]
+        # From the first start above time - size. Kafka Streams leaves out those before 1970.
+        ranges = [range((time - size + every) // every * every, time + 1, every) for time in times]
         indexes = chain.from_iterable(map(repeat, range(len(times)), map(len, ranges)))
         return Assigned(list(indexes), list(chain.from_iterable(ranges)))
 
 
 @dataclass(frozen=True)
-class Sliding(Window):
+class Sliding(StartWindow):
     """Windows around each group of records of a key that are at most `difference` apart, both ends inclusive.
 
     The windows of a key are those that end at one of its records, and those that begin one millisecond after one of its
@@ -207,6 +283,9 @@ class Sliding(Window):
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
         return WindowedKey(inner, self.size_ms)
 
+    def end_of(self, start: int) -> int:
+        return start + self.size_ms
+
     def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
         # The end belongs to the window: without a grace, a record in order must still find the window that ends at it open.
         return end + 1 + self.grace_ms
@@ -215,7 +294,7 @@ class Sliding(Window):
         """Return the starts of all windows of a key that has records at these times."""
         ordered = sorted(set(times))
         size = self.size_ms
-        found = {max(0, time - size) for time in ordered}
+        found = {time - size for time in ordered}
         for time, after in pairwise(ordered):
             if after <= time + 1 + size:
                 found.add(time + 1)
@@ -254,48 +333,27 @@ class Session(Window):
         # A record at end + gap still belongs to it, one millisecond later it does not.
         return end + self.gap_ms + 1 + self.grace_ms
 
+    def closing(self) -> Callable[[bytes, bytes], int | None]:
+        later = self.closes_at(0, 0)
 
-def closing(window: Window) -> Callable[[bytes, bytes], int | None]:
-    """Return the function that gives the closing time of the window of an encoded key; it takes the row too, and ignores it.
-
-    It returns None for a key that has no window: a table is loaded before it is compared with what it meant when it was
-    written.
-    """
-    if isinstance(window, Session):
-        later = window.closes_at(0, 0)
-
-        def session_closes(key: bytes, _: bytes) -> int | None:
+        def closes(key: bytes, _: bytes) -> int | None:
             if len(key) < END_START.size:
                 return None
             end: int = END_START.unpack_from(key, len(key) - END_START.size)[0]
             return end + later
 
-        return session_closes
-    assert isinstance(window, TimeWindow | Sliding), "there are no others"
-    # Few windows are open at a time, and each row asks: so what was found is kept.
-    closing_of = lru_cache(_REMEMBERED)(partial(_closing_of, window.closes_at(0, window.size_ms)))
-    return lambda key, _: closing_of(key[-START.size :])
+        return closes
 
+    def closings(self) -> Callable[[Sequence[bytes]], Sequence[int | None]]:
+        when, later, size = self.closing(), self.closes_at(0, 0), END_START.size
 
-def closings(window: Window) -> Callable[[Sequence[bytes]], Sequence[int | None]]:
-    """Return the function that gives the closing times of the windows of encoded keys, as `closing` does for one key."""
-    when = closing(window)
-    if not isinstance(window, Session):
-        return lambda keys: [when(key, b"") for key in keys]
-    later, size = window.closes_at(0, 0), END_START.size
+        def close(keys: Sequence[bytes]) -> Sequence[int | None]:
+            suffixes = b"".join([key[-size:] for key in keys])
+            if len(suffixes) < size * len(keys):
+                return [when(key, b"") for key in keys]
+            return [end + later for end, _ in END_START.iter_unpack(suffixes)]
 
-    def sessions_close(keys: Sequence[bytes]) -> Sequence[int | None]:
-        suffixes = b"".join([key[-size:] for key in keys])
-        if len(suffixes) < size * len(keys):
-            return [when(key, b"") for key in keys]
-        return [end + later for end, _ in END_START.iter_unpack(suffixes)]
-
-    return sessions_close
-
-
-def _closing_of(life: int, start: bytes) -> int | None:
-    """Return the event time at which the window with this encoded start closes; None if it is not the start of a window."""
-    return int(START.unpack(start)[0]) + life if len(start) == START.size else None
+        return close
 
 
 class SessionBounds(NamedTuple):

@@ -183,7 +183,9 @@ class OrderedTable(WorkingTable[V]):
         if self.fresh is not None:
             self.fresh = set()
 
-    def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, at_once: int = _ROWS_AT_ONCE
+    ) -> Iterator[tuple[bytes, V]]:
         """Iterate over the rows with start <= key < end in the order of their keys, uncommitted changes among them.
 
         It reads some rows at a time and holds nothing of the store in between, so rows may be changed meanwhile, and
@@ -192,11 +194,13 @@ class OrderedTable(WorkingTable[V]):
         Args:
             start: The first key; None: from the beginning.
             end: The first key that is left out; None: to the end.
+            at_once: The number of rows to read from the store first, if few will be needed; then more each time.
         """
         while True:
             with self.store.scan(start, end) as rows:
-                stored = list(islice(rows, _ROWS_AT_ONCE))
-            last = stored[-1][0] if len(stored) == _ROWS_AT_ONCE else None
+                stored = list(islice(rows, at_once))
+            last = stored[-1][0] if len(stored) == at_once else None
+            at_once = min(2 * at_once, _ROWS_AT_ONCE)
             for key, data in self._merged(stored, start, end if last is None else last + b"\0"):
                 row = self._row_of(key, data)
                 if row is not None:

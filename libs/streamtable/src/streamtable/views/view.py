@@ -361,7 +361,7 @@ class View(Generic[K, V]):
         try:
             with copies[self._hash(range_.start) % len(copies)].store.scan(range_.start, range_.end) as found:
                 self._unchanged(loads)
-                mine = list(range_.of_key(found))
+                mine = range_.of_key(found)
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
         decoded = self._rows(mine, None)

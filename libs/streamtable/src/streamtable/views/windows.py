@@ -1,6 +1,6 @@
 """Windows in views: the partition of a key's rows, and which of them overlap a range of time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,6 +10,8 @@ from streamtable.topics import Table
 
 END_MS = (1 << 63) - 1
 """Behind all windows."""
+_NEGATIVE = 0x80
+"""The first byte of a negative number of 8 bytes is at least this. A windowed key ends with the start of the window."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,19 @@ class WindowRange:
                     f"a range of windows begins and ends at milliseconds since 1970, not at {time!r}; of a datetime that is "
                     "int(when.timestamp() * 1000)"
                 )
-        since_ms, until_ms = (min(max(0, time), END_MS) for time in (since_ms, until_ms))
+        since_ms, until_ms = (min(max(-END_MS, time), END_MS) for time in (since_ms, until_ms))
         return cls(keys, since_ms, until_ms, *keys.bounds(key, since_ms, until_ms))
 
-    def of_key(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows in the range among these."""
+    def of_key(self, rows: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Return the rows in the range among these, in the order of the windows."""
         inner = self.keys.inner(self.start)
-        for data, row in rows:
+        found = [
+            (data, row)
+            for data, row in rows
             # The bytes of a longer key may begin with this key's and look like a time behind it.
-            if self.keys.inner(data) == inner and self.keys.overlaps(data, self.since_ms, self.until_ms):
-                yield data, row
+            if self.keys.inner(data) == inner and self.keys.overlaps(data, self.since_ms, self.until_ms)
+        ]
+        found.sort(
+            key=lambda each: each[0][-8] < _NEGATIVE
+        )  # a start before 1970 comes last in the order of bytes
+        return found

@@ -1,0 +1,37 @@
+"""The numbers of aggregates: the result is the same in whatever order the records come.
+
+None is no number, and is left out, as SQL leaves out NULL. NaN is greater than any other number, and a sum with NaN, or with
+infinities of both signs, is NaN: so does Spark.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from math import nan
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def plus(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers."""
+    made = one + other
+    return made if made == made else nan  # noqa: PLR0124 - NaN alone differs from itself; one NaN, as its bits depend on the order
+
+
+def least(one: Any, other: Any) -> Any:
+    """Return the lesser of two values; NaN is greater than any number."""
+    return other if other < one or one != one else one  # noqa: PLR0124 - NaN alone differs from itself
+
+
+def greatest(one: Any, other: Any) -> Any:
+    """Return the greater of two values; NaN is greater than any number."""
+    return other if other > one or other != other else one  # noqa: PLR0124 - the same
+
+
+def numbers_only(found: Iterable[Any], beside: Sequence[T]) -> tuple[list[Any], Sequence[T]]:
+    """Return the numbers among these, and the items beside them: None is left out."""
+    numbers = [each if each == each else nan for each in found]  # noqa: PLR0124 - the same
+    if None not in numbers:
+        return numbers, beside
+    there = [each is not None for each in numbers]
+    return list(compress(numbers, there)), list(compress(beside, there))
