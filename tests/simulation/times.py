@@ -11,7 +11,7 @@ from tests.simulation.jobs import LATE_BEFORE
 from tests.simulation.oracle import Expected, Wrong
 from tests.simulation.trace import Trace
 
-from streamtable.engine.event_time import observe_seconds
+from streamtable.engine.silence import observe_seconds
 from streamtable.event_time import NO_TIME
 from streamtable.graph import EventTime
 from streamtable.tables.position import TablePosition

@@ -104,9 +104,8 @@ class Replay:
         """
         self._settle()
         clock = getattr(self._task, "event_clock", None)
-        if watermark_ms is not None and clock is not None and watermark_ms > clock.watermark_ms:
-            clock.watermark_ms = watermark_ms
-            clock.must_commit = True
+        if watermark_ms is not None and clock is not None:
+            clock.raise_to(watermark_ms)
             self._settle()
 
     def times(self) -> dict[str, tuple[int, int]]:

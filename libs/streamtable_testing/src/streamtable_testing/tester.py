@@ -124,7 +124,8 @@ class Tester:
     Args:
         partitions: The default number of partitions of topics.
         commit_on_request: Whether commits happen only at `commit` (and at a rebalance or a stop) instead of after every turn.
-        work_on_request: Whether processes work only when `work` is called, to test states in between.
+        work_on_request: Whether processes work only when `work` or `advance` is called, to test states in between, or with all
+            records in the topics before the first is read.
         now: Seconds since 1970 when the test begins. Events that are more than an hour ahead are refused by groups that
             follow event time, unless `EventTime` says otherwise.
 
@@ -345,7 +346,7 @@ class Tester:
         self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, with all processes working meanwhile.
+        """Advance the clock, with all processes working meanwhile, also with `work_on_request`.
 
         An input of a group with `EventTime` is idle after half as long again as its `idle_after`.
         """
@@ -357,7 +358,7 @@ class Tester:
             part = min(seconds, often if passed < _OFTEN * often else _SLICE_SECONDS)
             passed += part
             self.clock.advance(part)
-            self._work_by_itself()
+            self.work()
             seconds -= part
 
     def commit(self) -> None:
