@@ -45,7 +45,7 @@ class Mark(NamedTuple):
         producer: The number of the task: its partition.
         producers: The number of tasks of the producing group.
         watermark_ms: The watermark of the task; `NO_TIME` of an idle task that has never had an event.
-        idle: Whether all inputs of the task are idle, so that readers do not wait for it.
+        idle: Whether all inputs of the task are idle and no row of it is still to fall due, so that readers need not wait.
     """
 
     producer: int

@@ -288,6 +288,14 @@ class DueRunner:
                 least = min(least, reached - each.due.holds_ms)
         return least
 
+    def awaits(self, stage: int) -> bool:
+        """Return whether rows of a stage, or of one before it, are still to fall due in event time."""
+        return any(
+            each.index.first_ms is not None
+            for each in self._states
+            if each.due.clock == "event" and self._stage_of(each.name) <= stage
+        )
+
     @staticmethod
     def _behind_ms(each: DueState) -> int:
         now, first = each.now_ms(), each.index.first_ms

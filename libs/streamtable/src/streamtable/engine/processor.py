@@ -10,12 +10,12 @@ from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
 from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import FollowedTable, TableFollower
-from streamtable.engine.silence import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.silence import ObservedEnds, observe_seconds
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater, TopicMissing
 from streamtable.failpoint import Failpoint, no_failpoint

@@ -314,9 +314,8 @@ class Task(BaseTask):
         """Whether the task has something to commit."""
         if self._fired or (self.event_clock is not None and self.event_clock.must_commit):
             return True
-        if self._passed_on is not None and self.event_clock is not None:
-            if self._passed_on.must_commit(self.event_clock.idle, self._clock.monotonic()):
-                return True
+        if self._passed_on is not None and self._passed_on.must_commit(self._idle, self._clock.monotonic()):
+            return True
         return self.preparing or self.next_offsets != self.committed_offsets
 
     @property
@@ -388,7 +387,16 @@ class Task(BaseTask):
             watermark_ms = event_clock.watermark_of(stage)
             return watermark_ms if due is None else due.passed_on_ms(stage, watermark_ms)
 
-        return self._passed_on.marks(reached, event_clock.idle, self._clock.monotonic())
+        return self._passed_on.marks(reached, self._idle, self._clock.monotonic())
+
+    def _idle(self, stage: int) -> bool:
+        """Return whether nothing of a stage will be written before its inputs have new records."""
+        due = self._dispatcher.due
+        return (
+            self.event_clock is not None
+            and self.event_clock.idle(stage)
+            and (due is None or not due.awaits(stage))
+        )
 
     def _copy_known_rows(self) -> None:
         """Copy the next rows that count as known, once the offsets are committed."""

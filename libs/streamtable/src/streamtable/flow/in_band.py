@@ -133,9 +133,10 @@ def stages_of(
         return max((number for number, depth in enumerate(steps) if depth <= depths[node]), default=0)
 
     states = {edge.name: stage(node) for node in own for edge in node.edges if isinstance(edge, State)}
-    timers = {TIMERS["event"]: stage(node) for node in own if _sets_timers(node)}
+    if timers := [stage(node) for node in own if _sets_timers(node)]:
+        states[TIMERS["event"]] = max(timers)
     outputs = {node.feeds: stage(node) for node in own if node.feeds in in_band}
-    return Stages({name: steps.index(depth) for name, depth in inputs.items()}, states | timers, outputs)
+    return Stages({name: steps.index(depth) for name, depth in inputs.items()}, states, outputs)
 
 
 def with_watermarks(edge: "Edge[Any, Any]", in_band: frozenset[str]) -> "Edge[Any, Any]":
