@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from streamtable import EventTime, Json, Stream, String
 from streamtable.flow import Flow, KeyedStream, Session, Tumbling
+from streamtable.ports import Codec
 from streamtable_testing.tester import Tester
 
 T = 1_699_000_000_000  # twelve days before the clock of the Tester begins
 DAY = 86_400_000
 SPAN = 60_000
 KEYS = "abc"
-JSON = Json()
+JSON: Codec[Any] = Json()
 PRIME = 10_007
 RECORDS_MAX = 300
 

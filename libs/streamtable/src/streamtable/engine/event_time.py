@@ -160,8 +160,13 @@ class EventClock:
         idle = self._idle_inputs()
         for stage, at in enumerate(self._watermarks):
             active = [time for topic, time in self._up_to(stage).items() if topic not in idle]
-            self._watermarks[stage] = max(at, min(active, default=NO_TIME))
+            self._watermarks[stage] = max(at, min(active) if active else self._told_up_to(stage))
         self._pull()
+
+    def _told_up_to(self, stage: int) -> int:
+        """Return the greatest time that idle tasks have written into the inputs up to a stage."""
+        told = (at for topic, at in self._up_to(stage).items() if topic in self._producers)
+        return max(told, default=NO_TIME)
 
     def _pull(self) -> None:
         """Let stages whose inputs are all idle follow the next one, as an idle input follows the others."""
@@ -199,13 +204,11 @@ class EventClock:
 
         It never goes to the wall clock: old events may follow a silence, as when a backlog is loaded.
         """
-        times = self._up_to(stage)
-        own = [topic for topic in times if topic not in self._producers]
-        said_ms = max((at for topic, at in times.items() if topic in self._producers), default=NO_TIME)
-        last_ms = max([self._resumed_ms[stage], *(times[topic] for topic in own)])
+        own = {topic: at for topic, at in self._up_to(stage).items() if topic not in self._producers}
+        last_ms = max([self._resumed_ms[stage], *own.values()])
         if last_ms == NO_TIME or not own:
-            return said_ms
-        return max(said_ms, last_ms + self._silence.passed_ms(own, now) - idle_after_ms)
+            return NO_TIME
+        return last_ms + self._silence.passed_ms(own, now) - idle_after_ms
 
     def _idle_inputs(self) -> frozenset[str]:
         told = (topic for topic, producers in self._producers.items() if producers.idle)
