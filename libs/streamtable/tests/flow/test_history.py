@@ -91,13 +91,17 @@ class Drawn:
 
     def key_by(self, one: Part, other: Part, draw: Draw) -> Part:
         name, beside = self.name("k"), other if draw.beside else None
-        stream = one.stream.key_by(name, key_of, key=String(), value=JSON, beside=beside and beside.stream)
+        stream = one.stream.key_by(
+            name, key_of, key=String(), value=JSON, beside=None if beside is None else beside.stream
+        )
         records = tuple((key_of({"n": n}), n, at) for _, n, at in one.records)
         return Part(stream, beside.group if beside else f"f-{name}", records, one.slack)
 
     def repartition(self, one: Part, other: Part, draw: Draw) -> Part:
         name, beside = self.name("r"), other if draw.beside else None
-        stream = one.stream.repartition(name, key=String(), value=JSON, beside=beside and beside.stream)
+        stream = one.stream.repartition(
+            name, key=String(), value=JSON, beside=None if beside is None else beside.stream
+        )
         return replace(one, stream=stream, group=beside.group if beside else f"f-{name}")
 
     def filter(self, one: Part, _: Part, draw: Draw) -> Part:
@@ -173,7 +177,7 @@ class Drawn:
         closed = windows.sum(name, lambda value: value["n"]).final()
         stream = closed.map(lambda key, n: (key.key, {"n": n % PRIME}), value=JSON)
         again, beside = f"again-{name}", other if draw.beside else None
-        moved = stream.repartition(again, key=String(), beside=beside and beside.stream)
+        moved = stream.repartition(again, key=String(), beside=None if beside is None else beside.stream)
         return Part(moved, beside.group if beside else f"f-{again}", records, slack)
 
 

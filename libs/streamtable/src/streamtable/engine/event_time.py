@@ -227,11 +227,13 @@ class EventClock:
             )
         return found
 
-    def raise_to(self, watermark_ms: int) -> None:
-        """Advance to a watermark that the task has had before, without records."""
-        if watermark_ms > self.watermark_ms:
-            self._watermarks = [max(at, watermark_ms) for at in self._watermarks]
-            self.must_commit = True
+    def raise_to(self, watermarks_ms: Mapping[str, int]) -> None:
+        """Advance, without records, to the watermarks that the task has committed with these inputs."""
+        before = list(self._watermarks)
+        for topic, watermark_ms in watermarks_ms.items():
+            for stage in range(self._stage_of.get(topic, -1) + 1):
+                self._watermarks[stage] = max(self._watermarks[stage], watermark_ms)
+        self.must_commit = self.must_commit or before != self._watermarks
 
     def committed(self, times: Mapping[str, InputTime]) -> None:
         """Note that these times have been committed."""
