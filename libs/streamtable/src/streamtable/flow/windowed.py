@@ -93,8 +93,9 @@ class Windows(Generic[K, V]):
         edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
-            self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
-        )
+            self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True,
+            grace_ms=self.window.grace_ms,
+        )  # fmt: skip
         inclusive = not isinstance(self.window, TimeWindow)
         return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
 
