@@ -128,8 +128,6 @@ class TimeBooks:
                 raise Wrong(
                     f"I8: stream time {each} of {topic}[{partition}], must be {expected.stream_ms[topic]}"
                 )
-        if expected.timed:
-            self._seen_at[partition] = self._committed_at[partition]
         self._greatest_ms[partition] = max(expected.stream_ms.values())
         (watermark,) = found if len(found) == 1 else (None,)
         before, self._watermarks[partition] = self._watermarks[partition], watermark or NO_TIME
@@ -138,6 +136,8 @@ class TimeBooks:
             raise Wrong(
                 f"I8: watermark {sorted(map(str, found))} of {partition} after {before}: must be {least} to {most}"
             )
+        if expected.timed:  # not before the bounds: the silence may have been before these events
+            self._seen_at[partition] = self._committed_at[partition]
         self._committed_at[partition] = self._kafka.clock.monotonic()
         if watermark > min(expected.stream_ms.values()):
             self._trace.add("", "idle input", partition, watermark)

@@ -11,6 +11,7 @@ own inputs are idle. Its silence says nothing: those who write it tell it when t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import compress
+from operator import gt
 from typing import Any
 
 from streamtable.clock import Clock
@@ -333,9 +334,9 @@ class TimedInput:
         if self._time is None or not times:
             return None
         stamped = records.timestamps()
-        if min(stamped) <= 0:  # the record has none
-            stamped = [at if at > 0 else _LATEST_MS for at in stamped]
-        return list(map(min, times, stamped))
+        if not any(map(gt, times, stamped)):  # the usual case, at a third of the cost
+            return None
+        return [min(at, stamp) if stamp > 0 else at for at, stamp in zip(times, stamped, strict=True)]
 
     def _times(
         self, records: RecordBatch, events: Sequence[Any], skip: set[int]
