@@ -23,6 +23,7 @@ from streamtable.engine.output import OutputBuffer
 from streamtable.engine.passed_on import PassedOn
 from streamtable.engine.producer_times import ProducerTimes
 from streamtable.engine.restore import Restorer
+from streamtable.engine.silence import Silence
 from streamtable.engine.state import KeptState
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
@@ -450,16 +451,16 @@ def stream_times_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 def watermark_of_the_input_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
     def advance_to_the_greatest(self: EventClock) -> None:
-        self.watermark_ms = max(self.watermark_ms, *self._streams.values())
+        self._watermarks = [max(self.watermark_ms, *self._streams.values())]
 
     patch.setattr(EventClock, "_advance", advance_to_the_greatest)
 
 
 def watermark_goes_back_when_an_idle_input_comes_back(patch: pytest.MonkeyPatch) -> None:
     def follow(self: EventClock) -> None:
-        idle = self._idle_now()
+        idle = self._idle_inputs()
         active = [at for topic, at in self._streams.items() if topic not in idle]
-        self.watermark_ms = min(active, default=self.watermark_ms)
+        self._watermarks = [min(active, default=self.watermark_ms)]
 
     patch.setattr(EventClock, "_advance", follow)
 
@@ -470,19 +471,37 @@ def inputs_never_idle(patch: pytest.MonkeyPatch) -> None:
 
 def inputs_always_idle(patch: pytest.MonkeyPatch) -> None:
     """An input is idle as soon as its end is reached, however recent its last record."""
-    observe = EventClock.observe
+    observe = Silence.observe
 
-    def observe_at_once(self: EventClock, observed: Any, next_offsets: Any) -> None:
+    def observe_at_once(self: Silence, observed: Any, next_offsets: Any) -> None:
         seconds, self._idle_after = self._idle_after, -1.0
         self._ends = {
-            t: (m.high, 0.0) for t in self._streams if (m := observed.ends.get((t, self._partition)))
+            t: (m.high, 0.0) for t in self._seen_at if (m := observed.ends.get((t, self._partition)))
         }
         try:
             observe(self, observed, next_offsets)
         finally:
             self._idle_after = seconds
 
-    patch.setattr(EventClock, "observe", observe_at_once)
+    patch.setattr(Silence, "observe", observe_at_once)
+
+
+def silence_taken_for_the_time_of_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Old events behind a silence are then all late."""
+
+    def by_the_clock(self: EventClock, _: int, idle_after_ms: int, __: float) -> int:
+        return int(self._silence._clock.now() * 1000) - idle_after_ms
+
+    patch.setattr(EventClock, "_in_silence", by_the_clock)
+
+
+def idle_producers_waited_for(patch: pytest.MonkeyPatch) -> None:
+    marked = ProducerTimes.marked
+
+    def marked_as_active(self: ProducerTimes, mark: Mark) -> None:
+        marked(self, mark._replace(idle=False))
+
+    patch.setattr(ProducerTimes, "marked", marked_as_active)
 
 
 def event_time_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
@@ -510,7 +529,7 @@ def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     def without_producers(
         self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
     ) -> None:
-        least = {topic: at._replace(producers_ms=()) for topic, at in committed.items()}
+        least = {topic: at._replace(producers_ms=(), idle=frozenset()) for topic, at in committed.items()}
         init(self, settings, partition, inputs, least, *more, **named)
 
     patch.setattr(EventClock, "__init__", without_producers)
@@ -518,13 +537,13 @@ def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 def marks_only_for_the_own_partition(patch: pytest.MonkeyPatch) -> None:
     """Readers of the other partitions wait for this producer for ever."""
-    init = PassedOn.__init__
+    marks = PassedOn.marks
 
-    def own_only(self: PassedOn, group: Any, topics: Any, partition: int) -> None:
-        init(self, group, topics, partition)
-        self._places = [place for place in self._places if place[1] == partition]
+    def own_only(self: PassedOn, *reached: Any) -> Any:
+        found = marks(self, *reached)
+        return [mark for mark in found if mark.partition == Mark.read(mark.headers).producer]  # type: ignore[union-attr]
 
-    patch.setattr(PassedOn, "__init__", own_only)
+    patch.setattr(PassedOn, "marks", own_only)
 
 
 def marks_before_the_records_of_their_commit(patch: pytest.MonkeyPatch) -> None:

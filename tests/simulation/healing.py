@@ -90,8 +90,8 @@ def undone(world: World) -> Iterator[str]:
             yield f"{life.name} has something to commit"
         if (times := world.books[world.jobs.index(life.job)].times) is not None:
             for number, task in member.assignment.tasks.items():
-                if times.behind(task.watermark_ms):
-                    yield f"watermark {task.watermark_ms} of {number} does not follow the clock, and its inputs are silent"
+                if times.behind(number, task.watermark_ms):
+                    yield f"watermark {task.watermark_ms} of {number} has not passed all events, and its inputs are silent"
         standby = member.restorer.standby
         ends = {
             place: world.kafka.topics[place.topic].partitions[place.partition] for place in standby.positions

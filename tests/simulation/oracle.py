@@ -83,9 +83,7 @@ class Expected:
         self.stream_ms = dict.fromkeys(job.reads, -1)
         self.timed: list[tuple[str, int, int]] = []
         self.planned: list[Planned] = []
-        self._producers: dict[
-            int, int
-        ] = {}  # the watermark of each task that writes the input, if it carries them
+        self._producers: dict[int, Mark] = {}  # the last mark of each task that writes the input
 
     def advance(self, topic: str, partition: Partition, end: int) -> None:
         """Apply an input up to offset `end`. Raises `Wrong` if something there was not committed."""
@@ -106,9 +104,11 @@ class Expected:
         self.timed.append((topic, record.offset(), late_before))
 
     def _note(self, topic: str, mark: Mark) -> None:
-        self._producers[mark.producer] = max(self._producers.get(mark.producer, -1), mark.watermark_ms)
+        self._producers[mark.producer] = mark
         if len(self._producers) == mark.producers:
-            self.stream_ms[topic] = max(self.stream_ms[topic], min(self._producers.values()))
+            waited = [each.watermark_ms for each in self._producers.values() if not each.idle]
+            greatest = max(each.watermark_ms for each in self._producers.values())
+            self.stream_ms[topic] = max(self.stream_ms[topic], min(waited, default=greatest))
 
     def _apply(self, number: int, topic: str, record: InMemoryMessage) -> None:
         key, value = record.key(), record.value()

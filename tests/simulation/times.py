@@ -1,7 +1,8 @@
 """The event time that a group must have committed and its handlers must have seen, computed independently from the log.
 
 The stream time of an input is exact at each commit: the greatest event time below the committed offset. The watermark
-is exact while no input can have been idle; otherwise it may be anywhere up to the bound of the other inputs.
+is exact while no input can have been idle; otherwise it may be anywhere up to the bound of the other inputs, and if all may
+have been idle, up to the greatest event time and the time that has passed since it was handled at the earliest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from tests.simulation.jobs import LATE_BEFORE
 from tests.simulation.oracle import Expected, Wrong
 from tests.simulation.trace import Trace
 
-from streamtable.engine.event_time import observe_seconds
+from streamtable.engine.silence import observe_seconds
 from streamtable.event_time import NO_TIME
 from streamtable.graph import EventTime
 from streamtable.tables.position import TablePosition
@@ -98,6 +99,8 @@ class TimeBooks:
         self._silence = Silence(kafka, inputs, self._idle_after, 3 * observe_seconds(event_time))
         self._watermarks = [NO_TIME] * partitions
         self._committed_at = [kafka.clock.monotonic()] * partitions
+        self._seen_at = list(self._committed_at)  # the last event was handled after this time
+        self._greatest_ms = [NO_TIME] * partitions
         self._bounds_of: dict[tuple[str, int, int], EventTimeBounds] = {}
 
     def look(self) -> None:
@@ -125,6 +128,7 @@ class TimeBooks:
                 raise Wrong(
                     f"I8: stream time {each} of {topic}[{partition}], must be {expected.stream_ms[topic]}"
                 )
+        self._greatest_ms[partition] = max(expected.stream_ms.values())
         (watermark,) = found if len(found) == 1 else (None,)
         before, self._watermarks[partition] = self._watermarks[partition], watermark or NO_TIME
         least, most = self._bounds(partition, before, expected)
@@ -132,6 +136,8 @@ class TimeBooks:
             raise Wrong(
                 f"I8: watermark {sorted(map(str, found))} of {partition} after {before}: must be {least} to {most}"
             )
+        if expected.timed:  # not before the bounds: the silence may have been before these events
+            self._seen_at[partition] = self._committed_at[partition]
         self._committed_at[partition] = self._kafka.clock.monotonic()
         if watermark > min(expected.stream_ms.values()):
             self._trace.add("", "idle input", partition, watermark)
@@ -150,8 +156,11 @@ class TimeBooks:
         least = max(before, min(expected.stream_ms.values()))
         if active:
             return least, max(before, min(active))
-        by_clock = int((self._kafka.clock.now() - self._idle_after) * 1000)
-        return least, max(before, by_clock, *expected.stream_ms.values())
+        greatest = max(expected.stream_ms.values())
+        if greatest == NO_TIME:
+            return least, before
+        passed = self._kafka.clock.monotonic() - self._seen_at[partition]
+        return least, max(before, greatest, greatest + int((passed - self._idle_after) * 1000))
 
     def check_late_before(self, topic: str, partition: int, offset: int, headers: Headers) -> None:
         """Check the `late_before` that a handler has seen with a committed record. Raises `Wrong`."""
@@ -164,8 +173,6 @@ class TimeBooks:
         if not least <= late_before <= most:
             raise Wrong(f"I8: {topic}[{partition}]@{offset} was late before {late_before}: {bounds}")
 
-    def behind(self, watermark_ms: int | None) -> bool:
-        """Return whether the watermark has not followed the clock although all inputs are idle for long."""
-        # Writers of a stream emit their watermark only now and then.
-        allowed = (6 if self._carried else 3) * self._idle_after * 1000
-        return watermark_ms is None or watermark_ms < self._kafka.clock.now() * 1000 - allowed
+    def behind(self, partition: int, watermark_ms: int | None) -> bool:
+        """Return whether the watermark has not passed all events of the partition although all inputs are idle for long."""
+        return watermark_ms is None or watermark_ms < self._greatest_ms[partition]

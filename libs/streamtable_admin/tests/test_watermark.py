@@ -71,6 +71,39 @@ def test_the_task_that_holds_back_a_stream_with_watermarks_is_named() -> None:
     assert fact.endswith(
         "by-user holds it back, of the 3 tasks that write it, task 1 stands at 2023-11-14 21:13:20"
     )
+    idle = held._replace(producers_ms=(NOW, NO_TIME, reached), idle=frozenset({1}))
+    ((_, fact),) = found(committed("by-user", 0, idle))
+    assert "task 2 stands at" in fact, "an idle task is not waited for"
     unknown = InputTime(NO_TIME, NO_TIME, (NOW, NOW, NO_TIME))
     ((_, fact),) = found(committed("by-user", 0, unknown))
     assert fact.endswith("of the 3 tasks that write it, task 2 has not written its watermark yet")
+
+
+def test_nothing_holds_a_watermark_back_that_advances_in_silence() -> None:
+    old = NOW - 24 * HOUR
+    silent = [
+        committed("never", 0, InputTime(NO_TIME, NO_TIME)),
+        committed("old", 1, InputTime(old, old + HOUR)),
+        committed("by-user", 2, InputTime(old, old, (old, NO_TIME), frozenset({0, 1}))),
+    ]
+    said = (Level.OK, "its inputs are silent, and its watermarks advance as time passes")
+    assert found(*silent) == [said]
+    near = committed("in", 3, InputTime(NOW - 40_000, NOW - 40_000))
+    assert found(*silent, near) == [(Level.OK, "its watermarks are at most 40 s behind the clock")]
+    assert [level for level, _ in found(committed("never", 0, InputTime(NO_TIME, NO_TIME), lag=1))] == [
+        Level.WARNING
+    ]
+
+
+def test_of_a_group_that_writes_its_own_input_the_input_behind_both_is_named() -> None:
+    reached = NOW - HOUR
+    payments = InputTime(reached, reached)
+    again = InputTime(reached - 1, reached - 1, (reached - 1, NOW))
+    ((_, fact), (_, other)) = found(
+        committed("payments", 0, payments),
+        committed("by-order", 0, again),
+        committed("payments", 1, InputTime(NOW, NOW)),
+        committed("by-order", 1, again),
+    )
+    assert "payments holds it back, it has been silent since" in fact
+    assert "by-order holds it back, of the 2 tasks that write it, task 0 stands at" in other

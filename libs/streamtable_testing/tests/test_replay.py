@@ -1,5 +1,6 @@
 """A replay makes of a partition's history the rows that the group itself has made."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import groupby
 from random import Random
@@ -159,7 +160,7 @@ def happen(tester: Tester) -> None:
 
 
 def replayed(
-    tester: Tester, group: Group[Any, Any], partition: int, watermark_ms: int | None = None
+    tester: Tester, group: Group[Any, Any], partition: int, watermarks_ms: Mapping[str, int]
 ) -> Replay:
     """In the order of the records' timestamps, without those that are dead letters."""
     letters = {letter.origin for letter in tester.dead_letters(group)}
@@ -175,15 +176,17 @@ def replayed(
     ordered = sorted(kept, key=lambda each: (each[2].timestamp()[1], each[0] not in lookups))
     for (topic, number), run in groupby(ordered, key=lambda each: each[:2]):
         made.feed(topic, [record for _, _, record in run], number)
-    made.finish(watermark_ms)
+    made.finish(watermarks_ms)
     return made
 
 
 def assert_replays_are_its_tables(tester: Tester, group: Group[Any, Any]) -> None:
     live = {name: tester.kafka.records(name) for name in group.tables}
     for partition in range(PARTITIONS):
-        watermark_ms = None if group.event_time is None else tester.watermark_ms(group, partition)
-        replay = replayed(tester, group, partition, watermark_ms)
+        reached: dict[str, int] = {}
+        if group.event_time is not None:
+            reached = dict.fromkeys(group.event_time_inputs, tester.watermark_ms(group, partition))
+        replay = replayed(tester, group, partition, reached)
         assert replay.rows.keys() == {name.removeprefix(f"{group.name}-") for name in group.tables}
         for name, records in live.items():
             rows: dict[bytes, bytes | None] = {}
@@ -245,8 +248,9 @@ def test_what_is_due_by_the_watermark_of_the_group_fires_at_the_end_of_a_replay(
     )
     replay = Replay(group, partition=0, partitions=1, now=NOW)
     replay.feed(ORDERS.name, [InMemoryMessage(0, b"ann", b'{"at": 1000}', (), 1_000, None)])
-    for watermark_ms, rows in ((None, {}), (60_999, {}), (61_000, {b"ann": b'"awake"'})):
-        replay.finish(watermark_ms)
+    replay.finish()
+    for watermark_ms, rows in ((1_000, {}), (60_999, {}), (61_000, {b"ann": b'"awake"'})):
+        replay.finish({ORDERS.name: watermark_ms})
         assert replay.rows["table"] == rows
     replay.close()
 

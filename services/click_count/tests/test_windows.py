@@ -44,7 +44,7 @@ URL = "https://example.org/"
 
 def click(tester: Tester, user: str, at: int, number: int, url: str = URL) -> None:
     record = UserClick(id=str(UUID(int=number)), user_id=user, url=url, at=NOON_MS + at)
-    tester.emit(USER_CLICKS, user, record)
+    tester.emit(USER_CLICKS, user, record, timestamp_ms=NOON_MS + at)  # accepted when it happened
 
 
 def run(tester: Tester) -> None:

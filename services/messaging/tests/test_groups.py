@@ -44,7 +44,8 @@ def message(
 
 
 def write(tester: Tester, sender: str, recipient: str, text: str = "hello", at: int = 0) -> None:
-    tester.emit(MESSAGES, sender, message(sender, recipient, text, at=at))
+    sent = message(sender, recipient, text, at=at)
+    tester.emit(MESSAGES, sender, sent, timestamp_ms=sent["at"])  # accepted when it was sent
 
 
 def spam(tester: Tester, sender: str = "mallory", number: int = SPAM_SENT_MIN, at: int = 0) -> None:

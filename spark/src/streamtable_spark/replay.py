@@ -157,7 +157,7 @@ class Summary(NamedTuple):
     times: Mapping[str, tuple[int, int]]
 
     def encode(self) -> bytes:
-        return json.dumps([self.events, self.times]).encode()
+        return json.dumps([self.events, self.times], default=sorted).encode()  # sets
 
     @staticmethod
     def decode(data: bytes) -> "Summary":
@@ -177,14 +177,14 @@ class GroupReplay:
         partitions: The number of partitions of its topics.
         now: Seconds since 1970 that handlers see; see `Replay`.
         names: The names that the group gives the topics of the records, by their names in Kafka.
-        watermarks: The minimum watermark of each partition at the end, in milliseconds.
+        watermarks: The minimum watermark of each partition at the end by input, in milliseconds.
     """
 
     program: Program
     partitions: int
     now: float
     names: Mapping[str, str]
-    watermarks: Mapping[int, int] = field(default_factory=dict)
+    watermarks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[Made]:
         """Take rows of `task`, `topic`, `partition`, `offset`, `ms`, `key`, `value`, `headers`; return those of `SCHEMA`."""
@@ -212,7 +212,8 @@ class GroupReplay:
                 if is_retry or name in self.program.inputs:
                     handled += len(records)
                 replay.feed(name, records, partition)
-            replay.finish(self.watermarks.get(number))
+            reached = self.watermarks.get(number, {})
+            replay.finish({self.names.get(topic, topic): at for topic, at in reached.items()})
             for table, kept in replay.rows.items():
                 for key, value in kept.items():
                     yield table, number, key, value

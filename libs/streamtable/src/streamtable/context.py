@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from streamtable.errors import GraphError, Rejected
-from streamtable.handler_services import HandlerServices, JoinedRows, TableRows
+from streamtable.handler_services import HandlerServices, JoinedRows, TableRows, Watermark
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
@@ -58,11 +58,19 @@ class BaseContext(Generic[K, V]):
         return self._records.partition
 
     def _watermark(self) -> int:
+        return self._event_clock.watermark_ms
+
+    def _closed(self) -> int:
+        """Return the time up to which windows are closed for what no record of an input has made."""
+        return self._event_clock.watermark_of(0)
+
+    @property
+    def _event_clock(self) -> Watermark:
         if self._reach.event_clock is None:
             raise GraphError(
                 "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
             )
-        return self._reach.event_clock.watermark_ms
+        return self._reach.event_clock
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:  # noqa: ARG002 - of those who know
         """Return the time before which windows are closed for a record that is emitted now."""
@@ -259,7 +267,7 @@ class Context(BaseContext[K, V]):
         greater, as after its input was idle. Raises like `watermark_ms`.
         """
         times = self._records.times
-        return self._watermark() if times is None else times.late_before_ms[self._index]
+        return self._closed() if times is None else times.late_before_ms[self._index]
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
         times = self._records.times
@@ -416,7 +424,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
     def late_before_ms(self) -> Sequence[int]:
         """For each record, the time up to which windows are closed for it. See `Context.late_before_ms`."""
         times = self._records.times
-        return [self._watermark()] * len(self) if times is None else times.late_before_ms
+        return [self._closed()] * len(self) if times is None else times.late_before_ms
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
         # Which record it was made of is not known: none of them was late before the watermark.

@@ -19,13 +19,16 @@ class InputTime(NamedTuple):
 
     Attributes:
         stream_ms: The stream time of this input: the greatest event time seen in it.
-        watermark_ms: The watermark of the task.
-        producers_ms: The watermark of each producing task, for an input that carries watermarks; the least is `stream_ms`.
+        watermark_ms: The watermark of the task, in the stage of this input.
+        producers_ms: The watermark of each producing task, for an input that carries watermarks; the least of those that
+            are not idle is `stream_ms`.
+        idle: The numbers of the producing tasks that are idle.
     """
 
     stream_ms: int = NO_TIME
     watermark_ms: int = NO_TIME
     producers_ms: tuple[int, ...] = ()
+    idle: frozenset[int] = frozenset()
 
 
 class EventTimes:
@@ -33,19 +36,31 @@ class EventTimes:
 
     Args:
         event_ms: The event time of each record; `NO_TIME` for those that are not handled.
+        seen_ms: The time to which each record moves the stream time of its input, if that is not its event time.
         stream_ms: The stream time of the input before these records.
+        closed_ms: The watermark before these records of the steps that follow them first.
         others_ms: The least stream time of the other inputs that are not idle; None if there are none.
         watermark_ms: The watermark of the task before these records.
 
     Attributes:
         event_ms: The event time of each record.
+        seen_ms: The time to which each record moves the stream time of its input.
     """
 
     def __init__(
-        self, event_ms: Sequence[int], stream_ms: int, others_ms: int | None, watermark_ms: int
+        self,
+        event_ms: Sequence[int],
+        stream_ms: int,
+        others_ms: int | None,
+        watermark_ms: int,
+        *,
+        seen_ms: Sequence[int] | None = None,
+        closed_ms: int | None = None,
     ) -> None:
         self.event_ms = event_ms
+        self.seen_ms = event_ms if seen_ms is None else seen_ms
         self._stream_ms = stream_ms
+        self._closed_ms = watermark_ms if closed_ms is None else closed_ms
         self._others_ms = others_ms
         self._watermark_ms = watermark_ms
         self._whole: tuple[EventTimes, _Choose] | None = None
@@ -56,7 +71,7 @@ class EventTimes:
         if self._whole is not None:
             whole, choose = self._whole
             return choose(whole.late_before_ms)
-        return running_max(self.event_ms, max(self._stream_ms, self._watermark_ms))
+        return running_max(self.seen_ms, max(self._stream_ms, self._closed_ms))
 
     @cached_property
     def watermarks_ms(self) -> Sequence[int]:
@@ -67,7 +82,7 @@ class EventTimes:
         watermark, others = self._watermark_ms, self._others_ms
         if not self.event_ms or (others is not None and others <= watermark):
             return [watermark] * len(self.event_ms)
-        before = [self._stream_ms, *running_max(self.event_ms[:-1], self._stream_ms)]
+        before = [self._stream_ms, *running_max(self.seen_ms[:-1], self._stream_ms)]
         if others is None:
             return running_max(before, watermark)
         return [max(watermark, min(others, stream)) for stream in before]
@@ -92,7 +107,14 @@ class EventTimes:
 
     def _chosen(self, choose: _Choose) -> "EventTimes":
         # What a record means follows from all records before it, also from those that are not chosen.
-        made = EventTimes(choose(self.event_ms), self._stream_ms, self._others_ms, self._watermark_ms)
+        made = EventTimes(
+            choose(self.event_ms),
+            self._stream_ms,
+            self._others_ms,
+            self._watermark_ms,
+            seen_ms=None if self.seen_ms is self.event_ms else choose(self.seen_ms),
+            closed_ms=self._closed_ms,
+        )
         made._whole = self, choose
         return made
 

@@ -18,12 +18,12 @@ class EventTime(Edge[object, object]):
 
     Args:
         idle_after: The time without records after which an input is idle, once all its records are handled. An idle input does
-            not hold the watermark back; when all inputs are idle, the watermark follows the wall clock at this distance.
-            Records that arrive later with an earlier event time are late. None: an input never becomes idle, as for
-            replays of history.
-        max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters, or the
-            watermark would leave all others behind. Where the broker dates the records (LogAppendTime), that time
-            counts instead of the wall clock. None: no limit.
+            not hold the watermark back; when all inputs are idle, the watermark advances by the time that has passed since
+            the last event, less this time. Records that arrive later with an earlier event time are late. None: an input
+            never becomes idle, as for replays of history.
+        max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters. Where the broker
+            dates the records (LogAppendTime), that time counts instead of the wall clock. None: no limit. Whatever it
+            is, a time that `time=` returns moves the watermark no further than the record's own timestamp.
     """
 
     idle_after: timedelta | None = timedelta(seconds=30)

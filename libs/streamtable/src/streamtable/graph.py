@@ -23,6 +23,7 @@ from streamtable.failpoint import Failpoint
 from streamtable.once import Once
 from streamtable.ports import Codec
 from streamtable.row_change import RowChange
+from streamtable.stages import Stages
 from streamtable.state import State
 from streamtable.timer import Timer, timer_states
 from streamtable.topics import Stream, Table, legal_codec, legal_name
@@ -241,6 +242,7 @@ class Group(Generic[K, V]):
         inputs: The inputs; the loop, if there is one, is the last.
         joins: One join for each joined table, including those with `Changes`.
         event_time: The event time of the group; None if it does not follow event time.
+        stages: The stages of its inputs, which follow event time one after the other.
         states: The state tables.
         timers: The timers.
         all_states: The state tables, and those that hold the pending timers.
@@ -293,6 +295,7 @@ class Group(Generic[K, V]):
         )
         timed = timed or any(e.watermarks for e in self.outputs)
         self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None
+        self.stages = next((e for e in edges if isinstance(e, Stages)), Stages())
         self._refuse_twins("edges", ["EventTime"] * len(event_times))
         self._check_counts(len(persists), len(loops))
         self._check_topics()
@@ -315,6 +318,13 @@ class Group(Generic[K, V]):
             )
         if any(e.watermarks for e in self.outputs) and any(e.custom for e in self.inputs):
             raise GraphError(f"group {self.name!r} has an Output with watermarks=True, but no local tables")
+        back = {e.stream.name for e in self.outputs if e.watermarks}
+        for name in (e.stream.name for e in self.inputs if e.watermarks and e.stream.name in back):
+            if self.stages.inputs.get(name, 0) <= self.stages.outputs.get(name, 0):
+                raise GraphError(
+                    f"group {self.name!r} writes {name!r} with watermarks=True and reads it: its watermark would wait for "
+                    "itself. Read the stream in another group, or without watermarks"
+                )
         if loops > 1:
             raise GraphError(
                 f"group {self.name!r} has {loops} Loop edges: it has one loop topic; give its events a field that "

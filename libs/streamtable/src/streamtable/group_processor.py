@@ -3,8 +3,8 @@
 Programs run their groups with `App` and `Processor`. Micro-batches bring tasks of their own, and the tester a log in memory.
 """
 
-from streamtable.engine.event_time import observe_seconds
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.silence import observe_seconds
 
 __all__ = ["GroupProcessor", "ProcessorSettings", "observe_seconds"]

@@ -64,7 +64,10 @@ class Whole(Protocol):
 class Watermark(Protocol):
     """The event time of a partition. `engine.event_time.EventClock` implements it."""
 
-    watermark_ms: int
+    @property
+    def watermark_ms(self) -> int: ...
+
+    def watermark_of(self, stage: int) -> int: ...
 
 
 class Defer(Protocol):

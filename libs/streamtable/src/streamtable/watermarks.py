@@ -5,10 +5,10 @@ late. Hence the producers say it themselves:
 
 - Each record carries, in the header `LATE_BEFORE`, the time before which windows were closed for the event that it was
   made of. It is late for its reader if it was late at its source, however it lies between the records of others.
-- Each producing task writes its watermark into each partition of the stream, as a record without key and value with the
+- Each producing task writes its watermark, and whether it is idle, into each partition of the stream, as a record without key and value with the
   header `WATERMARK`, in the transaction of the commit in which it has advanced. All that the task writes behind it
   carries a `LATE_BEFORE` at or after that watermark. The reader's watermark is the least of all producers', so no
-  record that was in time at its source meets a closed window.
+  record that was in time at its source meets a closed window. Those that are idle are not waited for.
 
 A producer is a task, which is a partition of the producing group: processes come and go, it stays the same. Each mark says
 how many there are, so that one that has not written anything yet is waited for.
@@ -27,13 +27,14 @@ from streamtable.types import Header, Headers, RecordBatch
 LATE_BEFORE = PREFIX + "late-before"
 """The header of a record: milliseconds since 1970 as 8 bytes, big-endian and signed."""
 WATERMARK = PREFIX + "watermark"
-"""The header of a mark: the number of the producer and how many there are in 4 bytes each, the watermark in 8; big-endian."""
+"""The header of a mark: the number of the producer and how many there are in 4 bytes each, the watermark in 8, big-endian;
+then one byte: 1 if the producer is idle, 0 if it is not."""
 STAMP_BYTES = len(LATE_BEFORE) + 8 + 8
 """The bytes that the header `LATE_BEFORE` adds to a record: its name, its value, and the lengths of both."""
 PRODUCERS_MAX = 100_000
 
 _TIME = Struct(">q")
-_MARK = Struct(">iiq")
+_MARK = Struct(">iiq?")
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
@@ -43,12 +44,14 @@ class Mark(NamedTuple):
     Attributes:
         producer: The number of the task: its partition.
         producers: The number of tasks of the producing group.
-        watermark_ms: The watermark of the task.
+        watermark_ms: The watermark of the task; `NO_TIME` of an idle task that has never had an event.
+        idle: Whether all inputs of the task are idle and no row of it is still to fall due, so that readers need not wait.
     """
 
     producer: int
     producers: int
     watermark_ms: int
+    idle: bool = False
 
     @property
     def header(self) -> Header:
@@ -63,7 +66,7 @@ class Mark(NamedTuple):
                 mark = Mark(*_MARK.unpack(value))
                 if (
                     0 <= mark.producer < mark.producers <= PRODUCERS_MAX
-                    and 0 <= mark.watermark_ms <= _LATEST_MS
+                    and (NO_TIME if mark.idle else 0) <= mark.watermark_ms <= _LATEST_MS
                 ):
                     return mark
         return None

@@ -43,36 +43,78 @@ def passed_on(partitions: int) -> PassedOn:
     return PassedOn(GROUP, topics, 1)
 
 
+def written(
+    marks: PassedOn, watermark_ms: int, *, now: float = 0.0, idle: bool = False
+) -> list[OutputRecord]:
+    return list(marks.marks(lambda _: watermark_ms, lambda _: idle, now))
+
+
+def active(_: int) -> bool:
+    return False
+
+
 def test_a_watermark_is_written_once_into_each_partition() -> None:
     marks = passed_on(2)
-    written = marks.marks(100, now=0.0)
-    assert [(each.topic, each.partition, Mark.read(each.headers)) for each in written] == [
+    first = written(marks, 100)
+    assert [(each.topic, each.partition, Mark.read(each.headers)) for each in first] == [
         ("out", 0, Mark(1, 2, 100)),
         ("out", 1, Mark(1, 2, 100)),
     ]
-    assert marks.marks(100, now=0.0) == written, "not committed yet"
-    marks.committed(written, now=0.0)
-    assert marks.marks(100, now=0.0) == ()
-    assert len(marks.marks(101, now=0.0)) == 2
+    assert written(marks, 100) == first, "not committed yet"
+    marks.committed(first, now=0.0)
+    assert written(marks, 100) == []
+    assert len(written(marks, 101)) == 2
 
 
 def test_many_marks_are_written_once_a_second_and_the_last_is_not_forgotten() -> None:
     marks = passed_on(20)
-    marks.committed(marks.marks(100, now=5.0), now=5.0)
-    assert marks.marks(200, now=5.5) == ()
-    assert not marks.must_commit(now=5.9)
-    assert marks.must_commit(now=6.0)
-    marks.committed(marks.marks(200, now=6.0), now=6.0)
-    assert not marks.must_commit(now=9.0)
+    marks.committed(written(marks, 100, now=5.0), now=5.0)
+    assert written(marks, 200, now=5.5) == []
+    assert not marks.must_commit(active, now=5.9)
+    assert marks.must_commit(active, now=6.0)
+    marks.committed(written(marks, 200, now=6.0), now=6.0)
+    assert not marks.must_commit(active, now=9.0)
 
 
 def test_a_watermark_that_is_not_known_is_not_written() -> None:
-    assert passed_on(2).marks(-1, now=0.0) == ()
+    assert written(passed_on(2), -1) == []
+
+
+def test_a_task_says_at_once_that_it_is_idle_and_that_it_is_not_any_more() -> None:
+    marks = passed_on(2)
+    assert marks.must_commit(lambda _: True, now=0.0)
+    first = written(marks, NO_TIME, idle=True)
+    assert Mark.read(first[0].headers) == Mark(1, 2, NO_TIME, idle=True), "it has never had an event"
+    marks.committed(first, now=0.0)
+    assert not marks.must_commit(lambda _: True, now=1.0)
+    marks.committed(written(marks, 100_000, idle=True), now=1.0)
+    assert written(marks, 129_999, idle=True) == [], "readers do not wait for it"
+    assert len(written(marks, 130_000, idle=True)) == 2
+    assert Mark.read(written(marks, 100_000)[0].headers) == Mark(1, 2, 100_000)
+
+
+def test_producers_that_are_idle_are_left_aside_and_if_all_are_the_greatest_counts() -> None:
+    times = ProducerTimes()
+    times.marked(Mark(0, 3, NO_TIME, idle=True))
+    times.marked(Mark(1, 3, 50))
+    assert times.least_ms == NO_TIME, "the third has not said anything"
+    times.marked(Mark(2, 3, 90))
+    assert (times.least_ms, times.idle) == (50, False)
+    times.marked(Mark(1, 3, 60, idle=True))
+    assert times.least_ms == 90
+    times.marked(Mark(2, 3, 90, idle=True))
+    assert (times.least_ms, times.idle) == (90, True)
+    again = ProducerTimes(times.watermarks_ms, times.idle_ones)
+    again.marked(Mark(0, 3, 10))
+    assert (again.least_ms, again.idle) == (10, False)
 
 
 def test_what_was_committed_of_producers_comes_back() -> None:
     time = InputTime(
-        1_700_000_000_000, 1_700_000_000_500, (1_700_000_000_700, 1_700_000_000_000, 1_700_000_009_000)
+        1_700_000_000_000,
+        1_700_000_000_500,
+        (1_700_000_000_700, 1_700_000_000_000, 1_700_000_009_000),
+        frozenset({2}),
     )
     position = TablePosition.decode(TablePosition(5, True, time=time).encode())
     assert position is not None
@@ -83,12 +125,14 @@ def test_the_watermarks_of_any_number_of_producers_fit_the_metadata_and_are_not_
     None
 ):
     said = tuple(1_700_000_000_000 + 3_600_000 * number for number in range(5_000))
-    text = TablePosition(5, True, time=InputTime(said[0], said[0], said)).encode()
+    idle = frozenset(range(0, 4_000, 3))
+    text = TablePosition(5, True, time=InputTime(said[0], said[0], said, idle)).encode()
     assert len(text) < 3_000
     position = TablePosition.decode(text)
     assert position is not None
     assert position.time is not None
     assert position.time.producers_ms == (said[0],) * len(said)
+    assert position.time.idle == idle
 
 
 def test_the_watermark_before_each_record_is_the_least_of_what_producers_have_said_before_it() -> None:

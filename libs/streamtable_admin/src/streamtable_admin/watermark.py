@@ -27,11 +27,26 @@ class HeldInput:
     time: InputTime
     lag: int
 
+    @property
+    def waits_for(self) -> int | None:
+        """The number of the task that has come least far of those that write the input and are not idle; None: there is none."""
+        waited = [number for number in range(len(self.time.producers_ms)) if number not in self.time.idle]
+        return min(waited, key=self.time.producers_ms.__getitem__, default=None)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is to be waited for: it has had no event, all are behind the watermark, or its writers are idle."""
+        time = self.time
+        passed = time.stream_ms == NO_TIME or time.stream_ms < time.watermark_ms
+        return not self.lag and (passed if not time.producers_ms else self.waits_for is None)
+
     def reason(self) -> str:
         """Return the reason why the event time of the input has not advanced."""
-        if producers := self.time.producers_ms:
-            least = min(producers)
-            number = producers.index(least)
+        producers, number = self.time.producers_ms, self.waits_for
+        if producers and number is None:
+            return f"the {len(producers)} tasks that write it are idle"
+        if number is not None:
+            least = producers[number]
             said = "has not written its watermark yet" if least == NO_TIME else f"stands at {moment(least)}"
             return f"of the {len(producers)} tasks that write it, task {number} {said}"
         if self.lag:
@@ -55,15 +70,34 @@ class EventTimeOf:
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark; `NO_TIME` if there is none yet."""
-        return max(each.time.watermark_ms for each in self.inputs)
+        """The watermark; `NO_TIME` if there is none yet. Of a group with stages it is that of the last."""
+        return min(each.time.watermark_ms for each in self.inputs)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing holds the watermark back: all inputs are silent, and it advances as time passes."""
+        return all(each.silent for each in self.inputs)
 
     @property
     def holding(self) -> HeldInput:
         """The input that holds the watermark back: the least of those that are not idle."""
         # What counts as idle is behind the watermark, which has gone on without it.
-        active = [each for each in self.inputs if each.time.stream_ms >= self.watermark_ms]
-        return min(active or self.inputs, key=lambda each: each.time.stream_ms)
+        active = [
+            each
+            for each in self.inputs
+            if each.time.stream_ms >= each.time.watermark_ms
+            and (each.waits_for is not None or not each.time.producers_ms)
+        ]
+        least = min(active or self.inputs, key=lambda each: each.time.stream_ms)
+        if least.waits_for != self.partition:
+            return least
+        # It may wait for this task itself, which then waits for another of its inputs.
+        others = [
+            each
+            for each in active
+            if not each.time.producers_ms and each.time.stream_ms == each.time.watermark_ms
+        ]
+        return others[0] if others else least
 
 
 def event_times(offsets: Iterable[PartitionOffsets]) -> list[EventTimeOf]:
@@ -89,7 +123,9 @@ def watermark_findings(subject: str, times: Iterable[EventTimeOf], now_ms: int) 
     if not behind:
         return
     far: Mapping[int, EventTimeOf] = {
-        partition: each for partition, each in behind.items() if now_ms - each.watermark_ms > BEHIND_MS
+        partition: each
+        for partition, each in behind.items()
+        if now_ms - each.watermark_ms > BEHIND_MS and not each.silent
     }
     for partition, each in far.items():
         stands = (
@@ -103,8 +139,13 @@ def watermark_findings(subject: str, times: Iterable[EventTimeOf], now_ms: int) 
             f"partition {partition} {stands}: {holding.topic} holds it back, {holding.reason()}",
             _advice(holding),
         )
-    if not far:
-        least = min(each.watermark_ms for each in behind.values())
+    if far:
+        return
+    followed = [each.watermark_ms for each in behind.values() if not each.silent]
+    if not followed:
+        yield ok(subject, "its inputs are silent, and its watermarks advance as time passes")
+    else:
+        least = min(followed)
         yield ok(
             subject, f"its watermarks are at most {max(0, now_ms - least) / 1000:.0f} s behind the clock"
         )

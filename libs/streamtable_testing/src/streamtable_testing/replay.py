@@ -10,7 +10,8 @@ Records are handled in the order in which they are fed, across all inputs. Every
 clock is real, as in the `Tester`. Emitted records are dropped, as they are already in their topics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from streamtable.clock import Clock
@@ -95,18 +96,17 @@ class Replay:
         else:
             raise ConfigurationError(f"group {self.group.name!r} does not read {topic!r}")
 
-    def finish(self, watermark_ms: int | None = None) -> None:
+    def finish(self, watermarks_ms: Mapping[str, int] = MappingProxyType({})) -> None:
         """Handle the remaining records, and the rows and timers that are due.
 
         Args:
-            watermark_ms: Advance the watermark to this time: that of the group, which can be ahead of its records' since
-                idle inputs do not hold it back.
+            watermarks_ms: Advance to these watermarks, by input: those of the group, which can be ahead of its records' since
+                idle inputs do not hold them back.
         """
         self._settle()
         clock = getattr(self._task, "event_clock", None)
-        if watermark_ms is not None and clock is not None and watermark_ms > clock.watermark_ms:
-            clock.watermark_ms = watermark_ms
-            clock.must_commit = True
+        if watermarks_ms and clock is not None:
+            clock.raise_to(watermarks_ms)
             self._settle()
 
     def times(self) -> dict[str, tuple[int, int]]:

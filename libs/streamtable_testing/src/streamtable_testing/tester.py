@@ -125,7 +125,9 @@ class Tester:
     Args:
         partitions: The default number of partitions of topics.
         commit_on_request: Whether commits happen only at `commit` (and at a rebalance or a stop) instead of after every turn.
-        work_on_request: Whether processes work only when `work` is called, to test states in between.
+        work_on_request: Whether processes work only when `work` or `advance` is called, to test states in between, or with all
+            records in the topics before the first is read.
+        poll_records: The most records that a process reads at once; topics are read in the order of their names.
         now: Seconds since 1970 when the test begins. Events that are more than an hour ahead are refused by groups that
             follow event time, unless `EventTime` says otherwise.
 
@@ -142,6 +144,7 @@ class Tester:
         partitions: int = 1,
         commit_on_request: bool = False,
         work_on_request: bool = False,
+        poll_records: int = 10_000,
         now: float = 1_700_000_000.0,
     ) -> None:
         log_to_stderr_by_default()  # like a real Kafka: tracebacks with a megabyte of locals take seconds
@@ -151,6 +154,7 @@ class Tester:
         self._partitions = partitions
         self._interval = _NEVER_SECONDS if commit_on_request else _TICK_SECONDS / 2
         self._by_itself = not work_on_request
+        self._poll_records = poll_records
         self._instances: dict[str, list[Instance]] = {}
         self._at_first: dict[str, tuple[str | None, int]] = {}
         self._views: list[tuple[ViewUpdater, Iterator[float]]] = []
@@ -346,7 +350,7 @@ class Tester:
         self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, with all processes working meanwhile.
+        """Advance the clock, with all processes working meanwhile, also with `work_on_request`.
 
         An input of a group with `EventTime` is idle after half as long again as its `idle_after`.
         """
@@ -358,7 +362,7 @@ class Tester:
             part = min(seconds, often if passed < _OFTEN * often else _SLICE_SECONDS)
             passed += part
             self.clock.advance(part)
-            self._work_by_itself()
+            self.work()
             seconds -= part
 
     def commit(self) -> None:
@@ -466,6 +470,7 @@ class Tester:
             guarantee=guarantee,
             commit_interval=self._interval,
             poll_timeout=_TICK_SECONDS,
+            poll_records=self._poll_records,
             standby=standby,
             tracer=tracer_of(self.kafka),
         )

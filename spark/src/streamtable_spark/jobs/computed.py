@@ -93,7 +93,7 @@ class TableRequest:
         inputs: Spans,
         letters: Spans,
         now: float,
-        watermarks: Mapping[int, int] | None = None,
+        watermarks: Mapping[int, Mapping[str, int]] | None = None,
     ) -> Computed:
         """Compute the tables from the offset ranges of `spans`, or from saved ones.
 
@@ -103,7 +103,7 @@ class TableRequest:
             inputs: The offset ranges of inputs, retries and all other topics that are needed.
             letters: The offset ranges of the dead letters.
             now: Seconds since 1970: the time that handlers see.
-            watermarks: The minimum watermark of each partition at the end, in milliseconds.
+            watermarks: The minimum watermark of each partition at the end by input, in milliseconds.
         """
         source, records = self.source, self._records(session, cluster, inputs)
         set_aside = letters_of(read(session, cluster.bootstrap_servers, letters))

@@ -50,12 +50,12 @@ class Cut:
     Attributes:
         inputs: The next offset of each input topic, by partition.
         tables: The position in the changelog of each of its tables, by the table's name and partition; `TABLE` is always there.
-        watermarks: The watermark of each partition, if the group follows event time.
+        watermarks: The watermark of each partition by input, if the group follows event time.
     """
 
     inputs: Mapping[str, Offsets]
     tables: Mapping[str, Offsets]
-    watermarks: Offsets = field(default_factory=dict)
+    watermarks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | None:
@@ -142,7 +142,7 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None]) -> Cut:
         )
     inputs: dict[str, Offsets] = {}
     tables: dict[str, Offsets] = {TABLE: {}}
-    watermarks: Offsets = {}
+    watermarks: dict[int, dict[str, int]] = {}
     for (topic, partition), each in committed.items():
         inputs.setdefault(topic, {})[partition] = 0 if each is None else each.next_offset
         if each is None:  # no process has handled records of it yet: the tables hold no result of it
@@ -161,7 +161,7 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None]) -> Cut:
         for name, mark in {**position.tables, TABLE: position.changelog}.items():
             _raise_to(tables.setdefault(name, {}), partition, mark)
         if position.time is not None:
-            _raise_to(watermarks, partition, position.time.watermark_ms)
+            watermarks.setdefault(partition, {})[topic] = position.time.watermark_ms
     nothing = {place.partition: 0 for place in committed}
     return Cut(inputs, {name: nothing | marks for name, marks in tables.items()}, watermarks)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
-from streamtable.engine.event_time import ObservedEnds
+from streamtable.engine.silence import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
 from streamtable.graph import Group

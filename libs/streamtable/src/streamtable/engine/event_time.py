@@ -1,62 +1,33 @@
 """Event time in a task: the stream time of each input, and the watermark, which never decreases.
 
 The watermark is the least stream time (the greatest event time seen) of the inputs that are not idle. All of it is
-committed with the offsets and goes back with them, so a record is late, or is not, whatever crashed in between.
+committed with the offsets and goes back with them, so a record is late, or is not, whatever crashed in between. A group
+whose own output comes back to it has a watermark for each stage of its inputs (`streamtable.stages`).
 
-The stream time of an input that carries watermarks is the least watermark of the tasks that write it. Its silence says
-nothing: those who write it tell it when theirs fall silent.
-
-Any other input is idle when the broker has said twice, `idle_after` apart, that it ends at the same offset, and that offset
-has been reached. Silence of the broker proves nothing: a process that stood still or was cut off takes no input for idle.
+The stream time of an input that carries watermarks is the least watermark of the tasks that write it, without those whose
+own inputs are idle. Its silence says nothing: those who write it tell it when theirs fall silent.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import compress
+from operator import gt
 from typing import Any
 
 from streamtable.clock import Clock
 from streamtable.engine.producer_times import ProducerTimes
+from streamtable.engine.silence import ObservedEnds, Silence
 from streamtable.errors import FutureEventTime, HandlerFailed, InvalidEventTime, StreamtableError
 from streamtable.event_time import NO_TIME, EventTimes, InputTime, running_max
 from streamtable.graph import EventTime, Group, Input
-from streamtable.types import NextOffset, RecordBatch, TopicPartition, Watermarks
+from streamtable.stages import Stages
+from streamtable.timer import TIMERS
+from streamtable.types import NextOffset, RecordBatch
 from streamtable.watermarks import Mark, Marked
 
-OBSERVE_SECONDS = 5.0
-"""The interval at which the ends of inputs are requested, in seconds; shorter if inputs become idle sooner."""
-
-_LOOKS = 4  # at the ends of inputs within `idle_after`
-_OBSERVE_SECONDS_MIN = 0.2
 _APPEND_TIME = 2  # the type of a timestamp that the broker has given, as the client says it
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that a datetime can say
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class ObservedEnds:
-    """The ends of inputs as the broker has reported them.
-
-    Attributes:
-        asked_at: Monotonic time before it was asked.
-        answered_at: Monotonic time after it has answered.
-        wall_ms: Milliseconds since 1970 before it was asked.
-        ends: The low and high watermarks of the partitions.
-    """
-
-    asked_at: float
-    answered_at: float
-    wall_ms: int
-    ends: Mapping[TopicPartition, Watermarks]
-
-
-def observe_seconds(event_time: EventTime | None) -> float:
-    """Return the interval in seconds at which to request the ends of a group's inputs, to find idle inputs in time."""
-    if event_time is None or event_time.idle_after is None:
-        return OBSERVE_SECONDS
-    often = event_time.idle_after.total_seconds() / _LOOKS
-    return min(max(often, _OBSERVE_SECONDS_MIN), OBSERVE_SECONDS)
 
 
 class EventClock:
@@ -67,12 +38,12 @@ class EventClock:
         partition: The number of the partition.
         inputs: The topics that advance it.
         committed: The event times that were committed with their offsets.
-        clock: The monotonic clock, for the age of the ends that the broker has reported.
+        clock: The monotonic clock.
         in_band: The topics that carry watermarks.
         passes_on: Whether the watermark is written to the outputs as soon as it advances without records.
+        stages: The stages of the inputs.
 
     Attributes:
-        watermark_ms: No event before this time is expected any more; `NO_TIME` at first.
         must_commit: Whether the watermark has advanced so far without records that it must be committed by itself.
     """
 
@@ -86,44 +57,81 @@ class EventClock:
         in_band: Collection[str] = (),
         *,
         passes_on: bool = False,
+        stages: Stages | None = None,
     ) -> None:
-        self._partition = partition
-        self._clock = clock
         idle_after = event_time.idle_after
-        self._idle_after = None if idle_after is None else idle_after.total_seconds()
-        self._observe_seconds = observe_seconds(event_time)
-        known = {topic: committed.get(topic, InputTime()) for topic in inputs}
-        self._streams = {topic: each.stream_ms for topic, each in known.items()}
-        self.watermark_ms = max(each.watermark_ms for each in known.values())
-        self._producers = {topic: ProducerTimes(known[topic].producers_ms) for topic in in_band}
+        self._idle_after_ms = None if idle_after is None else int(idle_after / timedelta(milliseconds=1))
+        stages = stages or Stages()
+        self._stage_of = {topic: stages.inputs.get(topic, 0) for topic in inputs}
+        self._timers = stages.states.get(
+            TIMERS["event"], stages.last
+        )  # the stage whose watermark fires timers
+        self._silence = Silence(
+            event_time, partition, [each for each in inputs if each not in in_band], clock
+        )
         self._passes_on = passes_on
         self._goes_by_itself = False  # since a commit in which it had advanced without records
         self.must_commit = False
-        self._committed = self.times()
-        self._ends: dict[str, tuple[int, float]] = {}  # the end of each input, and since when it is known
-        self._idle: frozenset[str] = frozenset()
-        self._idle_until = 0.0  # monotonic time up to which this is believed
+        self._committed = {topic: committed.get(topic, InputTime()) for topic in inputs}
+        self._producers = dict.fromkeys(in_band, ProducerTimes())
+        self._streams: dict[str, int] = {}
+        self._watermarks: list[int] = []  # of each stage; none is less than that of the next
+        self._restore()
+        # A watermark ahead of all events has got there in silence, which lasts: it goes on from there.
+        self._resumed_ms = [
+            NO_TIME if at <= max(self._up_to(stage).values()) else at + (self._idle_after_ms or 0)
+            for stage, at in enumerate(self._watermarks)
+        ]
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark: no event before this time is expected any more; `NO_TIME` at first."""
+        return self._watermarks[-1]
+
+    def watermark_of(self, stage: int) -> int:
+        """Return the watermark of the inputs up to a stage. That of the last stage is the least."""
+        return self._watermarks[stage]
+
+    def idle(self, stage: int) -> bool:
+        """Return whether all inputs up to a stage are idle."""
+        return self._up_to(stage).keys() <= self._idle_inputs()
+
+    def _up_to(self, stage: int) -> dict[str, int]:
+        """Return the stream times of the inputs up to a stage."""
+        return {topic: at for topic, at in self._streams.items() if self._stage_of[topic] <= stage}
 
     # ---- records ---------------------------------------------------------------------------------------------------
 
-    def of(self, topic: str, event_ms: Sequence[int], marked: Marked | None = None) -> EventTimes:
+    def of(
+        self,
+        topic: str,
+        event_ms: Sequence[int],
+        marked: Marked | None = None,
+        seen_ms: Sequence[int] | None = None,
+    ) -> EventTimes:
         """Return the event times of the next records of an input. They count only once the records are handled.
 
         Args:
             topic: The input.
             event_ms: The event time of each record.
             marked: The watermark headers of the records, and the marks between them, if the input carries watermarks.
+            seen_ms: The time to which each record moves the stream time of its input; None: its event time.
         """
-        others = [
-            at for other, at in self._streams.items() if other != topic and other not in self._idle_now()
-        ]
-        others_ms, watermark_ms = min(others, default=None), self.watermark_ms
-        times = EventTimes(event_ms, self._streams[topic], others_ms, watermark_ms)
+        idle, closed_ms = self._idle_inputs(), self._watermarks[self._stage_of[topic]]
+        watermark_ms, others_ms = self._watermarks[self._timers], None
+        others = [at for each, at in self._up_to(self._timers).items() if each != topic and each not in idle]
+        if self._stage_of[topic] > self._timers:
+            others_ms = NO_TIME  # these records do not advance it
+        elif others:
+            others_ms = min(others)
+        times = EventTimes(
+            event_ms, self._streams[topic], others_ms, watermark_ms, seen_ms=seen_ms, closed_ms=closed_ms
+        )
         if marked is None or not (self._producers[topic].known or marked.carries):
             return times
         # One that carries nothing, from before its producers wrote marks, is taken as in time.
         late_before = [
-            max(carried if carried != NO_TIME else at, watermark_ms)
+            max(carried if carried != NO_TIME else at, closed_ms)
             for carried, at in zip(marked.late_before_ms, event_ms, strict=True)
         ]
         least = self._producers[topic].before_each(len(event_ms), marked.marks)
@@ -133,13 +141,12 @@ class EventClock:
         ]
         return EventTimes.given(event_ms, late_before, watermarks)
 
-    def handled(self, topic: str, event_ms: Sequence[int]) -> None:
-        """Note that records of an input with these times have been handled."""
-        self._ends.pop(topic, None)
-        self._idle -= {topic}
+    def handled(self, topic: str, seen_ms: Sequence[int]) -> None:
+        """Note that records of an input which move it to these times have been handled."""
+        self._silence.handled(topic)
         self._goes_by_itself = False
         if topic not in self._producers or not self._producers[topic].known:
-            self._streams[topic] = max(self._streams[topic], max(event_ms, default=NO_TIME))
+            self._streams[topic] = max(self._streams[topic], max(seen_ms, default=NO_TIME))
         self._advance()
 
     def marked(self, topic: str, marks: Iterable[Mark]) -> None:
@@ -151,61 +158,83 @@ class EventClock:
             self._advance()
 
     def _advance(self) -> None:
-        idle = self._idle_now()
-        active = [at for topic, at in self._streams.items() if topic not in idle]
-        self.watermark_ms = max(self.watermark_ms, min(active, default=NO_TIME))
+        idle = self._idle_inputs()
+        for stage, at in enumerate(self._watermarks):
+            active = [time for topic, time in self._up_to(stage).items() if topic not in idle]
+            self._watermarks[stage] = max(at, min(active) if active else self._told_up_to(stage))
+        self._pull()
+
+    def _told_up_to(self, stage: int) -> int:
+        """Return the greatest time that idle tasks have written into the inputs up to a stage."""
+        told = (at for topic, at in self._up_to(stage).items() if topic in self._producers)
+        return max(told, default=NO_TIME)
+
+    def _pull(self) -> None:
+        """Let stages whose inputs are all idle follow the next one, as an idle input follows the others."""
+        for stage in reversed(range(len(self._watermarks) - 1)):
+            if self.idle(stage):
+                self._watermarks[stage] = max(self._watermarks[stage : stage + 2])
 
     # ---- idle inputs -----------------------------------------------------------------------------------------------
 
     def observe(self, observed: ObservedEnds, next_offsets: Mapping[str, NextOffset]) -> None:
-        """Find out which inputs are idle.
+        """Find out which inputs are idle, and advance without them.
 
         Args:
             observed: The ends of the inputs as reported by the broker.
             next_offsets: The next offset of each input, after the records that were handled.
         """
-        if self._idle_after is None:
+        if self._idle_after_ms is None:
             return
-        idle = set()
-        for topic in self._streams.keys() - self._producers.keys():
-            marks = observed.ends.get(TopicPartition(topic, self._partition))
-            if marks is None:
-                continue
-            end, since = self._ends.get(topic, (NO_TIME, 0.0))
-            if end != marks.high:
-                self._ends[topic] = marks.high, observed.answered_at
-            elif next_offsets[topic] == end and observed.asked_at - since >= self._idle_after:
-                idle.add(topic)
-        self._idle = frozenset(idle)
-        # Two looks may fail before what was seen last is too old.
-        self._idle_until = observed.asked_at + 3 * self._observe_seconds
+        self._silence.observe(observed, next_offsets)
         self._advance()
-        idle_after_ms = int(self._idle_after * 1000)
-        if len(idle) == len(self._streams):
-            self.watermark_ms = max(self.watermark_ms, observed.wall_ms - idle_after_ms)
+        for stage, at in enumerate(self._watermarks):
+            if self.idle(stage):
+                self._watermarks[stage] = max(
+                    at, self._in_silence(stage, self._idle_after_ms, observed.asked_at)
+                )
+        self._pull()
         # Less than that is not worth a commit of its own: what fires because of it is committed with it.
-        advanced_ms = self.watermark_ms - max(each.watermark_ms for each in self._committed.values())
-        at_once = self._passes_on and bool(idle) and not self._goes_by_itself
-        self.must_commit = advanced_ms >= (1 if at_once else max(idle_after_ms, 1))
+        pairs = zip(self._watermarks, self._committed_watermarks(), strict=True)
+        advanced_ms = max(at - before for at, before in pairs)
+        at_once = self._passes_on and bool(self._silence.idle) and not self._goes_by_itself
+        self.must_commit = advanced_ms >= (1 if at_once else max(self._idle_after_ms, 1))
 
-    def _idle_now(self) -> frozenset[str]:
-        # A process that stood still has not seen what has come since: then no input counts as idle.
-        if self._idle and self._clock.monotonic() > self._idle_until:
-            self._idle = frozenset()
-        return self._idle
+    def _in_silence(self, stage: int, idle_after_ms: int, now: float) -> int:
+        """Return the time that idle inputs have reached: event time has gone on since their last event, as fast as the clock.
+
+        It never goes to the wall clock: old events may follow a silence, as when a backlog is loaded.
+        """
+        own = {topic: at for topic, at in self._up_to(stage).items() if topic not in self._producers}
+        last_ms = max([self._resumed_ms[stage], *own.values()])
+        if last_ms == NO_TIME or not own:
+            return NO_TIME
+        return last_ms + self._silence.passed_ms(own, now) - idle_after_ms
+
+    def _idle_inputs(self) -> frozenset[str]:
+        told = (topic for topic, producers in self._producers.items() if producers.idle)
+        return self._silence.idle.union(told)
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     def times(self) -> dict[str, InputTime]:
         """Return the event times to be committed with the offset of each input."""
-        return {
-            topic: InputTime(at, self.watermark_ms, self._producers_ms(topic))
-            for topic, at in self._streams.items()
-        }
+        found = {}
+        for topic, at in self._streams.items():
+            producers = self._producers.get(topic) or ProducerTimes()
+            watermark_ms = self._watermarks[self._stage_of[topic]]
+            found[topic] = InputTime(
+                at, watermark_ms, tuple(producers.watermarks_ms), frozenset(producers.idle_ones)
+            )
+        return found
 
-    def _producers_ms(self, topic: str) -> tuple[int, ...]:
-        found = self._producers.get(topic)
-        return () if found is None else tuple(found.watermarks_ms)
+    def raise_to(self, watermarks_ms: Mapping[str, int]) -> None:
+        """Advance, without records, to the watermarks that the task has committed with these inputs."""
+        before = list(self._watermarks)
+        for topic, watermark_ms in watermarks_ms.items():
+            for stage in range(self._stage_of.get(topic, -1) + 1):
+                self._watermarks[stage] = max(self._watermarks[stage], watermark_ms)
+        self.must_commit = self.must_commit or before != self._watermarks
 
     def committed(self, times: Mapping[str, InputTime]) -> None:
         """Note that these times have been committed."""
@@ -215,13 +244,26 @@ class EventClock:
 
     def rewind(self) -> None:
         """Go back to the times that were committed last."""
-        self._streams = {topic: each.stream_ms for topic, each in self._committed.items()}
-        self.watermark_ms = max(each.watermark_ms for each in self._committed.values())
-        self._producers = {
-            topic: ProducerTimes(self._committed[topic].producers_ms) for topic in self._producers
-        }
-        self._idle = frozenset()
+        self._restore()
+        self._silence.forget()
         self.must_commit = False
+
+    def _restore(self) -> None:
+        self._streams = {topic: each.stream_ms for topic, each in self._committed.items()}
+        self._watermarks = self._committed_watermarks()
+        self._producers = {
+            topic: ProducerTimes(self._committed[topic].producers_ms, self._committed[topic].idle)
+            for topic in self._producers
+        }
+
+    def _committed_watermarks(self) -> list[int]:
+        # That of a stage is at least that of the stages behind it, also if its own inputs are new.
+        return [
+            max(
+                each.watermark_ms for topic, each in self._committed.items() if self._stage_of[topic] >= stage
+            )
+            for stage in range(max(self._stage_of.values()) + 1)
+        ]
 
 
 class TimedInput:
@@ -268,20 +310,33 @@ class TimedInput:
             for index, error in failed.items():
                 bad[index] = self._invalid(records, index, error)
         self._refuse_future(records, times, bad)
-        return records.timed(self._event_clock.of(self._topic, times, marked))
+        return records.timed(self._event_clock.of(self._topic, times, marked, self._seen(records, times)))
 
     def handled(self, records: RecordBatch, taken: int, marked: Marked | None = None) -> None:
         """Advance the event time by the first `taken` of these records, replayed dead letters excepted."""
         if records.topic == self._topic and records.times is not None and taken:
-            event_ms = records.times.event_ms[:taken]
+            seen_ms = records.times.seen_ms[:taken]
             if marked is not None:
-                event_ms = list(compress(event_ms, (at == NO_TIME for at in marked.late_before_ms)))
-            self._event_clock.handled(self._topic, event_ms)
+                seen_ms = list(compress(seen_ms, (at == NO_TIME for at in marked.late_before_ms)))
+            self._event_clock.handled(self._topic, seen_ms)
 
     def marked(self, marked: Marked, taken: int) -> None:
         """Advance the event time by the producers' marks up to the first `taken` of the records."""
         if marked.marks and marked.records.topic == self._topic:
             self._event_clock.marked(self._topic, (mark for before, mark in marked.marks if before <= taken))
+
+    def _seen(self, records: RecordBatch, times: list[int]) -> list[int] | None:
+        """Return the time to which each record moves the stream time; None: its event time.
+
+        A claimed time does not move it past the record's own timestamp, which the program or the broker has stamped that
+        accepted the record: one wrong clock must not make the records of all others late.
+        """
+        if self._time is None or not times:
+            return None
+        stamped = records.timestamps()
+        if not any(map(gt, times, stamped)):  # the usual case, at a third of the cost
+            return None
+        return [min(at, stamp) if stamp > 0 else at for at, stamp in zip(times, stamped, strict=True)]
 
     def _times(
         self, records: RecordBatch, events: Sequence[Any], skip: set[int]

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,6 +25,7 @@ from streamtable.engine.state import KeptState
 from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
+from streamtable.event_time import NO_TIME
 from streamtable.graph import Group, OnError
 from streamtable.handler_services import HandlerServices
 from streamtable.timer import TIMERS, PendingTimers
@@ -175,6 +177,7 @@ class DueRunner:
         self.behind_ms = 0
         self.wakes_at: float | None = None
         self._group = group.name
+        self._stages = group.stages
         self._partition = partition
         self._records = records
         self._calls = calls
@@ -184,17 +187,19 @@ class DueRunner:
         self._clock = clock
         self._limited_log = LimitedLog(log, clock)
 
-        def watermark_ms() -> int | None:
-            return None if event_clock is None or event_clock.watermark_ms < 0 else event_clock.watermark_ms
+        def now_of(state: str, kind: str) -> int | None:
+            if kind == "wall":
+                return int(clock.now() * 1000)
+            reached = NO_TIME if event_clock is None else event_clock.watermark_of(self._stage_of(state))
+            return None if reached == NO_TIME else reached
 
-        clocks = {"event": watermark_ms, "wall": lambda: int(clock.now() * 1000)}
         self._states = [
             DueState(
                 each,
                 each.state.due,
                 each.index,
                 DueRows(each.state, group.named_topic(each.state.name), partition, reach),
-                clocks[each.state.due.clock],
+                partial(now_of, each.state.name, each.state.due.clock),
                 timers if isinstance(each.state, PendingTimers) else None,
             )
             for each in kept
@@ -264,20 +269,32 @@ class DueRunner:
         first = each.index.first_ms
         return first / 1000 if first is not None and each.due.clock == "wall" else None
 
-    def passed_on_ms(self, watermark_ms: int) -> int:
-        """Return the watermark for readers of the group's outputs: rows make no earlier event later.
+    def _stage_of(self, state: str) -> int:
+        return self._stages.states.get(state, self._stages.last if state in TIMERS.values() else 0)
+
+    def passed_on_ms(self, stage: int, watermark_ms: int) -> int:
+        """Return the watermark for readers of the outputs of a stage: rows make no earlier event later.
 
         Args:
-            watermark_ms: The watermark of the task.
+            stage: The stage.
+            watermark_ms: Its watermark.
         """
         least = watermark_ms
         for each in self._states:
-            if each.due.clock == "event":
+            if each.due.clock == "event" and self._stage_of(each.name) <= stage:
                 self._look(each)
                 first = each.index.first_ms
                 reached = watermark_ms if first is None else min(first, watermark_ms)
                 least = min(least, reached - each.due.holds_ms)
         return least
+
+    def awaits(self, stage: int) -> bool:
+        """Return whether rows of a stage, or of one before it, are still to fall due in event time."""
+        return any(
+            each.index.first_ms is not None
+            for each in self._states
+            if each.due.clock == "event" and self._stage_of(each.name) <= stage
+        )
 
     @staticmethod
     def _behind_ms(each: DueState) -> int:

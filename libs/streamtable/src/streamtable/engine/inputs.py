@@ -11,7 +11,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask
-from streamtable.engine.event_time import ObservedEnds
+from streamtable.engine.silence import ObservedEnds
 from streamtable.errors import InputLost, RetryLater
 from streamtable.ports import ClusterClient, GroupConsumer
 from streamtable.types import TopicPartition

@@ -1,6 +1,7 @@
-"""The watermark that a task passes on to the readers of its outputs; see `streamtable.watermarks`."""
+"""The watermarks that a task passes on to the readers of its outputs; see `streamtable.watermarks`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from streamtable.deadletter import OutputRecord
@@ -24,41 +25,61 @@ class PassedOn:
     """
 
     def __init__(self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], partition: int) -> None:
-        self._partition = partition
-        self._producers = topics[group.event_time_inputs[0]].partitions
-        self._places = [
-            (name, number)
-            for name in dict.fromkeys(edge.stream.name for edge in group.outputs if edge.watermarks)
-            for number in range(topics[name].partitions)
-        ]
-        self._rarely = self._producers * len(self._places) > _MARKS_MAX
-        self._passed_on_ms = NO_TIME
-        self._passed_on_at: float | None = None
+        producers = topics[group.event_time_inputs[0]].partitions
+        names = dict.fromkeys(edge.stream.name for edge in group.outputs if edge.watermarks)
+        self._stage_of = {name: group.stages.outputs.get(name, 0) for name in names}
+        self._partitions = {name: topics[name].partitions for name in names}
+        self._rarely = producers * sum(self._partitions.values()) > _MARKS_MAX
+        idle_after = group.event_time and group.event_time.idle_after
+        self._idle_after_ms = idle_after / timedelta(milliseconds=1) if idle_after else 0
+        nothing = Mark(partition, producers, NO_TIME)
+        self._told = dict.fromkeys(self._stage_of.values(), nothing)  # the committed mark of each stage
+        self._told_at: float | None = None
         self._waits = False
 
-    def marks(self, watermark_ms: int, now: float) -> Sequence[OutputRecord]:
-        """Return the marks to be written with the next commit, if the watermark has advanced.
+    def marks(
+        self, reached: Callable[[int], int], idle: Callable[[int], bool], now: float
+    ) -> Sequence[OutputRecord]:
+        """Return the marks to be written with the next commit: of the stages that have advanced, or begin or end to be idle.
 
         Args:
-            watermark_ms: All that is written later is made of events for which no earlier window was open.
+            reached: Returns the watermark that a stage passes on: all that is written later is made of events for which no
+                earlier window was open.
+            idle: Returns whether the inputs up to a stage are idle.
             now: Monotonic time.
         """
         self._waits = False
-        if watermark_ms <= self._passed_on_ms:
+        new: dict[int, Mark] = {}
+        for stage, told in self._told.items():
+            mark = told._replace(watermark_ms=max(reached(stage), told.watermark_ms), idle=idle(stage))
+            # Readers do not wait for it while it is idle: it need not tell each step.
+            least = max(self._idle_after_ms, 1) if mark.idle and told.idle else 1
+            if mark.idle != told.idle or mark.watermark_ms >= told.watermark_ms + least:
+                new[stage] = mark
+        new = {stage: mark for stage, mark in new.items() if mark.idle or mark.watermark_ms != NO_TIME}
+        if not new:
             return ()
-        if self._rarely and self._passed_on_at is not None and now < self._passed_on_at + _SECONDS:
+        if self._rarely and self._told_at is not None and now < self._told_at + _SECONDS:
             self._waits = True
             return ()
-        header = Mark(self._partition, self._producers, watermark_ms).header
-        return [OutputRecord(topic, None, None, (header,), 0, number) for topic, number in self._places]
+        return [
+            OutputRecord(name, None, None, (new[stage].header,), 0, number)
+            for name, stage in self._stage_of.items()
+            if stage in new
+            for number in range(self._partitions[name])
+        ]
 
-    def must_commit(self, now: float) -> bool:
-        """Whether marks that were left out must be written now."""
-        return self._waits and now >= (self._passed_on_at or 0.0) + _SECONDS
+    def must_commit(self, idle: Callable[[int], bool], now: float) -> bool:
+        """Whether marks must be written now: some were left out, or a stage has become idle."""
+        if self._waits:
+            return now >= (self._told_at or 0.0) + _SECONDS
+        return any(not told.idle and idle(stage) for stage, told in self._told.items())
 
     def committed(self, marks: Sequence[OutputRecord], now: float) -> None:
         """Note that these marks have been committed."""
-        if marks:
-            mark = Mark.read(marks[0].headers)
-            assert mark is not None, "made above"
-            self._passed_on_ms, self._passed_on_at = mark.watermark_ms, now
+        for record in marks:
+            if record.partition == 0:  # it is the same in each
+                mark = Mark.read(record.headers)
+                assert mark is not None, "made above"
+                self._told[self._stage_of[record.topic]] = mark
+                self._told_at = now

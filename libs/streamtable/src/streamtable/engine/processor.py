@@ -10,12 +10,12 @@ from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
 from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import FollowedTable, TableFollower
-from streamtable.engine.event_time import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.silence import ObservedEnds, observe_seconds
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater, TopicMissing
 from streamtable.failpoint import Failpoint, no_failpoint
@@ -344,10 +344,10 @@ class GroupProcessor:
             raise self._background_failure
 
     def _sample(self, member: Member, cluster: ClusterClient) -> None:
-        asked_at, wall_ms = self._clock.monotonic(), int(self._clock.now() * 1000)
+        asked_at = self._clock.monotonic()
         marks = self._vitals.sample(member.assignment, cluster)
         if self.group.event_time is not None:
-            member.inputs.observed(ObservedEnds(asked_at, self._clock.monotonic(), wall_ms, marks))
+            member.inputs.observed(ObservedEnds(asked_at, self._clock.monotonic(), marks))
         if self._hanging is not None:
             pending_since = member.assignment.offsets_pending_since
             self._hanging.look(member.assignment.readings(marks), pending_since)

@@ -18,12 +18,13 @@ from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.dispatch import Around, Dispatcher
-from streamtable.engine.event_time import EventClock, ObservedEnds
+from streamtable.engine.event_time import EventClock
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.named import Named
 from streamtable.engine.passed_on import PassedOn
+from streamtable.engine.silence import ObservedEnds
 from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
@@ -151,6 +152,7 @@ class Task(BaseTask):
                 clock,
                 [edge.stream.name for edge in group.inputs if edge.watermarks],
                 passes_on=passes_on,
+                stages=group.stages,
             )
             self._passed_on = PassedOn(group, topics, partition) if passes_on else None
         self._dispatcher = Dispatcher(
@@ -312,7 +314,7 @@ class Task(BaseTask):
         """Whether the task has something to commit."""
         if self._fired or (self.event_clock is not None and self.event_clock.must_commit):
             return True
-        if self._passed_on is not None and self._passed_on.must_commit(self._clock.monotonic()):
+        if self._passed_on is not None and self._passed_on.must_commit(self._idle, self._clock.monotonic()):
             return True
         return self.preparing or self.next_offsets != self.committed_offsets
 
@@ -380,9 +382,22 @@ class Task(BaseTask):
         """Return the marks that carry its watermark to readers of its outputs, after all that falls due before the commit."""
         if self._passed_on is None or self.event_clock is None:
             return ()
-        due, watermark_ms = self._dispatcher.due, self.event_clock.watermark_ms
-        reached = watermark_ms if due is None else due.passed_on_ms(watermark_ms)
-        return self._passed_on.marks(reached, self._clock.monotonic())
+        due, event_clock = self._dispatcher.due, self.event_clock
+
+        def reached(stage: int) -> int:
+            watermark_ms = event_clock.watermark_of(stage)
+            return watermark_ms if due is None else due.passed_on_ms(stage, watermark_ms)
+
+        return self._passed_on.marks(reached, self._idle, self._clock.monotonic())
+
+    def _idle(self, stage: int) -> bool:
+        """Return whether nothing of a stage will be written before its inputs have new records."""
+        due = self._dispatcher.due
+        return (
+            self.event_clock is not None
+            and self.event_clock.idle(stage)
+            and (due is None or not due.awaits(stage))
+        )
 
     def _copy_known_rows(self) -> None:
         """Copy the next rows that count as known, once the offsets are committed."""

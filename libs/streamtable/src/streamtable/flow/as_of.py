@@ -119,6 +119,7 @@ class AsOfJoin:
             *sides,
             step=step,
             edges=(state,),
+            grace_ms=self.grace_ms,
             timed=True,
             windowed=True,
         )

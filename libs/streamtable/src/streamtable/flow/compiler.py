@@ -9,12 +9,13 @@ from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.emission import PendingKey
-from streamtable.flow.in_band import topics_in_band, with_watermarks
+from streamtable.flow.in_band import depths_of, stages_of, topics_in_band, with_watermarks
 from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group, Join, Output
 from streamtable.no_key import NoKey
 from streamtable.row_change import RowChange
+from streamtable.stages import Stages
 from streamtable.topics import Table
 from streamtable.types import Headers
 from streamtable.watermarks import own_headers
@@ -28,9 +29,17 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
     names = dict.fromkeys(node.group for node in nodes)
     if not names:
         raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
-    in_band = topics_in_band(nodes)
+    depths = depths_of(nodes)
+    in_band = topics_in_band(nodes, depths)
     groups = tuple(
-        _group_of(name, [each for each in nodes if each.group == name], event_time, in_band) for name in names
+        _group_of(
+            name,
+            [each for each in nodes if each.group == name],
+            event_time,
+            in_band,
+            stages_of(name, nodes, depths, in_band),
+        )
+        for name in names
     )
     owners: dict[str, str] = {}
     for group in groups:
@@ -46,7 +55,7 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
 
 
 def _group_of(
-    name: str, nodes: Sequence[Node], event_time: EventTime, in_band: frozenset[str]
+    name: str, nodes: Sequence[Node], event_time: EventTime, in_band: frozenset[str], stages: Stages
 ) -> Group[Any, Any]:
     edges: list[Edge[Any, Any]] = []
     for node in nodes:
@@ -59,7 +68,7 @@ def _group_of(
                 edges.append(edge)
         edges.extend(edge for edge in node.edges if edge not in edges)
     if any(node.windowed or node.feeds in in_band for node in nodes):
-        edges.append(event_time)
+        edges += [event_time, stages]
     return Group(name, *(with_watermarks(edge, in_band) for edge in edges))
 
 
@@ -138,7 +147,7 @@ class CompiledSource:
 
     def on_change(self, ctx: Context[Any, Any], change: RowChange[Any]) -> None:
         """Handle a change of the source's table."""
-        late_before = [ctx.watermark_ms] if self._windowed else None
+        late_before = [ctx.late_before_ms] if self._windowed else None
         self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, [change.old])
 
     def on_closed(self, due: DueRows[Any, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from streamtable.flow.ahead import ahead_of_grace
 from streamtable.flow.plan import Plan
 
 
@@ -41,6 +42,8 @@ def _text(plan: Plan) -> str:
                 shown.add(node.number)
                 children = [child for child in reversed(plan.nodes) if node in child.parents]
                 following += [(child, depth + 1) for child in children]
+    if (text := ahead_of_grace(plan.nodes, plan.event_time)) is not None:
+        lines.append(f"  {text}")
     return "\n".join(lines) + "\n"
 
 

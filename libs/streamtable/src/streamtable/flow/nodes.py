@@ -89,6 +89,7 @@ class Node:
         singly: Whether the step needs the context of each single record.
         timed: Whether the step needs event times.
         windowed: Whether the step needs to know which windows are closed for a record.
+        grace_ms: The grace of the step for records out of order, in milliseconds; None: it has none.
         feeds: The topic through which its output reaches another group.
         reads: The table whose rows the step reads.
     """
@@ -104,6 +105,7 @@ class Node:
     singly: bool = False
     timed: bool = False
     windowed: bool = False
+    grace_ms: int | None = None
     feeds: str = ""
     reads: "Node | None" = field(default=None, repr=False)
 

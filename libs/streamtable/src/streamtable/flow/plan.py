@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from streamtable.edge import OnError
 from streamtable.errors import GraphError
+from streamtable.flow.ahead import warn_of_ahead
 from streamtable.flow.compiler import groups_of
 from streamtable.flow.nodes import Node, Source
 from streamtable.graph import EventTime, Group
@@ -93,6 +94,7 @@ class Plan:
         """The groups, compiled again when steps were added. Raises `GraphError`."""
         if self._groups[0] != len(self.nodes) or not self.nodes:
             self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time)
+            warn_of_ahead(self.name, self.nodes, self.event_time)
         return self._groups[1]
 
     def table_of(self, name: str, state: State[K, V]) -> Table[K, V]:

@@ -97,7 +97,9 @@ class StreamJoin:
         ]
         label = f"{self.operator} {self.name!r} {self.bounds.meaning}"
         step = JoinStep(state, rows, self.bounds, self.function, self.unmatched).step
-        joined = plan.add(group, label, *sides, step=step, edges=(state,), timed=True, windowed=True)
+        joined = plan.add(
+            group, label, *sides, step=step, edges=(state,), timed=True, windowed=True, grace_ms=self.bounds.grace_ms
+        )  # fmt: skip
         if not self.unmatched:
             return joined
         due = DueColumns(key, partial(self._waited, rows))

@@ -99,6 +99,7 @@ class Windows(Generic[K, V]):
             edges=edges,
             timed=True,
             windowed=True,
+            grace_ms=self.window.grace_ms,
         )
         return WindowedTable(plan, node, key, value, state, closed, self.window)
 

@@ -8,6 +8,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from re import fullmatch
 from typing import Any
 
 import orjson
@@ -19,7 +20,10 @@ from streamtable.watermarks import PRODUCERS_MAX
 
 OWN = "table"
 """The name of a group's own table among the tables that it has left: no named table can have it."""
-_PRODUCERS_BYTES_MAX = 2_000  # of the 4 KB that Kafka gives to the metadata of an offset
+_PRODUCERS_BYTES_MAX, _IDLE_BYTES_MAX = (
+    2_000,
+    1_000,
+)  # of the 4 KB that Kafka gives to the metadata of an offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +90,23 @@ def _positions(found: object) -> dict[str, int] | None:
 
 
 def _time_document(time: InputTime) -> list[Any]:
-    """Return the event time as a document: for producers, the time by which each is ahead of the least.
+    """Return the event time as a document: for producers, the time by which each is ahead of the least, and which are idle.
 
-    Kafka bounds the metadata of an offset. If there are more producers than fit, the minimum is stored for all: they then
-    count as less far than they are, until they say more.
+    Kafka bounds the metadata of an offset. If there are more producers than fit, the time of the input is stored for all:
+    they then count as less far than they are, until they say more.
     """
     document: list[Any] = [time.stream_ms, time.watermark_ms]
     if time.producers_ms:
-        least = min(time.producers_ms)
+        least, idle = min(time.producers_ms), f"{sum(1 << number for number in time.idle):x}"
         ahead = [at - least for at in time.producers_ms]
-        if len(orjson.dumps(ahead)) > _PRODUCERS_BYTES_MAX:
-            document += [least, len(ahead)]
+        if len(idle) > _IDLE_BYTES_MAX:
+            idle = "0"  # all are waited for, until they say again that they are idle
+        if len(orjson.dumps(ahead)) + len(idle) > _PRODUCERS_BYTES_MAX:
+            document += [time.stream_ms, len(ahead)]
         else:
             document += [least, ahead]
+        if time.idle:
+            document.append(idle)
     return document
 
 
@@ -106,7 +114,8 @@ def _input_time(found: object) -> InputTime | None:
     """Return the committed event time, also that of a later version with more fields; None for anything else."""
     match found:
         case [int() as stream_ms, int() as watermark_ms, *more] if min(stream_ms, watermark_ms) >= NO_TIME:
-            times = InputTime(stream_ms, watermark_ms, _producers(more))
+            producers = _producers(more)
+            times = InputTime(stream_ms, watermark_ms, producers, _idle(more, len(producers)))
             return None if any(isinstance(each, bool) for each in times) else times
     return None
 
@@ -120,6 +129,15 @@ def _producers(found: list[Any]) -> tuple[int, ...]:
         ):
             return tuple(least + each for each in ahead)
     return ()
+
+
+def _idle(found: list[Any], producers: int) -> frozenset[int]:
+    """Return the numbers of the producers that are idle: the bits of a hexadecimal number."""
+    match found:
+        case [_, _, str() as digits, *_] if fullmatch("[0-9a-f]+", digits):
+            bits = int(digits, 16)
+            return frozenset(number for number in range(producers) if bits >> number & 1)
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
