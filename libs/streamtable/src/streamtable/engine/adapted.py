@@ -181,7 +181,7 @@ class AdaptedTask(BaseTask):
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, self._metadata(replace(position, left=self.left.get(topic, {})), seen.get(topic))
+                offset, self._metadata(replace(position, record=self.kept_record(topic)), seen.get(topic))
             )
             for topic, offset in work.next_offsets.items()
         }

@@ -402,7 +402,7 @@ class Task(BaseTask):
                     position,
                     seen=seen.get(topic),
                     time=work.times.get(topic),
-                    left=self.left.get(topic, {}),
+                    record=self.kept_record(topic),
                 ).encode(),
             )
             for topic, offset in work.next_offsets.items()

@@ -63,6 +63,7 @@ class Source:
             that are emitted at the end of their interval.
         columns: The conversion of due rows to records; None: each row becomes a record with the same key and value.
         inclusive: Whether the end of a closed window belongs to the window.
+        retracts: Whether a stream carries the changes of a table, as what is taken away and what is added.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
@@ -71,6 +72,7 @@ class Source:
     kind: Literal["stream", "table", "closed", "pending"] = "stream"
     columns: DueColumns | None = None
     inclusive: bool = False
+    retracts: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +93,9 @@ class Node:
         windowed: Whether the step needs to know which windows are closed for a record.
         feeds: The topic through which its output reaches another group.
         reads: The table whose rows the step reads.
+        makes: The table of the group whose changes its output is, by the name of its state.
+        as_records: Whether it takes the changes of a table as records of a stream, which may begin at any of them.
+        follows: Another node whose changes its state needs all of.
     """
 
     number: int
@@ -106,3 +111,6 @@ class Node:
     windowed: bool = False
     feeds: str = ""
     reads: "Node | None" = field(default=None, repr=False)
+    makes: str = ""
+    as_records: bool = False
+    follows: "Node | None" = field(default=None, repr=False)

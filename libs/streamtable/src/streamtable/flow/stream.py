@@ -369,7 +369,11 @@ def through(
         feeds=topic.name,
     )
     # What comes through is what a step has sent: a None is the deletion of a row, or what a function has made.
-    source = Source(topic, lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler))
+    source = Source(
+        topic,
+        lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler),
+        retracts=isinstance(value, folds.Retractable),
+    )
     return plan.source(group or topic.name, source)
 
 

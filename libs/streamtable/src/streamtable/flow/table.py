@@ -111,7 +111,9 @@ class KeyedTable(TableJoins[K, V]):
         """Return the changes as records: the new row, or None for a deleted one."""
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
-        node = self._add("to_stream", steps.rows_as_records)
+        node = self._plan.add(
+            self._node.group, "to_stream", self._node, step=steps.rows_as_records, as_records=True
+        )
         value: Codec[Any] | None = self._value  # a tombstone needs no codec
         return KeyedStream(self._plan, node, self._key, value)
 
@@ -167,7 +169,6 @@ def kept_table(
     plan.claim(name, operator)
     state = State(name, key=key, value=value, meaning=operator)
     step, leaf = folds.keep_step(state, fold)
-    kept = plan.add(
-        node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
-    )
+    label = f"{operator} {name!r}"
+    kept = plan.add(node.group, label, node, step=step, leaf=leaf, edges=(state,), timed=True, makes=name)
     return KeyedTable.of_state(plan, kept, state)

@@ -93,8 +93,9 @@ class Windows(Generic[K, V]):
         edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
-            self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
-        )
+            self.node.group, label, self.node,
+            step=step, leaf=leaf, edges=edges, timed=True, windowed=True, makes=name,
+        )  # fmt: skip
         inclusive = not isinstance(self.window, TimeWindow)
         return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
 
@@ -302,7 +303,10 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         )
         step = EmitLater(self._windows, pending, interval // _MS)
         label = f"every {interval // _MS} ms {name!r}"
-        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
+        plan.add(
+            self._node.group, label, self._node,
+            step=step, edges=(pending,), timed=True, windowed=True, as_records=True,
+        )  # fmt: skip
         source = Source(pending, closed.edge, kind="pending")
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] | None = self._value  # a tombstone needs no codec
