@@ -76,6 +76,7 @@ class KeptRecord:
     @staticmethod
     def read(document: Mapping[str, Any]) -> "KeptRecord":
         """Return the record in a document. Parts that are not ours count as missing."""
+        version = document.get("version", "")
         return KeptRecord(
             _texts(document.get("kept")),
             {
@@ -84,7 +85,7 @@ class KeptRecord:
                 if isinstance(each, list) and list(map(type, each)) == [int, str] and each[0] >= 0
             },
             _texts(document.get("means")),
-            str(document.get("version", "")),
+            version if isinstance(version, str) else "",
             document.get("more") is True,
         )
 
