@@ -128,9 +128,7 @@ class Expected:
             new = None if value is None else _LONG.decode(value)
             event = self._job.change(self._handled.get(key), new)
         elif key is None or value is None or len(value) != 8 or key.startswith(b"\xff"):
-            self.letters[number].append(origin)
-            if value is not None and len(value) == 8 and origin[0] in self._job.reads:
-                self._move_time(origin[0], timestamp_ms)  # it has an id
+            self._leave_out(number, origin, value, timestamp_ms)
             return
         else:
             event = _LONG.decode(value)
@@ -168,6 +166,11 @@ class Expected:
         else:
             self._decoded[key] = row
             self.rows[key] = _JSON.encode(row)
+
+    def _leave_out(self, number: int, origin: Letter, value: bytes | None, timestamp_ms: int) -> None:
+        self.letters[number].append(origin)
+        if value is not None and len(value) == 8 and origin[0] in self._job.reads:
+            self._move_time(origin[0], timestamp_ms)  # it has an id
 
     def _plan(self, source: int, event: int, timestamp_ms: int) -> None:
         if self._job.shape.due:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.declared import kept_tables
 from streamtable.engine.basetask import Work
+from streamtable.engine.declared import kept_tables
 from streamtable.engine.task import Task
 from streamtable.graph import Group, Input, Persist
 from streamtable.ports import Membership, RebalanceListener, TopicInfo

@@ -365,7 +365,9 @@ def test_the_timestamp_of_a_record_that_fails_counts_wherever_the_process_was_ki
     assert tester.table(group) == {"a": 2}
 
 
-def test_a_record_at_which_the_process_stops_moves_the_stream_time_only_when_it_is_handled(tester: Tester) -> None:
+def test_a_record_at_which_the_process_stops_moves_the_stream_time_only_when_it_is_handled(
+    tester: Tester,
+) -> None:
     group = group_of(kinds=FAILING, on_error=OnError.STOP)
     tester.run(group)
     now = int(tester.clock.now() * 1000)
@@ -394,7 +396,9 @@ def test_the_timestamp_of_a_record_whose_deferred_call_fails_moves_the_stream_ti
     async def echo(click: Any) -> Any:
         return click
 
-    group = group_of("deferred", kinds={"deferred": {"handler": lambda ctx, click: ctx.defer(echo(click), each)}})
+    group = group_of(
+        "deferred", kinds={"deferred": {"handler": lambda ctx, click: ctx.defer(echo(click), each)}}
+    )
     tester.run(group)
     now = int(tester.clock.now() * 1000)
     for id_, at, fails in (("1", -10 * HOUR_MS, False), ("2", 0, True), ("1", -10 * HOUR_MS, False)):

@@ -17,8 +17,8 @@ from streamtable.errors import StateLost
 from streamtable.flow import Flow
 from streamtable_testing import Tester
 
-A, B = Stream("a", String(), Json()), Stream("b", String(), Json())
-OUT = Stream("out", String(), Json())
+A, B = Stream[str, Any]("a", String(), Json()), Stream[str, Any]("b", String(), Json())
+OUT = Stream[str, Any]("out", String(), Json())
 STREAMS = {"a": A, "b": B}
 SUMS = State("sums", key=String(), value=Long())
 Parts = frozenset[str]
@@ -53,7 +53,7 @@ def handlers(parts: Parts) -> Sequence[Group[Any, Any]]:
         once = Once[Any](by="id", within=timedelta(days=1)) if name == "a" and "ids" in parts else None
         return Input(STREAMS[name], count, once=once)
 
-    kept = [*([Persist(Long())] if "own" in parts else []), *([SUMS] if "sums" in parts else [])]
+    kept: list[Any] = [*([Persist(Long())] if "own" in parts else []), *([SUMS] if "sums" in parts else [])]
     return [Group("g", *(edge(name) for name in STREAMS if name in parts), *kept)]
 
 
@@ -98,13 +98,17 @@ class Oracle:
         self._pending: defaultdict[tuple[str, int], list[Record]] = defaultdict(list)
         self._handled: set[tuple[str, int]] = set()  # partitions of inputs of which anything was handled
         self._lacks: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
-        self._late_for: dict[str, set[tuple[str, int]]] = {}  # by table: it began beside these, and not with them
+        self._late_for: dict[
+            str, set[tuple[str, int]]
+        ] = {}  # by table: it began beside these, and not with them
         self._ids: set[tuple[int, int]] = set()
 
     def must_refuse(self, parts: Parts) -> bool:
         """Whether a table of this version lacks what another version has handled."""
         gaps = any(self._lacks[table] & places(_inputs(table, parts)) for table in _kept(parts))
-        return gaps or ("groups" in _kept(parts) and "groups" not in self._late_for and bool(self.seen["rows"]))
+        return gaps or (
+            "groups" in _kept(parts) and "groups" not in self._late_for and bool(self.seen["rows"])
+        )
 
     def may_refuse(self, parts: Parts) -> bool:
         """Whether a table is to get an input that was handled before the table began, by a version that did not feed it."""

@@ -55,7 +55,10 @@ class LogDouble:
 
 @pytest.fixture
 def cluster(
-    make_cluster: Any, counted: Group[str, int], topic_infos: Callable[..., Any], metadata_of: Callable[..., str]
+    make_cluster: Any,
+    counted: Group[str, int],
+    topic_infos: Callable[..., Any],
+    metadata_of: Callable[..., str],
 ) -> Any:
     made = make_cluster(topic_infos(counted))
     for place in PLACES:

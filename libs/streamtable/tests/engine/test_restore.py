@@ -24,7 +24,10 @@ RETRY = TopicPartition("counted-retry", 0)
 
 @pytest.fixture
 def cluster(
-    make_cluster: Any, counted: Group[str, int], topic_infos: Callable[..., Any], metadata_of: Callable[..., str]
+    make_cluster: Any,
+    counted: Group[str, int],
+    topic_infos: Callable[..., Any],
+    metadata_of: Callable[..., str],
 ) -> Any:
     """Of a group that has committed input offset 5 and changelog offset 4; a marker follows."""
     made = make_cluster(topic_infos(counted))

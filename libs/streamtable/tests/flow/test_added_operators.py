@@ -11,7 +11,11 @@ from streamtable.errors import StateLost
 from streamtable.flow import Flow, KeyedStream, KeyedTable
 from streamtable_testing.tester import Tester
 
-LEFT, RIGHT, OUT = Stream("l", String(), Json()), Stream("r", String(), Json()), Stream("out", String(), Json())
+LEFT, RIGHT, OUT = (
+    Stream("l", String(), Json()),
+    Stream("r", String(), Json()),
+    Stream("out", String(), Json()),
+)
 COUNTS = Table("f-by-n", String(), Long())
 
 Add = Callable[[KeyedStream[str, Any], KeyedTable[str, Any], KeyedTable[str, Any]], object]
@@ -101,7 +105,9 @@ def test_an_aggregate_that_is_added_to_rows_that_are_grouped_already_is_refused(
         upgrade(tester, one, program(both))
 
 
-def test_an_operator_behind_the_changes_of_another_programs_table_is_refused_when_it_is_added(tester: Tester) -> None:
+def test_an_operator_behind_the_changes_of_another_programs_table_is_refused_when_it_is_added(
+    tester: Tester,
+) -> None:
     def reader(*, more: bool) -> Flow:
         flow = Flow("g")
         rows = flow.table(Table("f-rows", String(), Json()))

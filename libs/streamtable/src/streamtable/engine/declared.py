@@ -11,7 +11,11 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
     """Return the tables and inner topics of a group, as they are recorded with its offsets."""
     changes = frozenset(edge.table.name for edge in group.changes)
     once = {edge.stream.name: edge.once for edge in group.inputs if edge.once is not None}
-    own = [Keeps(OWN, group.table.name, frozenset(group.input_topics), means=_rows(group))] if group.persist else []
+    own = (
+        [Keeps(OWN, group.table.name, frozenset(group.input_topics), means=_rows(group))]
+        if group.persist
+        else []
+    )
     for name in group.named_tables:
         topic = group.named_topic(name)
         if name == IDS:

@@ -61,7 +61,9 @@ def _group_of(
         edges.extend(edge for edge in node.edges if edge not in edges)
     if any(node.windowed or node.feeds in in_band for node in nodes):
         edges.append(event_time)
-    return Group(name, *(with_watermarks(edge, in_band) for edge in edges), *fed_by_sources(nodes), version=version)
+    return Group(
+        name, *(with_watermarks(edge, in_band) for edge in edges), *fed_by_sources(nodes), version=version
+    )
 
 
 def _only_read(source: Node, nodes: Sequence[Node]) -> bool:

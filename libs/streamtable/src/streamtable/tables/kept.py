@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from streamtable.errors import StateMeaningChanged, StateLost
+from streamtable.errors import StateLost, StateMeaningChanged
 
 OWN, IDS, HANDLED = "table", "ids", "handled"
 """The names of a group's own table, and of the engine's named tables whose rows are of one input each."""
 _OF_ONE_INPUT = frozenset({IDS, HANDLED})
-_LEFT_CHARS_MAX = 1_500  # of the 4 KB that Kafka gives to the metadata of an offset
-_MEANING_CHARS_MAX = 160
+_LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
+_MEANING_CHARS_MAX = 120
 _DIGEST_BYTES = 6
 
 
@@ -74,7 +74,7 @@ class KeptRecord:
         return {name: each for name, each in found.items() if each}
 
     @staticmethod
-    def read(document: Mapping[str, Any]) -> "KeptRecord":
+    def read(document: Mapping[Any, Any]) -> "KeptRecord":
         """Return the record in a document. Parts that are not ours count as missing."""
         version = document.get("version", "")
         return KeptRecord(
@@ -141,7 +141,9 @@ def inner_topic(topic: str) -> str:
 
 def digest(text: str) -> str:
     """Return eight characters that stand for a text; "" for an empty one."""
-    return urlsafe_b64encode(blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()).decode() if text else ""
+    return (
+        urlsafe_b64encode(blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()).decode() if text else ""
+    )
 
 
 def bounded_meaning(text: str) -> str:
@@ -240,10 +242,11 @@ class _Start:
             return False  # only an input's own record says that
         if table.is_table and self.topics[table.topic].end > 0:
             return True  # the record is committed before the first row: it has been forgotten
+        return self._is_recorded(table) or (not table.is_table and any(each.more for each in self.records))
+
+    def _is_recorded(self, table: Keeps) -> bool:
         entries = [_entry(each, table.name) for each in self.inputs.values()]
-        if any(each is not None and self._same_topic(table, each.topic) for each in entries):
-            return True
-        return not table.is_table and any(each.more for each in self.records)
+        return any(each is not None and self._same_topic(table, each.topic) for each in entries)
 
     def _same_topic(self, table: Keeps, recorded: str) -> bool:
         topic_id = digest(self.topics[table.topic].topic_id)
@@ -285,12 +288,20 @@ class _Start:
                         for each in (there.record.version, self.program.version)
                     )
                     raise StateMeaningChanged(
-                        state=table.name, group=self.program.group, recorded=recorded, declared=declared, topic=table.topic
+                        state=table.name,
+                        group=self.program.group,
+                        recorded=recorded,
+                        declared=declared,
+                        topic=table.topic,
                     )
                 recorded, declared = there.record.meanings.get(table.name, ""), table.means.get(topic, "")
                 if recorded and declared and recorded != declared:
                     raise StateMeaningChanged(
-                        state=table.name, group=self.program.group, recorded=recorded, declared=declared, topic=table.topic
+                        state=table.name,
+                        group=self.program.group,
+                        recorded=recorded,
+                        declared=declared,
+                        topic=table.topic,
                     )
 
     def _has_rows(self, table: Keeps, entry: Seen) -> bool:
@@ -321,13 +332,25 @@ class _Start:
 
     def _gap(self, table: Keeps, topic: str, seen: int) -> StateLost:
         group, offset = self.program.group, self.inputs[topic].offset
+        reset = f"build all tables again ('streamtable group reset {group} --to earliest --empty-table')"
+        if (
+            not table.is_table
+            and _entry(self.inputs[topic], table.name) is None
+            and not self._is_recorded(table)
+        ):
+            return StateLost(
+                "this inner topic may be one that the group has left, and has gone on without it since: it has left more of "
+                f"them than are recorded. Give the flow another name, or {reset}",
+                topic=table.topic,
+                partition=self.partition,
+            )
         what = "table" if table.is_table else "inner topic"
         named = "" if table.name in {OWN, *_OF_ONE_INPUT} else "Give it a new name, which begins empty; or "
         empty = "delete the topic and create it again, to begin empty; or " if table.is_table else ""
         return StateLost(
             f"the group has kept this {what}, and has gone on without it since: a version of the program without it has "
             f"handled {topic!r} up to offset {offset}, and it has seen that input up to {seen}. {named or 'Either '}{empty}"
-            f"build all tables again ('streamtable group reset {group} --to earliest --empty-table')",
+            f"{reset}",
             topic=table.topic,
             partition=self.partition,
         )

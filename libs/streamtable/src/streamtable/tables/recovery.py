@@ -28,6 +28,7 @@ from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
+
 @dataclass(frozen=True)
 class InputState:
     """The state of one input partition before its task starts.

@@ -1,0 +1,164 @@
+"""The record of the tables that a group has kept: what it remembers, and that it fits."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from streamtable.errors import StateLost
+from streamtable.event_time import InputTime
+from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
+from streamtable.tables.kept import (
+    OWN,
+    InputRecord,
+    Keeps,
+    KeptRecord,
+    KeptTables,
+    TopicState,
+    bounded_meaning,
+    digest,
+    inner_topic,
+    unsettled,
+)
+from streamtable.tables.position import TablePosition
+from streamtable.tables.seen import TOPICS_MAX, SeenInputs
+
+Make = Callable[[str], Keeps]
+INPUTS = frozenset({"a", "b"})
+
+
+class Life:
+    """One partition of a group, whose versions start one after the other."""
+
+    def __init__(self) -> None:
+        self.offsets = dict.fromkeys(INPUTS, 0)
+        self.records: dict[str, KeptRecord | None] = dict.fromkeys(INPUTS)
+        self.committed: set[str] = set()
+        self.topics: dict[str, TopicState] = {}
+
+    def start(self, *tables: Keeps, inputs: frozenset[str] = INPUTS, handles: int = 1) -> None:
+        """Start a version that keeps these tables, and handle records of each input. Raises as it does."""
+        there = {
+            name: InputRecord(self.offsets[name], name in self.committed, self.records[name])
+            for name in inputs
+        }
+        states = {
+            each.topic: self.topics.get(each.topic, TopicState(f"id of {each.topic}")) for each in tables
+        }
+        now = KeptTables("g", tables).continued(0, there, states)
+        for name in inputs:
+            metadata = TablePosition(0, exact=True, record=now[name]).encode()
+            assert len(metadata) < 4096
+            read = TablePosition.decode(metadata)
+            assert read is not None
+            assert read.record == now[name]
+            self.records[name] = read.record
+            self.offsets[name] += handles
+        self.committed |= inputs
+        assert not unsettled(
+            (InputRecord(0, committed=True, record=self.records[name]), now[name]) for name in inputs
+        )
+        if handles:
+            for each in tables:
+                state = states[each.topic]
+                self.topics[each.topic] = replace(state, end=state.end + handles)
+
+
+def state(name: str, fed_by: frozenset[str] = INPUTS) -> Keeps:
+    return Keeps(name, f"g-{name}", fed_by)
+
+
+def inner(name: str, fed_by: frozenset[str] = INPUTS) -> Keeps:
+    return Keeps(inner_topic(f"g-{name}"), f"g-{name}", fed_by, is_table=False)
+
+
+@pytest.mark.parametrize("kind", [state, inner])
+@pytest.mark.parametrize("between", [INPUTS, frozenset("a"), frozenset("b")], ids=["both", "a", "b"])
+def test_a_table_that_comes_back_is_refused_whichever_input_was_handled_without_it(
+    kind: Make, between: frozenset[str]
+) -> None:
+    life = Life()
+    life.start(kind("t"))
+    life.start(inputs=between)
+    with pytest.raises(StateLost, match="gone on without it"):
+        life.start(kind("t"))
+
+
+@pytest.mark.parametrize("kind", [state, inner])
+def test_an_input_that_comes_when_the_table_is_away_counts_too(kind: Make) -> None:
+    life = Life()
+    life.start(kind("t"), inputs=frozenset("a"))
+    life.start(inputs=INPUTS, handles=0)
+    life.start(inputs=frozenset("b"))
+    life.start(kind("t"), inputs=frozenset("a"))
+    with pytest.raises(StateLost, match="'b' up to offset 1"):
+        life.start(kind("t"))
+
+
+def test_an_input_that_no_longer_feeds_a_table_and_then_does_again_is_a_gap() -> None:
+    life = Life()
+    life.start(state("t"))
+    life.start(state("t", frozenset("a")))
+    with pytest.raises(StateLost, match="'b' up to offset 2"):
+        life.start(state("t"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [(state, 13), (state, 40), (state, 200), (inner, 13), (inner, 25)]
+)
+def test_of_any_number_of_tables_that_were_left_none_comes_back_unnoticed(kind: Make, number: int) -> None:
+    life = Life()
+    names = [f"{each:0>{NAMED_TABLE_CHARACTERS_MAX}}" for each in range(number)]
+    for name in names:
+        life.start(kind(name))
+    life.start()
+    for name in names:
+        with pytest.raises(StateLost, match="gone on without it"):
+            life.start(kind(name))
+
+
+def test_after_more_inner_topics_than_are_recorded_a_new_one_is_refused_as_it_may_be_one_of_them() -> None:
+    life = Life()
+    for number in range(25):
+        life.start(inner(f"i{number}"))
+    with pytest.raises(StateLost, match="has left more of them than are recorded"):  # noqa: PT012 - one of these
+        for number in range(25, 50):
+            life.start(inner(f"i{number}"))
+
+
+def test_a_new_table_begins_however_many_were_left() -> None:
+    life = Life()
+    for number in range(100):
+        life.start(state(f"t{number}"), inner(f"i{number}")) if number < 10 else life.start(
+            state(f"t{number}")
+        )
+    life.start(state("new"))
+    life.start(state("new"))
+
+
+def test_the_metadata_of_an_offset_fit_whatever_is_recorded() -> None:
+    names = [f"{number:0>{NAMED_TABLE_CHARACTERS_MAX}}" for number in range(NAMED_TABLES_MAX)]
+    life = Life()
+    for number in range(100):
+        life.start(*(state(f"{number + 1:0>3}{name[3:]}") for name in names))
+    assert any(record is not None and record.more for record in life.records.values())
+    life.records = {
+        name: record and replace(record, more=False) for name, record in life.records.items()
+    }  # else inner topics are refused
+    life.start(*map(state, names), *(inner(f"i{number}") for number in range(20)))
+    record = life.records["a"]
+    assert record is not None
+    record = replace(
+        record,
+        kept={**record.kept, OWN: digest("id")},
+        meanings={OWN: bounded_meaning("x" * 999), "ids": bounded_meaning("y" * 999)},
+        version="v" * 40,
+    )
+    ids = SeenInputs(2**62, {digest(f"t{number}"): digest(f"id{number}") for number in range(TOPICS_MAX)})
+    for producers in (0, 5, 100, 1000):
+        times = InputTime(2**45, 2**45, tuple(2**45 + number * 999_983 for number in range(producers)))
+        position = TablePosition(2**62, True, dict.fromkeys(names, 2**62), ids, times, record)
+        assert len(position.encode()) < 4096
+        read = TablePosition.decode(position.encode())
+        assert read is not None
+        assert read.record == record
