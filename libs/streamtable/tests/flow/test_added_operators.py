@@ -46,6 +46,10 @@ def fill(tester: Tester) -> None:
         tester.emit(RIGHT, f"k{number}", {"q": 1})
 
 
+def pair(left: Any, right: Any) -> Any:
+    return [left, right]
+
+
 def grouped(table: KeyedTable[str, Any]) -> Any:
     return table.group_by("by", lambda row: row["c"], key=String())
 
@@ -53,13 +57,11 @@ def grouped(table: KeyedTable[str, Any]) -> Any:
 BEHIND_TABLES: dict[str, Add] = {
     "count": lambda _, rows, __: grouped(rows).count("n"),
     "count behind a filter": lambda _, rows, __: grouped(rows.filter(bool)).count("n"),
-    "join": lambda _, rows, others: rows.join("j", others, lambda a, b: [a, b]).to_stream().to(OUT),
-    "left join": lambda _, rows, others: rows.left_join("j", others, lambda a, b: [a, b]),
-    "join by a foreign key": lambda _, rows, others: rows.join(
-        "j", others, lambda a, b: [a, b], on=lambda row: row["c"]
-    ),
+    "join": lambda _, rows, others: rows.join("j", others, pair).to_stream().to(OUT),
+    "left join": lambda _, rows, others: rows.left_join("j", others, pair),
+    "join by a foreign key": lambda _, rows, others: rows.join("j", others, pair, on=lambda row: row["c"]),
     "join as of": lambda left, _, others: left.join_as_of(
-        "j", others, lambda a, b: [a, b], history=timedelta(days=1), grace=timedelta(0)
+        "j", others, pair, history=timedelta(days=1), grace=timedelta(0)
     ),
 }
 

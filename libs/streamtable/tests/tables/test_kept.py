@@ -162,3 +162,16 @@ def test_the_metadata_of_an_offset_fit_whatever_is_recorded() -> None:
         read = TablePosition.decode(position.encode())
         assert read is not None
         assert read.record == record
+
+
+def test_after_a_reset_a_follower_begins_with_the_changes_that_are_still_there() -> None:
+    life = Life()
+    counts, sums = (Keeps(name, f"g-{name}", INPUTS, frozenset("a")) for name in ("counts", "sums"))
+    life.start(counts)
+    with pytest.raises(StateLost, match="'a', which has rows already"):
+        life.start(counts, sums)
+    life.topics = {}
+    life.records = dict.fromkeys(
+        INPUTS, KeptRecord()
+    )  # as the command writes it; older changes have been purged
+    life.start(counts, sums)

@@ -327,7 +327,9 @@ class _Start:
     def _has_changed(self, name: str) -> bool:
         """Whether a table of the group has had rows, or an input with changes was handled."""
         if name in self.inputs:
-            return self.inputs[name].committed and self.inputs[name].offset > 0
+            there = self.inputs[name]
+            # After a reset nothing is recorded, and an offset above 0 is only where the topic begins.
+            return there.offset > 0 and there.record is not None and bool(_entries(there.record))
         return any(each.name == name and self.topics[each.topic].end > 0 for each in self.program.tables)
 
     def _gap(self, table: Keeps, topic: str, seen: int) -> StateLost:
