@@ -6,6 +6,7 @@ each partition which records every table has seen, and which were handled withou
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import pytest
 from streamtable import Context, Group, Input, Json, Long, Once, Persist, State, Stream, String, Table
 from streamtable.errors import StateLost
 from streamtable.flow import Flow
+from streamtable.tables.kept import IDS, KeptTables, _Start
 from streamtable_testing import Tester
 
 A, B = Stream[str, Any]("a", String(), Json()), Stream[str, Any]("b", String(), Json())
@@ -262,3 +264,66 @@ def test_after_any_history_of_versions_a_start_is_refused_or_all_tables_are_righ
         with Tester(partitions=2) as tester:
             refused += History(seed, tester).live()
     assert refused, "the histories have no gap that could be noticed"
+
+
+# ---- planted bugs -----------------------------------------------------------------------------------------------------
+
+
+def only_the_first_input_looked_at(patch: pytest.MonkeyPatch) -> None:
+    continued = KeptTables.continued
+
+    def of_one(self: KeptTables, partition: int, inputs: Any, topics: Any) -> Any:
+        first = next(iter(inputs))
+        once_more = continued(self, partition, {first: inputs[first]}, topics)
+        return dict.fromkeys(inputs, once_more[first])
+
+    patch.setattr(KeptTables, "continued", of_one)
+
+
+def gap_forgotten_at_the_next_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Start, "_gone", lambda *_: ({}, False))
+
+
+def inner_topics_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    continued = KeptTables.continued
+
+    def of_tables(self: KeptTables, *more: Any) -> Any:
+        return continued(replace(self, tables=[each for each in self.tables if each.is_table]), *more)
+
+    patch.setattr(KeptTables, "continued", of_tables)
+
+
+def ids_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    continued = KeptTables.continued
+
+    def without_ids(self: KeptTables, *more: Any) -> Any:
+        return continued(replace(self, tables=[each for each in self.tables if each.name != IDS]), *more)
+
+    patch.setattr(KeptTables, "continued", without_ids)
+
+
+def followers_begin_from_now_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Start, "refuse_late_followers", lambda _: None)
+
+
+def all_inputs_feed_all_tables(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("streamtable.flow.compiler.fed_by_sources", lambda _: ())
+
+
+PLANTED = [
+    only_the_first_input_looked_at,
+    gap_forgotten_at_the_next_start,
+    inner_topics_not_recorded,
+    ids_not_recorded,
+    followers_begin_from_now_on,
+    all_inputs_feed_all_tables,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(200):
+            with Tester(partitions=2) as tester:
+                History(seed, tester).live()
