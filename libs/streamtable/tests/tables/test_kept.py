@@ -18,6 +18,7 @@ from streamtable.tables.kept import (
     bounded_meaning,
     digest,
     inner_topic,
+    lacking,
     unsettled,
 )
 from streamtable.tables.position import TablePosition
@@ -38,30 +39,34 @@ class Life:
 
     def start(self, *tables: Keeps, inputs: frozenset[str] = INPUTS, handles: int = 1) -> None:
         """Start a version that keeps these tables, and handle records of each input. Raises as it does."""
-        there = {
-            name: InputRecord(self.offsets[name], name in self.committed, self.records[name])
-            for name in inputs
-        }
         states = {
             each.topic: self.topics.get(each.topic, TopicState(f"id of {each.topic}")) for each in tables
         }
-        now = KeptTables("g", tables).continued(0, there, states)
+        program = KeptTables("g", tables)
+        now = program.continued(0, self._inputs(inputs), states)
+        offsets = {name: self.offsets[name] + handles for name in inputs}
+        lacks = lacking(now, offsets)
         for name in inputs:
-            metadata = TablePosition(0, exact=True, record=now[name]).encode()
+            metadata = TablePosition(0, exact=True, record=now[name].with_lacks(lacks)).encode()
             assert len(metadata) < 4096
             read = TablePosition.decode(metadata)
             assert read is not None
-            assert read.record == now[name]
+            assert read.record == now[name].with_lacks(lacks)
             self.records[name] = read.record
-            self.offsets[name] += handles
+        self.offsets |= offsets
         self.committed |= inputs
-        assert not unsettled(
-            (InputRecord(0, committed=True, record=self.records[name]), now[name]) for name in inputs
-        )
-        if handles:
-            for each in tables:
-                state = states[each.topic]
-                self.topics[each.topic] = replace(state, end=state.end + handles)
+        for each in tables:
+            self.topics[each.topic] = replace(states[each.topic], end=states[each.topic].end + handles)
+        # The same version has nothing to commit when it starts again.
+        there = self._inputs(inputs)
+        again = program.continued(0, there, {each.topic: self.topics[each.topic] for each in tables})
+        assert not unsettled((there[name], again[name]) for name in inputs)
+
+    def _inputs(self, names: frozenset[str]) -> dict[str, InputRecord]:
+        return {
+            name: InputRecord(self.offsets[name], name in self.committed, self.records[name])
+            for name in names
+        }
 
 
 def state(name: str, fed_by: frozenset[str] = INPUTS) -> Keeps:
@@ -93,6 +98,26 @@ def test_an_input_that_comes_when_the_table_is_away_counts_too(kind: Make) -> No
     life.start(kind("t"), inputs=frozenset("a"))
     with pytest.raises(StateLost, match="'b' up to offset 1"):
         life.start(kind("t"))
+
+
+@pytest.mark.parametrize("kind", [state, inner])
+def test_a_table_is_refused_for_an_input_that_is_not_read_any_more_when_the_table_comes_back(
+    kind: Make,
+) -> None:
+    life = Life()
+    life.start(kind("t"))
+    life.start(inputs=INPUTS, handles=0)
+    life.start(inputs=frozenset("b"))
+    life.start(inputs=frozenset("b"))
+    with pytest.raises(StateLost, match="inputs that had reached it"):
+        life.start(kind("t"), inputs=frozenset("a"))
+
+
+def test_an_input_that_has_never_fed_a_table_is_not_missed_when_it_is_gone() -> None:
+    life = Life()
+    life.start(state("t"), inputs=frozenset("a"))
+    life.start(inputs=frozenset("b"))
+    life.start(state("t"), inputs=frozenset("a"))
 
 
 def test_an_input_that_no_longer_feeds_a_table_and_then_does_again_is_a_gap() -> None:

@@ -17,7 +17,7 @@ from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
 from streamtable.graph import Group
 from streamtable.ports import Store
-from streamtable.tables.kept import KeptRecord
+from streamtable.tables.kept import KeptRecord, lacking
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
@@ -264,9 +264,10 @@ class BaseTask(ABC):
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         """Return the offsets of all inputs with their metadata. `position`: that of its tables after the commit."""
 
-    def kept_record(self, topic: str) -> KeptRecord:
-        """Return the record of the group's tables for the metadata of an input's offset."""
-        return self.kept_records.get(topic) or KeptRecord()
+    def records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
+        """Return the records of the group's tables, by topic, for the metadata of these offsets."""
+        tables = lacking(self.kept_records, next_offsets)
+        return {topic: record.with_lacks(tables) for topic, record in self.kept_records.items()}
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
         """Return the state of the inputs, by topic, for the metadata of these offsets."""

@@ -16,8 +16,8 @@ topics, through which a flow sends records to its next group, are recorded like 
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -29,6 +29,7 @@ _OF_ONE_INPUT = frozenset({IDS, HANDLED})
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
 _DIGEST_BYTES = 6
+_NOT_FED, _LACKS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,25 @@ class Seen:
     Attributes:
         offset: The offset of the input up to which it has.
         topic: The digest of the topic id of its changelog; "" if it is not known.
+        fed: Whether the input has ever reached it.
+        lacks: Whether a version without the table has handled records of any input that had reached it.
     """
 
     offset: int
     topic: str = ""
+    fed: bool = True
+    lacks: bool = False
+
+    def document(self) -> list[Any]:
+        return [self.offset, self.topic, (0 if self.fed else _NOT_FED) | (_LACKS if self.lacks else 0)]
+
+    @staticmethod
+    def read(found: object) -> "Seen | None":
+        """Return what `document` has made; None for anything else."""
+        match found:
+            case [int(offset), str(topic), int(flags)] if offset >= 0:
+                return Seen(offset, topic, not flags & _NOT_FED, bool(flags & _LACKS))
+        return None
 
 
 @dataclass(frozen=True)
@@ -66,12 +82,19 @@ class KeptRecord:
         """Return the parts of the metadata's JSON document; `read` reads them."""
         found: dict[str, Any] = {
             "kept": dict(self.kept),
-            "left": {name: [seen.offset, seen.topic] for name, seen in self.left.items()},
+            "left": {name: seen.document() for name, seen in self.left.items()},
             "means": dict(self.meanings),
             "version": self.version,
             "more": self.more,
         }
         return {name: each for name, each in found.items() if each}
+
+    def with_lacks(self, tables: Collection[str]) -> "KeptRecord":
+        """Return the record when these tables, which were left, lack records that were handled since."""
+        if not tables:
+            return self
+        left = {name: replace(each, lacks=each.lacks or name in tables) for name, each in self.left.items()}
+        return replace(self, left=left)
 
     @staticmethod
     def read(document: Mapping[Any, Any]) -> "KeptRecord":
@@ -80,9 +103,9 @@ class KeptRecord:
         return KeptRecord(
             _texts(document.get("kept")),
             {
-                name: Seen(each[0], each[1])
+                name: seen
                 for name, each in _mapping(document.get("left")).items()
-                if isinstance(each, list) and list(map(type, each)) == [int, str] and each[0] >= 0
+                if (seen := Seen.read(each)) is not None
             },
             _texts(document.get("means")),
             version if isinstance(version, str) else "",
@@ -185,7 +208,9 @@ class KeptTables:
         start = _Start(self, partition, inputs, topics, records)
         start.refuse_other_meanings()
         start.refuse_late_followers()
-        return {topic: start.record_of(topic) for topic in inputs}
+        now = {topic: start.record_of(topic) for topic in inputs}
+        start.refuse_lacking()
+        return now
 
 
 @dataclass(frozen=True)
@@ -210,10 +235,13 @@ class _Start:
             seen = self._seen(table, topic)
             if topic not in table.fed_by:
                 if seen is not None:
-                    left[table.name] = Seen(seen, topic_id)
+                    left[table.name] = replace(seen, topic=topic_id)
                 continue
-            if seen is not None and seen != there.offset:
-                raise self._gap(table, topic, seen)
+            if seen is not None and seen.offset != there.offset:
+                raise self._gap(
+                    table,
+                    f"{topic!r} up to offset {there.offset}, and it has seen that input up to {seen.offset}",
+                )
             kept[table.name] = topic_id
             meanings.pop(table.name, None)
             if table.name == OWN or topic in table.means:
@@ -222,19 +250,19 @@ class _Start:
         meanings = {name: each for name, each in meanings.items() if each and name in {*kept, *left, *gone}}
         return KeptRecord(kept, left | gone, meanings, self.program.version, more)
 
-    def _seen(self, table: Keeps, topic: str) -> int | None:
-        """Return the offset up to which a table has seen an input; None: it begins now."""
+    def _seen(self, table: Keeps, topic: str) -> Seen | None:
+        """Return up to where a table has seen an input; None: it begins now."""
         there = self.inputs[topic]
         if not there.committed:
-            return there.offset if table.name not in _OF_ONE_INPUT else None
+            return Seen(there.offset, fed=False) if table.name not in _OF_ONE_INPUT else None
         if there.record is None:
-            return there.offset  # a tool has set it, and is to know why
+            return Seen(there.offset)  # a tool has set it, and is to know why
         entry = _entry(there, table.name)
         if entry is not None and self._same_topic(table, entry.topic):
-            return entry.offset
+            return replace(entry, lacks=False)
         if entry is None and self._is_known(table):
-            return 0
-        return None if topic in table.fed_by or table.name in _OF_ONE_INPUT else 0
+            return Seen(0, fed=False)
+        return None if topic in table.fed_by or table.name in _OF_ONE_INPUT else Seen(0, fed=False)
 
     def _is_known(self, table: Keeps) -> bool:
         """Whether the group has kept a table before."""
@@ -263,17 +291,28 @@ class _Start:
             entry = _entry(there, name)
             if name in _OF_ONE_INPUT and entry is None:
                 continue
-            topic_id = (entry or others[name]).topic
-            unseen = there.committed and there.record is not None
-            gone[name] = Seen((entry.offset if entry else 0) if unseen else there.offset, topic_id)
+            begun = 0 if there.committed and there.record is not None else there.offset
+            gone[name] = replace(
+                entry or Seen(begun, others[name].topic, fed=False),
+                lacks=any(each.lacks for record in self.records if (each := _entries(record).get(name))),
+            )
         size, more = 0, before.more
         # Inner topics first: for a table its rows show later that there was one.
         for name in sorted(gone, key=lambda each: (not each.startswith(">"), each)):
-            size += len(name) + len(str(gone[name].offset)) + 20
+            size += len(name) + len(str(gone[name].document())) + 4
             if size > _LEFT_CHARS_MAX:
                 del gone[name]
                 more = True
         return gone, more or any(each.more for each in self.records)
+
+    def refuse_lacking(self) -> None:
+        """Raise `StateLost` if a version without a table has handled records of an input that this version does not read."""
+        for table in self.program.tables:
+            entries = (_entries(record).get(table.name) for record in self.records)
+            if any(
+                each is not None and each.lacks and self._same_topic(table, each.topic) for each in entries
+            ):
+                raise self._gap(table, "records of inputs that had reached it")
 
     def refuse_other_meanings(self) -> None:
         """Raise `StateMeaningChanged` if the rows of a table were made by another declaration."""
@@ -332,30 +371,21 @@ class _Start:
             return there.offset > 0 and there.record is not None and bool(_entries(there.record))
         return any(each.name == name and self.topics[each.topic].end > 0 for each in self.program.tables)
 
-    def _gap(self, table: Keeps, topic: str, seen: int) -> StateLost:
-        group, offset = self.program.group, self.inputs[topic].offset
-        reset = f"build all tables again ('streamtable group reset {group} --to earliest --empty-table')"
-        if (
-            not table.is_table
-            and _entry(self.inputs[topic], table.name) is None
-            and not self._is_recorded(table)
-        ):
-            return StateLost(
-                "this inner topic may be one that the group has left, and has gone on without it since: it has left more of "
-                f"them than are recorded. Give the flow another name, or {reset}",
-                topic=table.topic,
-                partition=self.partition,
-            )
+    def _gap(self, table: Keeps, handled: str) -> StateLost:
+        reset = f"build all tables again ('streamtable group reset {self.program.group} --to earliest --empty-table')"
         what = "table" if table.is_table else "inner topic"
         named = "" if table.name in {OWN, *_OF_ONE_INPUT} else "Give it a new name, which begins empty; or "
         empty = "delete the topic and create it again, to begin empty; or " if table.is_table else ""
-        return StateLost(
+        reason = (
             f"the group has kept this {what}, and has gone on without it since: a version of the program without it has "
-            f"handled {topic!r} up to offset {offset}, and it has seen that input up to {seen}. {named or 'Either '}{empty}"
-            f"{reset}",
-            topic=table.topic,
-            partition=self.partition,
+            f"handled {handled}. {named or 'Either '}{empty}{reset}"
         )
+        if not table.is_table and not self._is_recorded(table):
+            reason = (
+                "this inner topic may be one that the group has left, and has gone on without it since: it has left more of "
+                f"them than are recorded. Give the flow another name, or {reset}"
+            )
+        return StateLost(reason, topic=table.topic, partition=self.partition)
 
 
 def _entries(record: KeptRecord) -> dict[str, Seen]:
@@ -370,6 +400,24 @@ def _entry(there: InputRecord, name: str) -> Seen | None:
     if name in there.record.left:
         return there.record.left[name]
     return Seen(there.offset, there.record.kept[name]) if name in there.record.kept else None
+
+
+def lacking(records: Mapping[str, KeptRecord], offsets: Mapping[str, int]) -> set[str]:
+    """Return the tables that were left and lack records when these offsets are committed.
+
+    Args:
+        records: The record of each input, as it was at the start.
+        offsets: The next offset of each input.
+    """
+    if not any(record.left for record in records.values()):
+        return set()
+    kept = {name for record in records.values() for name in record.kept}
+    return {
+        name
+        for topic, record in records.items()
+        for name, seen in record.left.items()
+        if name not in kept and seen.fed and offsets[topic] != seen.offset
+    }
 
 
 def unsettled(inputs: Iterable[tuple[InputRecord, KeptRecord]]) -> bool:
