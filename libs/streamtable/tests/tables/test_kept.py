@@ -26,25 +26,27 @@ from streamtable.tables.seen import TOPICS_MAX, SeenInputs
 
 Make = Callable[[str], Keeps]
 INPUTS = frozenset({"a", "b"})
+RETRY = frozenset({"retry"})  # which every version reads
 
 
 class Life:
     """One partition of a group, whose versions start one after the other."""
 
     def __init__(self) -> None:
-        self.offsets = dict.fromkeys(INPUTS, 0)
-        self.records: dict[str, KeptRecord | None] = dict.fromkeys(INPUTS)
+        self.offsets = dict.fromkeys(INPUTS | RETRY, 0)
+        self.records: dict[str, KeptRecord | None] = dict.fromkeys(INPUTS | RETRY)
         self.committed: set[str] = set()
         self.topics: dict[str, TopicState] = {}
 
     def start(self, *tables: Keeps, inputs: frozenset[str] = INPUTS, handles: int = 1) -> None:
         """Start a version that keeps these tables, and handle records of each input. Raises as it does."""
+        inputs |= RETRY
         states = {
             each.topic: self.topics.get(each.topic, TopicState(f"id of {each.topic}")) for each in tables
         }
         program = KeptTables("g", tables)
         now = program.continued(0, self._inputs(inputs), states)
-        offsets = {name: self.offsets[name] + handles for name in inputs}
+        offsets = {name: self.offsets[name] + (handles if name in INPUTS else 0) for name in inputs}
         lacks = lacking(now, offsets)
         for name in inputs:
             metadata = TablePosition(0, exact=True, record=now[name].with_lacks(lacks)).encode()
@@ -70,11 +72,11 @@ class Life:
 
 
 def state(name: str, fed_by: frozenset[str] = INPUTS) -> Keeps:
-    return Keeps(name, f"g-{name}", fed_by)
+    return Keeps(name, f"g-{name}", fed_by | RETRY)
 
 
 def inner(name: str, fed_by: frozenset[str] = INPUTS) -> Keeps:
-    return Keeps(inner_topic(f"g-{name}"), f"g-{name}", fed_by, is_table=False)
+    return Keeps(inner_topic(f"g-{name}"), f"g-{name}", fed_by | RETRY, is_table=False)
 
 
 @pytest.mark.parametrize("kind", [state, inner])
@@ -191,12 +193,12 @@ def test_the_metadata_of_an_offset_fit_whatever_is_recorded() -> None:
 
 def test_after_a_reset_a_follower_begins_with_the_changes_that_are_still_there() -> None:
     life = Life()
-    counts, sums = (Keeps(name, f"g-{name}", INPUTS, frozenset("a")) for name in ("counts", "sums"))
+    counts, sums = (Keeps(name, f"g-{name}", INPUTS | RETRY, frozenset("a")) for name in ("counts", "sums"))
     life.start(counts)
     with pytest.raises(StateLost, match="'a', which has rows already"):
         life.start(counts, sums)
     life.topics = {}
     life.records = dict.fromkeys(
-        INPUTS, KeptRecord()
+        INPUTS | RETRY, KeptRecord()
     )  # as the command writes it; older changes have been purged
     life.start(counts, sums)

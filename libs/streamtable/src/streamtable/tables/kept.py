@@ -19,6 +19,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 from streamtable.errors import StateLost, StateMeaningChanged
@@ -26,6 +27,7 @@ from streamtable.errors import StateLost, StateMeaningChanged
 OWN, IDS, HANDLED = "table", "ids", "handled"
 """The names of a group's own table, and of the engine's named tables whose rows are of one input each."""
 _OF_ONE_INPUT = frozenset({IDS, HANDLED})
+_LEFT_CHARS = 32  # of one table that was left, beside its name
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
 _DIGEST_BYTES = 6
@@ -246,9 +248,9 @@ class _Start:
             meanings.pop(table.name, None)
             if table.name == OWN or topic in table.means:
                 meanings[table.name] = table.means.get(topic, "")
-        gone, more = self._gone(topic)
+        gone = self._gone(topic)
         meanings = {name: each for name, each in meanings.items() if each and name in {*kept, *left, *gone}}
-        return KeptRecord(kept, left | gone, meanings, self.program.version, more)
+        return KeptRecord(kept, left | gone, meanings, self.program.version, self._has_left_more())
 
     def _seen(self, table: Keeps, topic: str) -> Seen | None:
         """Return up to where a table has seen an input; None: it begins now."""
@@ -280,30 +282,32 @@ class _Start:
         topic_id = digest(self.topics[table.topic].topic_id)
         return not recorded or not topic_id or recorded == topic_id
 
-    def _gone(self, topic: str) -> tuple[dict[str, Seen], bool]:
-        """Return the tables that this version does not keep, as far as they fit, and whether there are more."""
-        there = self.inputs[topic]
-        before = there.record or KeptRecord()
-        names = {each.name for each in self.program.tables}
-        others = {name: each for record in self.records for name, each in _entries(record).items()}
-        gone = {}
-        for name in sorted(others.keys() - names):
+    def _gone(self, topic: str) -> dict[str, Seen]:
+        """Return the tables that this version does not keep, as far as they fit."""
+        there, gone = self.inputs[topic], {}
+        for name, recorded in self._left().items():
             entry = _entry(there, name)
             if name in _OF_ONE_INPUT and entry is None:
                 continue
             begun = 0 if there.committed and there.record is not None else there.offset
-            gone[name] = replace(
-                entry or Seen(begun, others[name].topic, fed=False),
-                lacks=any(each.lacks for record in self.records if (each := _entries(record).get(name))),
-            )
-        size, more = 0, before.more
+            gone[name] = replace(entry or Seen(begun, recorded.topic, fed=False), lacks=recorded.lacks)
+        return gone
+
+    def _left(self) -> dict[str, Seen]:
+        """Return the tables that this version does not keep, as any input has recorded them; the same ones for all inputs."""
+        kept, found, size = {each.name for each in self.program.tables}, {}, 0
+        entries = [_entries(record) for record in self.records]
         # Inner topics first: for a table its rows show later that there was one.
-        for name in sorted(gone, key=lambda each: (not each.startswith(">"), each)):
-            size += len(name) + len(str(gone[name].document())) + 4
-            if size > _LEFT_CHARS_MAX:
-                del gone[name]
-                more = True
-        return gone, more or any(each.more for each in self.records)
+        for name in sorted({*chain(*entries)} - kept, key=lambda each: (not each.startswith(">"), each)):
+            size += len(name) + _LEFT_CHARS
+            if size <= _LEFT_CHARS_MAX:
+                recorded = [each[name] for each in entries if name in each]
+                found[name] = replace(recorded[-1], lacks=any(each.lacks for each in recorded))
+        return found
+
+    def _has_left_more(self) -> bool:
+        names = {*chain(*map(_entries, self.records))} - {each.name for each in self.program.tables}
+        return len(names) > len(self._left()) or any(each.more for each in self.records)
 
     def refuse_lacking(self) -> None:
         """Raise `StateLost` if a version without a table has handled records of an input that this version does not read."""
