@@ -325,19 +325,10 @@ class _Start:
                 entry = _entry(there, table.name)
                 if there.record is None or entry is None or not self._has_rows(table, entry):
                     continue
-                if there.record.version != self.program.version:
-                    recorded, declared = (
-                        f"version {each!r} of the program's functions"
-                        for each in (there.record.version, self.program.version)
-                    )
-                    raise StateMeaningChanged(
-                        state=table.name,
-                        group=self.program.group,
-                        recorded=recorded,
-                        declared=declared,
-                        topic=table.topic,
-                    )
                 recorded, declared = there.record.meanings.get(table.name, ""), table.means.get(topic, "")
+                if there.record.version != self.program.version:
+                    recorded = f"version {there.record.version!r} of the program's functions"
+                    declared = f"version {self.program.version!r} of the program's functions"
                 if recorded and declared and recorded != declared:
                     raise StateMeaningChanged(
                         state=table.name,
