@@ -104,10 +104,7 @@ class Oracle:
             str, set[tuple[str, int]]
         ] = {}  # by table: it began beside these, and not with them
         self._ids: set[tuple[int, int]] = set()
-        self._reached: defaultdict[str, set[str]] = defaultdict(
-            set
-        )  # by table: the inputs that have ever fed it
-        self._away: set[str] = set()  # tables without which records of such inputs were handled
+        self._away: set[str] = set()  # tables without which records were handled
 
     def must_refuse(self, parts: Parts) -> bool:
         """Whether a table of this version lacks what another version has handled."""
@@ -126,7 +123,6 @@ class Oracle:
     def start(self, parts: Parts) -> None:
         """A version was started."""
         for table in _kept(parts):
-            self._reached[table].update(_inputs(table, parts))
             self._late_for.setdefault(table, self._handled - places(_inputs(table, parts)))
         self._handle(parts)
 
@@ -145,7 +141,7 @@ class Oracle:
         fed = [table for table in _kept(parts) if name in _inputs(table, parts)]
         for table in self._late_for.keys() - fed:
             self._lacks[table].add((name, partition))
-            if table not in _kept(parts) and name in self._reached[table]:
+            if table not in _kept(parts) and table != "ids":  # ids are of the input that has them
                 self._away.add(table)
         repeated = "ids" in fed and (partition, record.id) in self._ids
         if "ids" in fed:
@@ -296,7 +292,7 @@ def only_the_first_input_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def gap_forgotten_at_the_next_start(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Start, "_gone", lambda *_: ({}, False))
+    patch.setattr(_Start, "_left", lambda _: {})
 
 
 def inner_topics_not_recorded(patch: pytest.MonkeyPatch) -> None:

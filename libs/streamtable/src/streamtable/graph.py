@@ -422,6 +422,11 @@ class Group(Generic[K, V]):
         return tuple(name for name in names if self.loop is None or name != self.loop.stream.name)
 
     @property
+    def only_joined(self) -> frozenset[str]:
+        """The joined tables whose changes are not handled."""
+        return frozenset({e.table.name for e in self.joins} - {e.table.name for e in self.changes})
+
+    @property
     def table(self) -> Table[K, V]:
         """The group's table, to be read by views. Raises `GraphError` if it keeps none."""
         if self.persist is None:

@@ -9,10 +9,12 @@ import pytest
 from streamtable import (
     Avro,
     Bytes,
+    Changes,
     Context,
     Count,
     Group,
     Input,
+    Join,
     Json,
     Long,
     Max,
@@ -22,6 +24,7 @@ from streamtable import (
     Stream,
     String,
     Sum,
+    Table,
 )
 from streamtable.errors import GraphError, StateLost, StateMeaningChanged
 from streamtable.failpoint import COMMIT_STEPS
@@ -212,3 +215,44 @@ def test_a_table_that_is_new_is_not_refused_wherever_its_first_version_was_kille
     tester.advance(60)
     tester.emit(EVENTS, "k", {})
     assert (tester.table(added), tester.table(added, SUMS)) == ({"k": 3}, {"k": 2})
+
+
+# ---- tables that are joined ---------------------------------------------------------------------------------------------
+
+NAMES = Table("names", String(), Json())
+
+
+def joining(*edges: Any, kept: bool = True) -> Group[str, Any]:
+    handler = count if kept else (lambda _, __: None)
+    return Group("g", Input(EVENTS, handler), *edges, *([Persist(Long())] if kept else []))
+
+
+def change(_: Any, __: Any) -> None:
+    """Handle a change of a name."""
+
+
+def test_a_joined_table_that_has_changed_is_no_gap_of_another_table(tester: Tester) -> None:
+    tester.kafka.create_topic("names", compacted=True)
+    tester.run(joining(Join(NAMES)))
+    tester.emit(EVENTS, "k", {})
+    tester.stop(joining(Join(NAMES)))
+    tester.start(joining(Join(NAMES), kept=False))
+    tester.emit_raw("names", b"k", b"1")
+    tester.stop(joining(Join(NAMES)))
+    tester.start(joining(Join(NAMES)))
+    tester.emit(EVENTS, "k", {})
+    tester.stop(joining(Join(NAMES)))
+    tester.start(joining(Changes(NAMES, change)))  # from now on, as before
+    assert tester.table(joining(Join(NAMES))) == {"k": 2}
+
+
+def test_changes_that_were_not_handled_for_a_while_are_a_gap(tester: Tester) -> None:
+    tester.kafka.create_topic("names", compacted=True)
+    tester.run(joining(Changes(NAMES, change)))
+    tester.emit_raw("names", b"k", b"1")
+    tester.stop(joining(Changes(NAMES, change)))
+    tester.start(joining(Join(NAMES)))
+    tester.emit_raw("names", b"k", b"2")
+    tester.stop(joining(Join(NAMES)))
+    with pytest.raises(StateLost, match=r"'names' up to offset.*\(g-handled\[0\]\)"):
+        tester.start(joining(Changes(NAMES, change)))

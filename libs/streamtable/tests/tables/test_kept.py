@@ -9,6 +9,7 @@ from streamtable.errors import StateLost
 from streamtable.event_time import InputTime
 from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
 from streamtable.tables.kept import (
+    IDS,
     OWN,
     InputRecord,
     Keeps,
@@ -97,7 +98,6 @@ def test_an_input_that_comes_when_the_table_is_away_counts_too(kind: Make) -> No
     life.start(kind("t"), inputs=frozenset("a"))
     life.start(inputs=INPUTS, handles=0)
     life.start(inputs=frozenset("b"))
-    life.start(kind("t"), inputs=frozenset("a"))
     with pytest.raises(StateLost, match="'b' up to offset 1"):
         life.start(kind("t"))
 
@@ -111,15 +111,28 @@ def test_a_table_is_refused_for_an_input_that_is_not_read_any_more_when_the_tabl
     life.start(inputs=INPUTS, handles=0)
     life.start(inputs=frozenset("b"))
     life.start(inputs=frozenset("b"))
-    with pytest.raises(StateLost, match="inputs that had reached it"):
+    with pytest.raises(StateLost, match="records of another input"):
         life.start(kind("t"), inputs=frozenset("a"))
 
 
-def test_an_input_that_has_never_fed_a_table_is_not_missed_when_it_is_gone() -> None:
+def test_a_version_without_the_table_that_has_handled_only_other_inputs_is_enough() -> None:
+    """What the table follows may have changed by them."""
     life = Life()
     life.start(state("t"), inputs=frozenset("a"))
-    life.start(inputs=frozenset("b"))
+    life.start(inputs=frozenset("b"), handles=0)
     life.start(state("t"), inputs=frozenset("a"))
+    life.start(inputs=frozenset("b"))
+    with pytest.raises(StateLost, match="records of another input"):
+        life.start(state("t"), inputs=frozenset("a"))
+
+
+def test_the_ids_of_an_input_that_once_was_taken_from_are_not_missed_by_another() -> None:
+    life = Life()
+    life.start(Keeps(IDS, "g-ids", frozenset("a")))
+    life.start()
+    life.start(Keeps(IDS, "g-ids", frozenset("b")))
+    with pytest.raises(StateLost, match="'a' up to offset 3"):
+        life.start(Keeps(IDS, "g-ids", frozenset("ab")))
 
 
 def test_an_input_that_no_longer_feeds_a_table_and_then_does_again_is_a_gap() -> None:

@@ -52,11 +52,11 @@ def test_the_metadata_of_as_many_named_tables_as_there_may_be_stays_below_a_quar
 
 
 def test_the_tables_that_were_left_survive_it_too_and_unreadable_ones_count_as_none() -> None:
-    left = {"table": Seen(0), "totals": Seen(2**62, "12345678", fed=False, lacks=True)}
+    left = {"table": Seen(0), "totals": Seen(2**62, "12345678", lacks=True)}
     record = KeptRecord({"ids": "abcdefgh"}, left, {"ids": "ids by a function"}, "2", more=True)
     position = TablePosition(4, exact=True, tables={"ids": 0}, record=record)
     assert TablePosition.decode(position.encode()) == position
-    metadata = '{"changelog":4,"exact":true,"left":{"totals":[-1,"",0],"sums":5,"counts":["1",2,0],"n":[1,""]},"kept":[1]}'
+    metadata = '{"changelog":4,"exact":true,"left":{"totals":[-1,"",true],"sums":5,"counts":["1",2,true],"n":[1,""],"m":[1,"",0]},"kept":[1]}'
     assert TablePosition.decode(metadata) == TablePosition(4, exact=True)
 
 

@@ -266,7 +266,8 @@ class BaseTask(ABC):
 
     def records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
         """Return the records of the group's tables, by topic, for the metadata of these offsets."""
-        tables = lacking(self.kept_records, next_offsets)
+        handled = {topic: at for topic, at in next_offsets.items() if topic not in self.group.only_joined}
+        tables = lacking(self.kept_records, handled)
         return {topic: record.with_lacks(tables) for topic, record in self.kept_records.items()}
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:

@@ -26,7 +26,7 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
         elif name != STATES:  # which has a meaning for each state, and comes and goes with them
             own.append(_fed(group, name, name, topic))
     inner = [_fed(group, topic, inner_topic(topic), topic, is_table=False) for topic in group.inner_topics]
-    return KeptTables(group.name, (*own, *inner), group.version)
+    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined)
 
 
 def _fed(group: Group[Any, Any], fed: str, name: str, topic: str, *, is_table: bool = True) -> Keeps:

@@ -31,7 +31,6 @@ _LEFT_CHARS = 32  # of one table that was left, beside its name
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
 _DIGEST_BYTES = 6
-_NOT_FED, _LACKS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,22 @@ class Seen:
     Attributes:
         offset: The offset of the input up to which it has.
         topic: The digest of the topic id of its changelog; "" if it is not known.
-        fed: Whether the input has ever reached it.
-        lacks: Whether a version without the table has handled records of any input that had reached it.
+        lacks: Whether a version without the table has handled records, of any input.
     """
 
     offset: int
     topic: str = ""
-    fed: bool = True
     lacks: bool = False
 
     def document(self) -> list[Any]:
-        return [self.offset, self.topic, (0 if self.fed else _NOT_FED) | (_LACKS if self.lacks else 0)]
+        return [self.offset, self.topic, self.lacks]
 
     @staticmethod
     def read(found: object) -> "Seen | None":
         """Return what `document` has made; None for anything else."""
         match found:
-            case [int(offset), str(topic), int(flags)] if offset >= 0:
-                return Seen(offset, topic, not flags & _NOT_FED, bool(flags & _LACKS))
+            case [int(offset), str(topic), bool(lacks)] if offset >= 0:
+                return Seen(offset, topic, lacks)
         return None
 
 
@@ -186,11 +183,13 @@ class KeptTables:
         group: The name of the group.
         tables: Its tables and inner topics.
         version: The version of its functions.
+        only_read: The inputs whose records are not handled: tables that are joined, and followed by no step.
     """
 
     group: str
     tables: Sequence[Keeps] = ()
     version: str = ""
+    only_read: frozenset[str] = frozenset()
 
     def continued(
         self, partition: int, inputs: Mapping[str, InputRecord], topics: Mapping[str, TopicState]
@@ -239,7 +238,7 @@ class _Start:
                 if seen is not None:
                     left[table.name] = replace(seen, topic=topic_id)
                 continue
-            if seen is not None and seen.offset != there.offset:
+            if seen is not None and seen.offset != there.offset and topic not in self.program.only_read:
                 raise self._gap(
                     table,
                     f"{topic!r} up to offset {there.offset}, and it has seen that input up to {seen.offset}",
@@ -256,15 +255,15 @@ class _Start:
         """Return up to where a table has seen an input; None: it begins now."""
         there = self.inputs[topic]
         if not there.committed:
-            return Seen(there.offset, fed=False) if table.name not in _OF_ONE_INPUT else None
+            return Seen(there.offset) if table.name not in _OF_ONE_INPUT else None
         if there.record is None:
             return Seen(there.offset)  # a tool has set it, and is to know why
         entry = _entry(there, table.name)
         if entry is not None and self._same_topic(table, entry.topic):
             return replace(entry, lacks=False)
         if entry is None and self._is_known(table):
-            return Seen(0, fed=False)
-        return None if topic in table.fed_by or table.name in _OF_ONE_INPUT else Seen(0, fed=False)
+            return Seen(0)
+        return None if topic in table.fed_by or table.name in _OF_ONE_INPUT else Seen(0)
 
     def _is_known(self, table: Keeps) -> bool:
         """Whether the group has kept a table before."""
@@ -289,8 +288,7 @@ class _Start:
             entry = _entry(there, name)
             if name in _OF_ONE_INPUT and entry is None:
                 continue
-            begun = 0 if there.committed and there.record is not None else there.offset
-            gone[name] = replace(entry or Seen(begun, recorded.topic, fed=False), lacks=recorded.lacks)
+            gone[name] = replace(entry or Seen(there.offset, recorded.topic), lacks=recorded.lacks)
         return gone
 
     def _left(self) -> dict[str, Seen]:
@@ -310,13 +308,15 @@ class _Start:
         return len(names) > len(self._left()) or any(each.more for each in self.records)
 
     def refuse_lacking(self) -> None:
-        """Raise `StateLost` if a version without a table has handled records of an input that this version does not read."""
+        """Raise `StateLost` if a version without a table has handled records, of an input that this one does not read."""
         for table in self.program.tables:
+            if table.name in _OF_ONE_INPUT:
+                continue
             entries = (_entries(record).get(table.name) for record in self.records)
             if any(
                 each is not None and each.lacks and self._same_topic(table, each.topic) for each in entries
             ):
-                raise self._gap(table, "records of inputs that had reached it")
+                raise self._gap(table, "records of another input")
 
     def refuse_other_meanings(self) -> None:
         """Raise `StateMeaningChanged` if the rows of a table were made by another declaration."""
@@ -402,7 +402,7 @@ def lacking(records: Mapping[str, KeptRecord], offsets: Mapping[str, int]) -> se
 
     Args:
         records: The record of each input, as it was at the start.
-        offsets: The next offset of each input.
+        offsets: The next offset of each input whose records are handled.
     """
     if not any(record.left for record in records.values()):
         return set()
@@ -411,7 +411,7 @@ def lacking(records: Mapping[str, KeptRecord], offsets: Mapping[str, int]) -> se
         name
         for topic, record in records.items()
         for name, seen in record.left.items()
-        if name not in kept and seen.fed and offsets[topic] != seen.offset
+        if name not in kept and offsets.get(topic, seen.offset) != seen.offset
     }
 
 
