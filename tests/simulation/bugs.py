@@ -398,6 +398,10 @@ def ids_expired_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Accepted, "_expired", expired_at_half)
 
 
+def time_of_a_failed_record_taken_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IdTable, "take_back_failed", lambda self, name: self.take_back(name, 0))
+
+
 def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
     change = Dispatcher._change
 

@@ -128,7 +128,7 @@ class Expected:
             new = None if value is None else _LONG.decode(value)
             event = self._job.change(self._handled.get(key), new)
         elif key is None or value is None or len(value) != 8 or key.startswith(b"\xff"):
-            self.letters[number].append(origin)
+            self._leave_out(number, origin, value, timestamp_ms)
             return
         else:
             event = _LONG.decode(value)
@@ -146,7 +146,7 @@ class Expected:
                 self.letters[number].append(origin)
             return
         if counts_once:
-            self._accept(origin[0], event, timestamp_ms)
+            self._accept(origin[0], event)
         if changed:
             self._handled.pop(key, None)
             if new is not None:
@@ -167,6 +167,11 @@ class Expected:
             self._decoded[key] = row
             self.rows[key] = _JSON.encode(row)
 
+    def _leave_out(self, number: int, origin: Letter, value: bytes | None, timestamp_ms: int) -> None:
+        self.letters[number].append(origin)
+        if value is not None and len(value) == 8 and origin[0] in self._job.reads:
+            self._move_time(origin[0], timestamp_ms)  # it has an id
+
     def _plan(self, source: int, event: int, timestamp_ms: int) -> None:
         if self._job.shape.due:
             event_time = bool(self._job.shape.idle_after)
@@ -177,16 +182,16 @@ class Expected:
         before = self._times.get(topic, -1)
         return before if timestamp_ms >= FAR_MS else max(before, timestamp_ms)
 
-    def _is_repeat(self, topic: str, event: int, timestamp_ms: int) -> bool:
-        at = self._accepted.get((topic, event))
-        now = self._stream_time(topic, timestamp_ms)
-        repeat = at is not None and now - at <= self._job.shape.once * 1000
-        if repeat:
-            self._times[topic] = now
-        return repeat
-
-    def _accept(self, topic: str, event: int, timestamp_ms: int) -> None:
+    def _move_time(self, topic: str, timestamp_ms: int) -> int:
         self._times[topic] = self._stream_time(topic, timestamp_ms)
+        return self._times[topic]
+
+    def _is_repeat(self, topic: str, event: int, timestamp_ms: int) -> bool:
+        now = self._move_time(topic, timestamp_ms)  # also if its handler fails
+        at = self._accepted.get((topic, event))
+        return at is not None and now - at <= self._job.shape.once * 1000
+
+    def _accept(self, topic: str, event: int) -> None:
         self._accepted[topic, event] = self._times[topic]
 
 

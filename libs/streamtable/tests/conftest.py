@@ -10,10 +10,12 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.basetask import Work
+from streamtable.engine.declared import kept_tables
 from streamtable.engine.task import Task
 from streamtable.graph import Group, Input, Persist
 from streamtable.ports import Membership, RebalanceListener, TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.kept import InputRecord, TopicState
 from streamtable.tables.position import TablePosition
 from streamtable.topic_check import required_topics
 from streamtable.topics import Stream
@@ -362,6 +364,19 @@ def topic_info() -> Callable[..., TopicInfo]:
 def topic_infos() -> Callable[..., dict[str, TopicInfo]]:
     """`topic_infos(group, ...)`: all topics of a group."""
     return infos
+
+
+@pytest.fixture
+def metadata_of() -> Callable[..., str]:
+    """`metadata_of(group, topic, changelog)`: the metadata that a group commits with the offset of an input."""
+
+    def make(group: Group[Any, Any], topic: str, changelog: int) -> str:
+        nothing = dict.fromkeys(group.input_topics, InputRecord(0, committed=False, record=None))
+        topics = {name: TopicState(each.topic_id) for name, each in infos(group).items()}
+        record = kept_tables(group).continued(0, nothing, topics)[topic]
+        return TablePosition(changelog, exact=True, record=record).encode()
+
+    return make
 
 
 def commit_task(task: Task) -> Work:

@@ -320,3 +320,87 @@ def test_deferred_calls_that_fill_a_commit_lose_no_event_and_count_none_twice(
     tester.emit_many(CLICKS, failing(ids[::-1], set()))
     assert tester.table(group) == {"a": len(ids)}
     assert Counter(record.value for record in tester.records(SEEN)) == Counter(ids)
+
+
+# ---- the timestamp of a record that fails is part of the stream time -----------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FAILING)
+@pytest.mark.parametrize("on_error", [OnError.DEAD_LETTER, OnError.SKIP])
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "one by one"])
+def test_the_timestamp_of_a_record_that_fails_moves_the_stream_time_as_any_other(
+    kind: str,
+    on_error: OnError,
+    together: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    counts = []
+    for bad in (False, True):
+        with Tester(work_on_request=together) as tester:
+            group = group_of(kind, kinds=FAILING, on_error=on_error)
+            tester.run(group)
+            now = int(tester.clock.now() * 1000)
+            for id_, at, fails in (("1", -10 * HOUR_MS, False), ("2", 0, bad), ("1", -10 * HOUR_MS, False)):
+                tester.emit(CLICKS, "a", {"id": id_, "bad": fails}, timestamp_ms=now + at)
+            tester.work()
+            counts.append(tester.table(group)["a"])
+    assert counts == [3, 2], "the id of the first had expired when the third came"
+
+
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("disk", [True, False], ids=["disk kept", "disk lost"])
+def test_the_timestamp_of_a_record_that_fails_counts_wherever_the_process_was_killed(
+    step: str,
+    disk: bool,  # noqa: FBT001 - a parameter of the test
+    tester: Tester,
+) -> None:
+    group = group_of(kinds=FAILING)
+    tester.run(group)
+    now = int(tester.clock.now() * 1000)
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now - 10 * HOUR_MS)
+    tester.crash(group, at=step)
+    tester.emit(CLICKS, "a", {"id": "2", "bad": True}, timestamp_ms=now)
+    tester.start(group, disk=disk)
+    tester.advance(60)
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now - 10 * HOUR_MS)
+    assert tester.table(group) == {"a": 2}
+
+
+def test_a_record_at_which_the_process_stops_moves_the_stream_time_only_when_it_is_handled(
+    tester: Tester,
+) -> None:
+    group = group_of(kinds=FAILING, on_error=OnError.STOP)
+    tester.run(group)
+    now = int(tester.clock.now() * 1000)
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now - 10 * HOUR_MS)
+    with pytest.raises(HandlerFailed):
+        tester.emit(CLICKS, "a", {"id": "2", "bad": True}, timestamp_ms=now)
+    tester.start(group_of(kinds=FAILING, on_error=OnError.SKIP))
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now - 10 * HOUR_MS)
+    assert tester.table(group) == {"a": 2}
+
+
+def test_a_record_whose_key_cannot_be_read_moves_the_stream_time_if_it_has_an_id(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    now = int(tester.clock.now() * 1000)
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now - 10 * HOUR_MS)
+    tester.emit_raw("clicks", b"\xff\xfe", Json().encode({"id": "2"}), partition=0, timestamp_ms=now)
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now - 10 * HOUR_MS)
+    tester.emit_raw("clicks", b"a", b"no json", partition=0, timestamp_ms=now + 2 * HOUR_MS)
+    tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now)
+    assert tester.table(group) == {"a": 2}
+    assert len(tester.dead_letters(group)) == 2
+
+
+def test_the_timestamp_of_a_record_whose_deferred_call_fails_moves_the_stream_time(tester: Tester) -> None:
+    async def echo(click: Any) -> Any:
+        return click
+
+    group = group_of(
+        "deferred", kinds={"deferred": {"handler": lambda ctx, click: ctx.defer(echo(click), each)}}
+    )
+    tester.run(group)
+    now = int(tester.clock.now() * 1000)
+    for id_, at, fails in (("1", -10 * HOUR_MS, False), ("2", 0, True), ("1", -10 * HOUR_MS, False)):
+        tester.emit(CLICKS, "a", {"id": id_, "bad": fails}, timestamp_ms=now + at)
+    assert tester.table(group) == {"a": 2}

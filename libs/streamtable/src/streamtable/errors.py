@@ -288,22 +288,25 @@ class StateLost(Fatal):
 
 
 class StateMeaningChanged(Fatal):
-    """The rows of a state table were written with another meaning than the program declares.
+    """The rows of a table of the group were written with another meaning than the program declares.
 
     Args:
-        state: The name of the state.
+        state: The name of the state; `table` for the group's own table, `ids` for the ids of `Once`.
         group: The group that keeps it.
         recorded: The meaning that is recorded with the rows.
         declared: The meaning that the program declares.
-        topic: The changelog of the state.
+        topic: The changelog of the table.
     """
 
     def __init__(self, *, state: str, group: str, recorded: str, declared: str, topic: str) -> None:
         self.state, self.group, self.recorded, self.declared = state, group, recorded, declared
+        another = {
+            "table": "Restore the old declaration; or give the group another name",
+            "ids": "Restore the old declaration; or delete the topic and create it again, so that no id is known",
+        }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
         super().__init__(
-            f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}. Give "
-            "the state a new name, which begins empty; or restore the old declaration; or reset the group with its "
-            f"tables ('streamtable group reset {group} --to earliest --empty-table')",
+            f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}. "
+            f"{another}; or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')",
             topic=topic,
         )
 

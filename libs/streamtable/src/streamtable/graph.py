@@ -25,6 +25,8 @@ from streamtable.ports import Codec
 from streamtable.row_change import RowChange
 from streamtable.stages import Stages
 from streamtable.state import State
+from streamtable.tables.kept import HANDLED as HANDLED  # noqa: PLC0414 - a public name of this module
+from streamtable.tables.kept import IDS as IDS  # noqa: PLC0414 - a public name of this module
 from streamtable.timer import Timer, timer_states
 from streamtable.topics import Stream, Table, legal_codec, legal_name
 
@@ -36,12 +38,13 @@ SK = TypeVar("SK")
 SV = TypeVar("SV")
 
 _WAIT_SECONDS_MAX = 60.0
+_VERSION_CHARACTERS_MAX = 40
 NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """The limits of the number of named tables and of the length of their names. They keep the metadata that is committed with
 an offset below 1 KB; Kafka accepts 4 KB."""
-IDS, HANDLED, STATES = "ids", "handled", "states"
-"""The engine's own named tables: the ids of events that are handled once, the values of joined rows that were handled last,
+STATES = "states"
+"""The engine's own named tables, with `IDS` and `HANDLED`: the ids of events that are handled once, the values of joined rows that were handled last,
 and the meanings of the state tables of a group."""
 
 
@@ -129,6 +132,22 @@ class Output(Edge[object, object]):
 
     stream: Stream[Any, Any]
     watermarks: bool = False
+
+
+@dataclass(frozen=True)
+class Fed(Edge[object, object]):
+    """The sources of a state, or of a topic between two groups of a flow. The compiler of flows adds it.
+
+    Args:
+        name: The name of the state, or of the topic.
+        by: The inputs whose records reach it.
+        behind: The states of the group, and the inputs, whose changes it follows: its rows are right only if it has seen
+            all changes of these.
+    """
+
+    name: str
+    by: frozenset[str]
+    behind: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -237,6 +256,8 @@ class Group(Generic[K, V]):
         edges: The edges for what it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one;
             `State`), joins or looks up (`Join`, `Lookup`), writes (`Output`), runs at a time (`Timer`) or on request
             (`Visit`), and for event time (`EventTime`: at most one).
+        version: The version of the group's functions. Give another text when a function has changed so that the rows of the
+            tables would be others: a start with tables of another version is refused, so that none is mixed of both.
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
@@ -248,13 +269,16 @@ class Group(Generic[K, V]):
         all_states: The state tables, and those that hold the pending timers.
         named_tables: The tables beside the group's public one, by the suffixes of their topics' names: the engine's own,
             and the state tables.
+        fed: The sources of states and inner topics, by name; those that are missing are fed by all inputs.
+        inner_topics: The topics of the group's outputs through which a flow goes on in another group.
 
     Raises:
         GraphError: The edges contradict each other; the message names both sides.
     """
 
-    def __init__(self, name: str, *edges: Edge[K, V]) -> None:
+    def __init__(self, name: str, *edges: Edge[K, V], version: str = "") -> None:
         self.name = legal_name(name, "group")
+        self.version = legal_version(version, f"group {name!r}")
         legal_name(self.dead_letters, f"the longest topic of group {name!r},")
         for edge in edges:
             if not isinstance(edge, Edge):
@@ -289,6 +313,8 @@ class Group(Generic[K, V]):
                 *(state.name for state in self.all_states),
             ],
         )
+        self.fed = {e.name: e for e in edges if isinstance(e, Fed)}
+        self.inner_topics = tuple(name for name in self.fed if name in {e.stream.name for e in self.outputs})
         event_times = [e for e in edges if isinstance(e, EventTime)]
         timed = any(e.time is not None or e.watermarks for e in self.inputs) or any(
             state.due is not None and state.due.clock == "event" for state in self.all_states
@@ -417,6 +443,11 @@ class Group(Generic[K, V]):
         return tuple(name for name in names if self.loop is None or name != self.loop.stream.name)
 
     @property
+    def only_joined(self) -> frozenset[str]:
+        """The joined tables whose changes are not handled."""
+        return frozenset({e.table.name for e in self.joins} - {e.table.name for e in self.changes})
+
+    @property
     def table(self) -> Table[K, V]:
         """The group's table, to be read by views. Raises `GraphError` if it keeps none."""
         if self.persist is None:
@@ -483,6 +514,15 @@ class Group(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
+
+
+def legal_version(version: object, of: str) -> str:
+    """Return the version of a program's functions. Raises `GraphError` for anything but a short text."""
+    if isinstance(version, str) and len(version) <= _VERSION_CHARACTERS_MAX:
+        return version
+    raise GraphError(
+        f"{of} has version={version!r}: give a text of at most {_VERSION_CHARACTERS_MAX} characters"
+    )
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.ports import Fields
+from streamtable.tables.kept import bounded_meaning
 
 E_contra = TypeVar("E_contra", contravariant=True)
 
@@ -50,8 +51,8 @@ class Once(Generic[E_contra]):
     It calls no handler, writes no row, no output and no dead letter; it is counted in the metric
     `streamtable_repeats_total`. The exact rule, for each input and partition:
 
-    - The *stream time* is the greatest timestamp of the records so far that had an id. A timestamp more than five
-      minutes ahead of this machine's clock does not move it, so a clock that is wrong expires nothing.
+    - The *stream time* is the greatest timestamp of the records so far that had an id, also of those that failed. A
+      timestamp more than five minutes ahead of this machine's clock does not move it, so a clock that is wrong expires nothing.
     - An event is a repeat if and only if an event of the same id was accepted at a stream time `t`, and the stream time
       now, this event's timestamp included, is at most `t + within`.
     - An event whose handler failed was not accepted. A dead letter that is sent again is accepted if no event of its id
@@ -81,6 +82,12 @@ class Once(Generic[E_contra]):
     @property
     def within_ms(self) -> int:
         return self.within // timedelta(milliseconds=1)
+
+    @property
+    def meaning(self) -> str:
+        """The meaning of the ids, as far as the declaration says it. It is recorded with the offsets of the input."""
+        by = f"the field {self.by!r}" if isinstance(self.by, str) else "a function"
+        return bounded_meaning(f"ids by {by}, kept for {self.within_ms} ms")
 
     def id_of(self, event: E_contra) -> Any:
         """Return the id of the event. Raises whatever `by` raises, `KeyError` for a field that is not there."""

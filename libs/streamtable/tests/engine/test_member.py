@@ -24,7 +24,7 @@ from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.position import LocalPosition
 from streamtable.topics import Stream
 from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition, Watermarks
 
@@ -124,11 +124,11 @@ class Rig:
 def doubles(
     steps: Any, consumer: Any, reader: Any, stores: MemoryStores, clock: Any, batch: Any,
     record: Any, make_outbox: Any, make_cluster: Any, topic_infos: Callable[..., Any],
+    metadata_of: Callable[..., str],
 ) -> dict[str, Any]:  # fmt: skip
     cluster = make_cluster(topic_infos(GROUP))
-    metadata = TablePosition(0, exact=True).encode()
     for place in (EVENTS, RETRY):
-        cluster.committed[place] = Committed(NextOffset(0), metadata)
+        cluster.committed[place] = Committed(NextOffset(0), metadata_of(GROUP, place.topic, 0))
     cluster.marks[EVENTS] = Watermarks(0, 1_000)
     return {
         "steps": steps, "consumer": consumer, "reader": reader, "stores": stores, "clock": clock,
@@ -305,7 +305,9 @@ def test_refusals_one_after_the_other_make_it_slower_but_not_without_end(rig: An
 
 
 @pytest.mark.parametrize("step", ["commit", "send offsets"])
-def test_after_an_unknown_outcome_every_task_recovers_with_a_new_producer(step: str, rig: Any) -> None:
+def test_after_an_unknown_outcome_every_task_recovers_with_a_new_producer(
+    step: str, rig: Any, metadata_of: Callable[..., str]
+) -> None:
     rig.join()
     rig.steps.fail(step, OutcomeUnknown("no answer"))
     rig.deliver([(b"a", b"x")])
@@ -318,8 +320,7 @@ def test_after_an_unknown_outcome_every_task_recovers_with_a_new_producer(step: 
     assert rig.steps.taken[-2:] == ["close outbox", "open"]
     assert (rig.member.ready, rig.consumer.paused) == (False, {EVENTS, RETRY})
     # It did happen: the broker knows, and so do the changelog and the offsets.
-    metadata = TablePosition(1, exact=True).encode()
-    rig.cluster.committed[EVENTS] = Committed(NextOffset(1), metadata)
+    rig.cluster.committed[EVENTS] = Committed(NextOffset(1), metadata_of(GROUP, EVENTS.topic, 1))
     rig.cluster.marks[TopicPartition("g-table", 0)] = Watermarks(0, 2)
     rig.reader.logs[TopicPartition("g-table", 0)] = [rig.record(b"a", Long().encode(1), 0)]
     rig.recover()

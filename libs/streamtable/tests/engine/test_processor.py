@@ -14,7 +14,6 @@ from streamtable.errors import ConfigurationError, HandlerFailed, RetryLater, St
 from streamtable.graph import Group, Input, Lookup
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.views.lookup import LookupTables
@@ -55,10 +54,15 @@ class LogDouble:
 
 
 @pytest.fixture
-def cluster(make_cluster: Any, counted: Group[str, int], topic_infos: Callable[..., Any]) -> Any:
+def cluster(
+    make_cluster: Any,
+    counted: Group[str, int],
+    topic_infos: Callable[..., Any],
+    metadata_of: Callable[..., str],
+) -> Any:
     made = make_cluster(topic_infos(counted))
     for place in PLACES:
-        made.committed[place] = Committed(NextOffset(0), TablePosition(0, exact=True).encode())
+        made.committed[place] = Committed(NextOffset(0), metadata_of(counted, place.topic, 0))
     made.marks[PLACES[0]] = Watermarks(0, 10)
     return made
 

@@ -13,7 +13,7 @@ from streamtable.graph import Changes, Group, Input, Join, Persist
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.changelog_reader import ChangelogReader
-from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.position import LocalPosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
@@ -23,11 +23,18 @@ RETRY = TopicPartition("counted-retry", 0)
 
 
 @pytest.fixture
-def cluster(make_cluster: Any, counted: Group[str, int], topic_infos: Callable[..., Any]) -> Any:
+def cluster(
+    make_cluster: Any,
+    counted: Group[str, int],
+    topic_infos: Callable[..., Any],
+    metadata_of: Callable[..., str],
+) -> Any:
     """Of a group that has committed input offset 5 and changelog offset 4; a marker follows."""
     made = make_cluster(topic_infos(counted))
-    metadata = TablePosition(4, exact=True).encode()
-    made.committed = {EVENTS: Committed(NextOffset(5), metadata), RETRY: Committed(NextOffset(0), metadata)}
+    made.committed = {
+        place: Committed(NextOffset(at), metadata_of(counted, place.topic, 4))
+        for place, at in ((EVENTS, 5), (RETRY, 0))
+    }
     made.marks = {EVENTS: Watermarks(0, 9), TABLE: Watermarks(0, 6)}
     return made
 

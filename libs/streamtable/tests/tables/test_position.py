@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from streamtable.errors import StoreCorrupted
 from streamtable.event_time import NO_TIME, InputTime
 from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
+from streamtable.tables.kept import KeptRecord, Seen
 from streamtable.tables.position import LocalPosition, TablePosition
 
 
@@ -51,9 +52,11 @@ def test_the_metadata_of_as_many_named_tables_as_there_may_be_stays_below_a_quar
 
 
 def test_the_tables_that_were_left_survive_it_too_and_unreadable_ones_count_as_none() -> None:
-    position = TablePosition(4, exact=True, tables={"ids": 0}, left={"table": 0, "totals": 2**62})
+    left = {"table": Seen(0), "totals": Seen(2**62, "12345678", lacks=True)}
+    record = KeptRecord({"ids": "abcdefgh"}, left, {"ids": "ids by a function"}, "2", more=True)
+    position = TablePosition(4, exact=True, tables={"ids": 0}, record=record)
     assert TablePosition.decode(position.encode()) == position
-    metadata = '{"changelog":4,"exact":true,"left":{"totals":-1}}'
+    metadata = '{"changelog":4,"exact":true,"left":{"totals":[-1,"",true],"sums":5,"counts":["1",2,true],"n":[1,""],"m":[1,"",0]},"kept":[1]}'
     assert TablePosition.decode(metadata) == TablePosition(4, exact=True)
 
 

@@ -24,7 +24,7 @@ import typer
 from streamtable.errors import RetryLater
 from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
-from streamtable.tables.position import OWN
+from streamtable.tables.kept import left_names
 from streamtable.timer import TIMERS
 from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -166,7 +166,7 @@ def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]
 def left_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
     """Return the suffixes of the tables that a group has kept before its last commits, and not at these."""
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
-    return sorted({name for each in positions if each is not None for name in each.left if name != OWN})
+    return left_names(each.record for each in positions if each is not None)
 
 
 def _refuse_half(

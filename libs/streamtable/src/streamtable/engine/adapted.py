@@ -14,6 +14,7 @@ from streamtable.engine.output import OutputBuffer
 from streamtable.engine.restore import Restore
 from streamtable.errors import Migrated, RewindNeeded, StoreCorrupted
 from streamtable.graph import Group
+from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.tracing import carrying
@@ -178,10 +179,11 @@ class AdaptedTask(BaseTask):
         self.must_recover = self._written is not None and self._written.ahead
 
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        seen = self.seen(work.next_offsets)
+        seen, records = self.seen(work.next_offsets), self.records_at(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, self._metadata(replace(position, left=self.left.get(topic, {})), seen.get(topic))
+                offset,
+                self._metadata(replace(position, record=records.get(topic) or KeptRecord()), seen.get(topic)),
             )
             for topic, offset in work.next_offsets.items()
         }

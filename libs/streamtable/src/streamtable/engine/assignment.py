@@ -20,6 +20,7 @@ from streamtable.engine.task import Task
 from streamtable.errors import Fatal
 from streamtable.graph import Group
 from streamtable.handler_services import Whole
+from streamtable.tables.kept import left_names
 from streamtable.topics import Table
 from streamtable.types import Committed, TopicPartition, Watermarks
 
@@ -193,7 +194,7 @@ class Assignment:
             if restore.stage is Stage.READY and restore.plan is not None:
                 del self.restores[partition]
                 task = self._make(restore)
-                task.left = restore.plan.left
+                task.kept_records = restore.plan.records
                 self._warn_of_left(task)
                 self.tasks[partition] = task
                 started.append(task)
@@ -202,7 +203,7 @@ class Assignment:
         return started
 
     def _warn_of_left(self, task: BaseTask) -> None:
-        if new := {name for each in task.left.values() for name in each} - self._left:
+        if new := set(left_names(task.kept_records.values())) - {*self._group.named_tables, *self._left}:
             self._left |= new
             log.warning(
                 "tables are left that the program does not keep any more",

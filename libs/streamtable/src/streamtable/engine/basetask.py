@@ -17,6 +17,7 @@ from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
 from streamtable.graph import Group
 from streamtable.ports import Store
+from streamtable.tables.kept import KeptRecord, lacking
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
@@ -77,7 +78,7 @@ class BaseTask(ABC):
         named_positions: The position of each named table of the group, by its name.
         must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
             offsets.
-        left: For each input, the tables that the group does not keep any more: see `TablePosition.left`.
+        kept_records: For each input, the record of the tables that the group keeps and has kept.
         traced: The trace contexts of the work since the last commit.
         ends: The ends of its inputs that the client last received, by topic.
         committed_at: Monotonic time of its last commit, or of its start.
@@ -85,7 +86,7 @@ class BaseTask(ABC):
 
     failure: StoreCorrupted | None = None
     must_recover = False
-    left: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+    kept_records: Mapping[str, KeptRecord] = MappingProxyType({})
 
     def __init__(
         self,
@@ -263,6 +264,12 @@ class BaseTask(ABC):
     @abstractmethod
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         """Return the offsets of all inputs with their metadata. `position`: that of its tables after the commit."""
+
+    def records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
+        """Return the records of the group's tables, by topic, for the metadata of these offsets."""
+        handled = {topic: at for topic, at in next_offsets.items() if topic not in self.group.only_joined}
+        tables = lacking(self.kept_records, handled)
+        return {topic: record.with_lacks(tables) for topic, record in self.kept_records.items()}
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
         """Return the state of the inputs, by topic, for the metadata of these offsets."""

@@ -91,8 +91,16 @@ class IdTable:
         return accepted
 
     def take_back(self, name: str, begin: int) -> None:
-        """Undo the last `accept` of an input for the records from this index on: they are read again, or have failed."""
+        """Undo the last `accept` of an input for the records from this index on: they are read again."""
         self.repeats[name] -= self._inputs[name].take_back(begin)
+
+    def take_back_failed(self, name: str) -> None:
+        """Undo the last `accept` of an input, of one record that has failed. Its timestamp stays part of the stream time."""
+        self._inputs[name].take_back(0, failed=True)
+
+    def left_out(self, name: str, timestamp_ms: int) -> None:
+        """Let the timestamp of a record that has an id and is left out move the stream time of an input."""
+        self._inputs[name].left_out(timestamp_ms, int(self._clock.now() * 1000))
 
     @property
     def changed_bytes(self) -> int:
@@ -175,8 +183,13 @@ class _Accepted:
         if bytes_max != self._filter_bytes:
             self._filter_bytes, self._filter = bytes_max, None  # filled from the store again
 
-    def take_back(self, begin: int) -> int:
-        """Undo the end of the last batch. Returns the number of its ids that were repeats."""
+    def left_out(self, timestamp_ms: int, now_ms: int) -> None:
+        """Advance the stream time without an id."""
+        self._open()
+        self._time_ms = stream_time(self._time_ms, timestamp_ms, now_ms)
+
+    def take_back(self, begin: int, *, failed: bool = False) -> int:
+        """Undo the end of the last batch, but for its time if it has failed. Returns the number of its ids that were repeats."""
         last, self._last = self._last, None
         assert last is not None, "something was accepted since the last commit"
         undone = range(begin, len(last.ids))
@@ -187,7 +200,8 @@ class _Accepted:
                 self.new[last.ids[index]] = last.replaced[index]
         if last.replaced:
             self.new = dict(sorted(self.new.items(), key=itemgetter(1)))  # in the order of acceptance again
-        self._time_ms = last.times_ms[begin - 1] if begin else last.time_before_ms
+        if not failed:
+            self._time_ms = last.times_ms[begin - 1] if begin else last.time_before_ms
         return len(undone) - len(accepted)
 
     def _accept_all(self, ids: Sequence[bytes], times_ms: Sequence[int], perhaps: Sequence[bytes]) -> bool:

@@ -133,7 +133,9 @@ class InputCalls:
         """Handle all records but the bad ones. Returns as `handle`."""
         if not bad:
             return self._call(decoded)
-        return self._between(decoded, bad) if self._calls.careful else self._around(decoded, bad)
+        # What is left out may move the stream time of `once`, for the records after it and not for those before.
+        in_order = self._calls.careful or self._edge.once is not None
+        return self._between(decoded, bad) if in_order else self._around(decoded, bad)
 
     def _stop_at_invalid_time(self, records: RecordBatch, bad: Mapping[int, StreamtableError]) -> None:
         """Rewind if a record has no valid event time; the records before it are handled again and committed."""
@@ -161,6 +163,7 @@ class InputCalls:
             if end < len(decoded):
                 if not self._calls.leave_out(self._edge.on_error, decoded.records, end, bad[end]):
                     return end
+                self._note_left_out(decoded.part(end, end + 1))
                 begin = end + 1
         return len(decoded)
 
@@ -199,10 +202,12 @@ class InputCalls:
             if self._accept(one.records, [next(following)]) is not None:
                 continue
             taken = self._call_each(one)
-            if not taken or self._calls.failures > failures:
-                self._take_back(0)
             if not taken:
+                self._take_back(0)
                 return index
+            if self._calls.failures > failures:
+                assert self._ids is not None, "the graph has this table"
+                self._ids.take_back_failed(self._edge.stream.name)
             if self._must_commit():
                 return index + 1
         return len(decoded)
@@ -211,6 +216,14 @@ class InputCalls:
         """Accept the events that are not repeats. Returns whether each was accepted; None if all were."""
         assert self._ids is not None, "the graph has this table"
         return self._ids.accept(self._edge.stream.name, ids, records.timestamps())
+
+    def _note_left_out(self, one: Events) -> None:
+        """Let a record that is left out move the stream time, if it has an id: as if its handler had failed."""
+        if self._edge.once is None or self._ids is None:
+            return
+        ids, _ = ids_of(self._edge.once, one.events)
+        if ids:
+            self._ids.left_out(self._edge.stream.name, one.records.timestamp(0))
 
     def _take_back(self, begin: int) -> None:
         assert self._ids is not None, "the graph has this table"

@@ -13,6 +13,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
+from streamtable.engine.declared import kept_tables
 from streamtable.engine.hanging import ReadProgress
 from streamtable.engine.named import expansions
 from streamtable.engine.standby import Standby
@@ -28,7 +29,8 @@ from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.ports import ClusterClient, Store, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
-from streamtable.tables.position import LocalPosition
+from streamtable.tables.kept import InputRecord, KeptRecord, TopicState, unsettled
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.recovery import (
     Changelog,
     InputState,
@@ -154,6 +156,7 @@ class Restorer:
         self._tasks = tasks
         self._group = group
         self._expand = expansions(group)
+        self._kept = kept_tables(group)
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
@@ -307,9 +310,9 @@ class Restorer:
             exactly_once=self._exactly_once,
             now=now,
             named=named,
-            states=[state.name for state in group.states],
         )
-        uncommitted = todo.uncommitted
+        records, settled = self._records(restore, committed, marks, {**starts, **handled})
+        uncommitted = todo.uncommitted or not settled
         if own:
             self._take(restore, own.topic, todo.load)
         for name, (changelog, _) in named.items():
@@ -321,7 +324,31 @@ class Restorer:
             # It stands elsewhere than the group has committed: else it would count as not read until a record comes.
             before = committed[table]
             uncommitted |= before is None or before.next_offset != load.read_to
-        restore.plan = replace(todo, uncommitted=uncommitted)
+        restore.plan = replace(todo, uncommitted=uncommitted, records=records)
+
+    def _records(
+        self,
+        restore: Restore,
+        committed: Mapping[str, Committed | None],
+        marks: Mapping[str, Watermarks],
+        starts: Mapping[str, str],
+    ) -> tuple[Mapping[str, KeptRecord], bool]:
+        """Return the record of each input, and whether all are committed. Raises `StateLost`, `StateMeaningChanged`."""
+        before = {}
+        for topic, offset in committed.items():
+            position = None if offset is None else TablePosition.decode(offset.metadata)
+            begin = marks[topic].high if starts.get(topic, "earliest") == "latest" else marks[topic].low
+            before[topic] = InputRecord(
+                begin if offset is None else offset.next_offset,
+                offset is not None,
+                None if position is None else position.record,
+            )
+        topics = {
+            topic: TopicState(info.topic_id, marks[topic].high if topic in marks else 0)
+            for topic, info in restore.topics.items()
+        }
+        records = self._kept.continued(restore.partition, before, topics)
+        return records, not unsettled((before[topic], now) for topic, now in records.items())
 
     def _replica(self, table: str, partition: int, store: Store | None = None) -> PartitionReplica:
         return PartitionReplica(

@@ -32,6 +32,7 @@ from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handler_services import Whole
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
+from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.working_table import WorkingTable
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Tracer
@@ -410,7 +411,7 @@ class Task(BaseTask):
 
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         """Return the offsets of all inputs, each with the positions of the tables as metadata."""
-        seen = self.seen(work.next_offsets)
+        seen, records = self.seen(work.next_offsets), self.records_at(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
                 offset,
@@ -418,7 +419,7 @@ class Task(BaseTask):
                     position,
                     seen=seen.get(topic),
                     time=work.times.get(topic),
-                    left=self.left.get(topic, {}),
+                    record=records.get(topic) or KeptRecord(),
                 ).encode(),
             )
             for topic, offset in work.next_offsets.items()

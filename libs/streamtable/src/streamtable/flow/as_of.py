@@ -78,9 +78,14 @@ class AsOfJoin:
         return max(self.history_ms, self.grace_ms + 1)
 
     def added(
-        self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any], values: tuple[Codec[Any], Codec[Any]]
+        self,
+        plan: Plan,
+        nodes: tuple[Node, Node],
+        table: Node,
+        key: Codec[Any],
+        values: tuple[Codec[Any], Codec[Any]],
     ) -> Node:
-        """Add the join to a flow. Returns the node of its output. Raises `GraphError`."""
+        """Add the join of a stream and the versions of a table's rows to a flow. Returns the node of its output. Raises `GraphError`."""
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
         group, expired = nodes[0].group, Closed()
@@ -122,6 +127,7 @@ class AsOfJoin:
             grace_ms=self.grace_ms,
             timed=True,
             windowed=True,
+            follows=table,
         )
         columns = DueColumns(key, lambda due: self._found(due, state))
         source = Source(state, expired.edge, kind="closed", columns=columns)

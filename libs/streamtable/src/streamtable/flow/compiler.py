@@ -9,6 +9,7 @@ from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.emission import PendingKey
+from streamtable.flow.feeding import fed_by_sources
 from streamtable.flow.in_band import depths_of, stages_of, topics_in_band, with_watermarks
 from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from streamtable.edge import Edge
 
 
-def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[Group[Any, Any], ...]:
+def groups_of(
+    flow: str, nodes: Sequence[Node], event_time: EventTime, version: str
+) -> tuple[Group[Any, Any], ...]:
     """Compile a flow to groups, in the order of the data. Raises `GraphError` for an invalid flow."""
     names = dict.fromkeys(node.group for node in nodes)
     if not names:
@@ -38,6 +41,7 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
             event_time,
             in_band,
             stages_of(name, nodes, depths, in_band),
+            version,
         )
         for name in names
     )
@@ -55,7 +59,12 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
 
 
 def _group_of(
-    name: str, nodes: Sequence[Node], event_time: EventTime, in_band: frozenset[str], stages: Stages
+    name: str,
+    nodes: Sequence[Node],
+    event_time: EventTime,
+    in_band: frozenset[str],
+    stages: Stages,
+    version: str,
 ) -> Group[Any, Any]:
     edges: list[Edge[Any, Any]] = []
     for node in nodes:
@@ -69,7 +78,9 @@ def _group_of(
         edges.extend(edge for edge in node.edges if edge not in edges)
     if any(node.windowed or node.feeds in in_band for node in nodes):
         edges += [event_time, stages]
-    return Group(name, *(with_watermarks(edge, in_band) for edge in edges))
+    return Group(
+        name, *(with_watermarks(edge, in_band) for edge in edges), *fed_by_sources(nodes), version=version
+    )
 
 
 def _only_read(source: Node, nodes: Sequence[Node]) -> bool:

@@ -11,7 +11,7 @@ from streamtable.flow.nodes import Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
-from streamtable.graph import Changes, EventTime, Group, Input, OnError
+from streamtable.graph import Changes, EventTime, Group, Input, OnError, legal_version
 from streamtable.once import Once
 from streamtable.topics import Stream, Table, legal_name
 
@@ -34,12 +34,20 @@ class Flow:
         name: The name of the flow, and of the group that reads its streams.
         on_error: The policy for a record for which a step raises, unless its stream has another.
         event_time: The event time of the groups with windows. Default: `EventTime()`.
+        version: The version of the functions of its steps; see `Group`. Give another text when a function has changed so
+            that tables would have other rows, as a function that takes keys.
     """
 
     def __init__(
-        self, name: str, *, on_error: OnError = OnError.STOP, event_time: EventTime | None = None
+        self,
+        name: str,
+        *,
+        on_error: OnError = OnError.STOP,
+        event_time: EventTime | None = None,
+        version: str = "",
     ) -> None:
-        self._plan = Plan(legal_name(name, "flow"), on_error, event_time or EventTime())
+        legal_version(version, f"flow {name!r}")
+        self._plan = Plan(legal_name(name, "flow"), on_error, event_time or EventTime(), version)
 
     @property
     def name(self) -> str:

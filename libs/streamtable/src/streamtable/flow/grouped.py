@@ -257,5 +257,7 @@ class GroupedTable(Grouped[K, V]):
         step, leaf = taking(numbers_of_rows(aggregate.of), KeepSum(state, exact))
         edges = (state,) if exact is None else (state, exact)
         label = f"{operator} {name!r}"
-        node = plan.add(self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, timed=True)
+        node = plan.add(
+            self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, timed=True, makes=name
+        )
         return KeyedTable.of_state(plan, node, state)

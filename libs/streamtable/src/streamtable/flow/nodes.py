@@ -63,6 +63,7 @@ class Source:
             that are emitted at the end of their interval.
         columns: The conversion of due rows to records; None: each row becomes a record with the same key and value.
         inclusive: Whether the end of a closed window belongs to the window.
+        retracts: Whether a stream carries the changes of a table, as what is taken away and what is added.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
@@ -71,6 +72,7 @@ class Source:
     kind: Literal["stream", "table", "closed", "pending"] = "stream"
     columns: DueColumns | None = None
     inclusive: bool = False
+    retracts: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,9 @@ class Node:
         grace_ms: The grace of the step for records out of order, in milliseconds; None: it has none.
         feeds: The topic through which its output reaches another group.
         reads: The table whose rows the step reads.
+        makes: The table of the group whose changes its output is, by the name of its state.
+        as_records: Whether it takes the changes of a table as records of a stream, which may begin at any of them.
+        follows: Another node whose changes its state needs all of.
     """
 
     number: int
@@ -108,6 +113,9 @@ class Node:
     grace_ms: int | None = None
     feeds: str = ""
     reads: "Node | None" = field(default=None, repr=False)
+    makes: str = ""
+    as_records: bool = False
+    follows: "Node | None" = field(default=None, repr=False)
 
 
 def sources_of(node: Node) -> set[Node]:

@@ -27,6 +27,7 @@ class Plan:
         name: The name of the flow.
         on_error: The policy for a record for which a step raises.
         event_time: The event time of the groups with windows.
+        version: The version of the functions.
         nodes: All of them, each after its parents.
         names: The operators that have taken names for state and topics.
     """
@@ -34,6 +35,7 @@ class Plan:
     name: str
     on_error: OnError
     event_time: EventTime
+    version: str = ""
     nodes: list[Node] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     _groups: tuple[int, tuple[Group[Any, Any], ...]] = (0, ())  # and of how many nodes they were made
@@ -93,7 +95,7 @@ class Plan:
     def groups(self) -> tuple[Group[Any, Any], ...]:
         """The groups, compiled again when steps were added. Raises `GraphError`."""
         if self._groups[0] != len(self.nodes) or not self.nodes:
-            self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time)
+            self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time, self.version)
             warn_of_ahead(self.name, self.nodes, self.event_time)
         return self._groups[1]
 

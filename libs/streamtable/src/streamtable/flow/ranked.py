@@ -208,5 +208,6 @@ def ranked_table(
         leaf=keep.leaf,
         edges=(state, ranks),
         timed=True,
+        makes=name,
     )
     return KeyedTable.of_state(plan, kept, state)

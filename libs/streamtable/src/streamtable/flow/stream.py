@@ -9,6 +9,7 @@ from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_part
+from streamtable.flow.folds import Retractable
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import has_expired
@@ -371,7 +372,11 @@ def through(
         feeds=topic.name,
     )
     # What comes through is what a step has sent: a None is the deletion of a row, or what a function has made.
-    source = Source(topic, lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler))
+    source = Source(
+        topic,
+        lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler),
+        retracts=isinstance(value, Retractable),
+    )
     return plan.source(group or topic.name, source)
 
 

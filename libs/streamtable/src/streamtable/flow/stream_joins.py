@@ -275,7 +275,7 @@ class StreamJoins(Generic[K, V]):
             )
         nodes = self._node, versions
         join = AsOfJoin.of(operator, name, function, history, grace)
-        return KeyedStream(self._plan, join.added(self._plan, nodes, key, values), key, value)
+        return KeyedStream(self._plan, join.added(self._plan, nodes, table._node, key, values), key, value)  # noqa: SLF001 - the same
 
     def _joined(
         self,

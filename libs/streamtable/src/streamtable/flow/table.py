@@ -118,7 +118,9 @@ class KeyedTable(TableJoins[K, V]):
         """Return the changes as records: the new row, or None for a deleted one."""
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
-        node = self._add("to_stream", steps.rows_as_records)
+        node = self._plan.add(
+            self._node.group, "to_stream", self._node, step=steps.rows_as_records, as_records=True
+        )
         value: Codec[Any] | None = self._value  # a tombstone needs no codec
         return KeyedStream(self._plan, node, self._key, value)
 
@@ -156,7 +158,16 @@ class KeyedTable(TableJoins[K, V]):
         apart = len(topics) > 1 or any(each.feeds in topics for each in plan.nodes)
         step = EmitLater(pending, ms, self._closes_at(), apart)
         label = f"every {ms} ms {name!r}"
-        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
+        plan.add(
+            self._node.group,
+            label,
+            self._node,
+            step=step,
+            edges=(pending,),
+            timed=True,
+            windowed=True,
+            as_records=True,
+        )
         source = Source(pending, emitted.edge, kind="pending")
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec
@@ -227,7 +238,6 @@ def kept_table(
     take, aggregate = folds.taken(aggregate)
     keep = folds.Keep(state, aggregate)
     step, leaf = folds.taking(take, keep)
-    kept = plan.add(
-        node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
-    )
+    label = f"{operator} {name!r}"
+    kept = plan.add(node.group, label, node, step=step, leaf=leaf, edges=(state,), timed=True, makes=name)
     return KeyedTable.of_state(plan, kept, state)

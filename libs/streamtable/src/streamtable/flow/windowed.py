@@ -100,6 +100,7 @@ class Windows(Generic[K, V]):
             timed=True,
             windowed=True,
             grace_ms=self.window.grace_ms,
+            makes=name,
         )
         return WindowedTable(plan, node, key, value, state, closed, self.window)
 

@@ -15,15 +15,13 @@ import orjson
 
 from streamtable.errors import StoreCorrupted
 from streamtable.event_time import NO_TIME, InputTime
+from streamtable.tables.kept import KeptRecord
 from streamtable.tables.seen import SeenInputs
 from streamtable.watermarks import PRODUCERS_MAX
 
-OWN = "table"
-"""The name of a group's own table among the tables that it has left: no named table can have it."""
-_PRODUCERS_BYTES_MAX, _IDLE_BYTES_MAX = (
-    2_000,
-    1_000,
-)  # of the 4 KB that Kafka gives to the metadata of an offset
+_METADATA_BYTES_MAX = 4_000  # of the 4 KB that Kafka gives to the metadata of an offset
+_TIME_BYTES_MAX = 80  # of the event time without its producers
+_IDLE_BYTES_MAX = 1_000  # of the producers that are idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,7 @@ class TablePosition:
             committed before the group had a table does not name it.
         seen: The identity of the input topics; None if it was committed by a tool or an older version.
         time: The event time that the input and the task have reached; None if the group does not use event time.
-        left: The tables that an earlier version of the group's program has kept and this one does not, by name, each with the
-            input's offset at which it was left: its rows lack the records since.
+        record: The tables that the group keeps and has kept, and up to where they have seen the input.
     """
 
     changelog: int
@@ -47,7 +44,7 @@ class TablePosition:
     tables: Mapping[str, int] = field(default_factory=dict)
     seen: SeenInputs | None = None
     time: InputTime | None = None
-    left: Mapping[str, int] = field(default_factory=dict)
+    record: KeptRecord = field(default_factory=KeptRecord)
 
     def encode(self) -> str:
         document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
@@ -55,10 +52,10 @@ class TablePosition:
             document["tables"] = dict(self.tables)
         if self.seen is not None:
             document["seen"] = self.seen.encode()
+        document |= self.record.document()
         if self.time is not None:
-            document["time"] = _time_document(self.time)
-        if self.left:
-            document["left"] = dict(self.left)
+            room = _METADATA_BYTES_MAX - len(orjson.dumps(document))
+            document["time"] = _time_document(self.time, room)
         return orjson.dumps(document).decode()
 
     def end_of(self, group: str, table: str) -> int | None:
@@ -73,9 +70,9 @@ class TablePosition:
         try:
             match orjson.loads(metadata):
                 case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
-                    tables, left = _positions(more.get("tables", {})), _positions(more.get("left")) or {}
+                    tables, record = _positions(more.get("tables", {})), KeptRecord.read(more)
                     seen, time = SeenInputs.read(more.get("seen")), _input_time(more.get("time"))
-                    found = None if tables is None else (changelog, exact, tables, seen, time, left)
+                    found = None if tables is None else (changelog, exact, tables, seen, time, record)
                     return found and TablePosition(*found)
         except orjson.JSONDecodeError:
             return None
@@ -89,7 +86,7 @@ def _positions(found: object) -> dict[str, int] | None:
     return None
 
 
-def _time_document(time: InputTime) -> list[Any]:
+def _time_document(time: InputTime, room: int) -> list[Any]:
     """Return the event time as a document: for producers, the time by which each is ahead of the least, and which are idle.
 
     Kafka bounds the metadata of an offset. If there are more producers than fit, the time of the input is stored for all:
@@ -99,9 +96,10 @@ def _time_document(time: InputTime) -> list[Any]:
     if time.producers_ms:
         least, idle = min(time.producers_ms), f"{sum(1 << number for number in time.idle):x}"
         ahead = [at - least for at in time.producers_ms]
-        if len(idle) > _IDLE_BYTES_MAX:
+        room -= _TIME_BYTES_MAX
+        if len(idle) > min(_IDLE_BYTES_MAX, room):
             idle = "0"  # all are waited for, until they say again that they are idle
-        if len(orjson.dumps(ahead)) + len(idle) > _PRODUCERS_BYTES_MAX:
+        if len(orjson.dumps(ahead)) + len(idle) > room:
             document += [time.stream_ms, len(ahead)]
         else:
             document += [least, ahead]

@@ -12,24 +12,21 @@ The rules; without any one of them, data was lost or doubled:
   tombstones; a copy of another's table also if records were deleted behind the topic's start since it was loaded.
 - An offset is of one topic, not of a name: the metadata names the topics that were read. The same if only one input
   has no offset, but the metadata of the others' say that it was read.
-- A table that the group has left, as a version of its program without it did, lacks what was handled since: a version
-  that keeps it again is refused, unless the table has been made again or nothing was committed meanwhile.
 - A joined table is another's, and can always be loaded again. Where its changes are handled, it is loaded to the
   committed offset and not beyond, or a change would go by unhandled.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from streamtable.errors import InputLost, StateLost
 from streamtable.event_time import InputTime
 from streamtable.ports import TopicInfo
-from streamtable.tables.position import OWN, LocalPosition, TablePosition
+from streamtable.tables.kept import OWN, KeptRecord
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
-
-_LEFT_MAX = 12  # names in the metadata of an offset, which Kafka bounds
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,7 @@ class RecoveryPlan:
         load: The recovery of the group's own table; empty if the group keeps none.
         named: The recovery of each named table of the group.
         times: The event time that was committed with the offset of each input, for the inputs that have one.
-        left: For each input, the tables that the group has kept before and does not keep now, by name, with the input's offset
-            at which they were left.
+        records: For each input, the record of the tables that the group keeps and has kept.
     """
 
     next_offsets: Mapping[str, NextOffset]
@@ -94,7 +90,7 @@ class RecoveryPlan:
     load: Load = Load()
     named: Mapping[str, Load] = field(default_factory=dict)
     times: Mapping[str, InputTime] = field(default_factory=dict)
-    left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    records: Mapping[str, KeptRecord] = field(default_factory=dict)
 
 
 def plan(
@@ -106,7 +102,6 @@ def plan(
     exactly_once: bool,
     now: float,
     named: Mapping[str, tuple[Changelog, LocalPosition | None]] | None = None,
-    states: Collection[str] = (),
 ) -> RecoveryPlan:
     """Decide how the partition recovers.
 
@@ -118,7 +113,6 @@ def plan(
         exactly_once: The guarantee the process runs with.
         now: Seconds since 1970.
         named: The changelog of each named table, and the checkpoint of its local store.
-        states: Those of them whose rows come of all that was handled.
 
     Raises:
         StateLost: There is a table but no offsets that fit it, or the changelog has been cut.
@@ -130,16 +124,12 @@ def plan(
     # Also of a single input that was added to the graph: with start="latest" a crash before its first commit would
     # otherwise skip what had arrived until then.
     uncommitted = any(state.committed is None for state in inputs.values())
-    own_table = {} if changelog is None else {OWN: changelog}
-    kept = own_table | {name: log for name, (log, _) in (named or {}).items()}
-    for name in kept.keys() & {OWN, *states}:
-        _refuse_gap(partition, inputs, offsets, name, kept[name])
     own = Load() if changelog is None else _load(partition, inputs, "", changelog, local, exactly_once, now)
     loads = {
         name: _load(partition, inputs, name, log, copy, exactly_once, now)
         for name, (log, copy) in (named or {}).items()
     }
-    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs), _left(inputs, offsets, kept))
+    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs))
 
 
 def _positions(inputs: Mapping[str, InputState]) -> dict[str, TablePosition]:
@@ -152,46 +142,6 @@ def _positions(inputs: Mapping[str, InputState]) -> dict[str, TablePosition]:
 def _times(inputs: Mapping[str, InputState]) -> dict[str, InputTime]:
     positions = _positions(inputs)
     return {topic: each.time for topic, each in positions.items() if each.time is not None}
-
-
-def _left(
-    inputs: Mapping[str, InputState], offsets: Mapping[str, NextOffset], kept: Collection[str]
-) -> dict[str, dict[str, int]]:
-    positions = _positions(inputs)
-    named = {name for each in positions.values() for name in (*each.left, *each.tables)}
-    if any(each.changelog > 0 for each in positions.values()):
-        named.add(OWN)
-    if not (gone := sorted(named - set(kept))[:_LEFT_MAX]):
-        return {}
-    since = {topic: each.left for topic, each in positions.items()}
-    return {
-        topic: {name: since.get(topic, {}).get(name, offset) for name in gone}
-        for topic, offset in offsets.items()
-    }
-
-
-def _refuse_gap(
-    partition: int,
-    inputs: Mapping[str, InputState],
-    offsets: Mapping[str, NextOffset],
-    name: str,
-    changelog: Changelog,
-) -> None:
-    """Refuse a table that the group has left, if its rows lack records that were handled since."""
-    positions = _positions(inputs)
-    if changelog.marks.high == 0 or any(name in each.tables for each in positions.values()):
-        return
-    if all(offsets[topic] == each.left.get(name, offsets[topic]) for topic, each in positions.items()):
-        return
-    topic = changelog.topic.name
-    another = "Either " if name == OWN else "Give it a new name, which begins empty; or "
-    raise StateLost(
-        "the group has kept this table, and has gone on without it since: the rows lack what a version of the program "
-        f"without it has handled. {another}delete the topic and create it again, to begin empty; or build all "
-        f"tables again ('streamtable group reset {topic.removesuffix(f'-{name}')} --to earliest --empty-table')",
-        topic=topic,
-        partition=partition,
-    )
 
 
 def _load(
@@ -346,7 +296,8 @@ def _target(
         if state.committed is not None
     ]
     known = [position for position in positions if position is not None]
-    # Offsets committed before the group had this table, or after it has left it, do not name it; it is then read to its end.
+    # Offsets committed before the group had this table, or after it has left it, do not name it; it is then read to its
+    # end: another input that names it may have been committed last long before the table was left.
     reached = [position.tables.get(name, -1) if name else _own(position) for position in known]
     furthest = max(reached, default=0)
     if furthest > changelog.marks.high:
@@ -357,11 +308,11 @@ def _target(
             partition=partition,
         )
     exact = exactly_once and len(known) == len(positions) and all(position.exact for position in known)
-    return furthest if exact and furthest >= 0 else changelog.marks.high
+    return furthest if exact and min(reached, default=0) >= 0 else changelog.marks.high
 
 
 def _own(position: TablePosition) -> int:
-    return -1 if OWN in position.left else position.changelog
+    return -1 if OWN in position.record.left else position.changelog
 
 
 def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:

@@ -14,7 +14,7 @@ import orjson
 
 from streamtable.types import Committed, NextOffset, TopicPartition
 
-TOPICS_MAX = 100
+TOPICS_MAX = 50
 """The maximum number of inputs recorded, the first by name: Kafka accepts 4 KB of metadata, and a topic takes 16 bytes."""
 
 _DIGEST_BYTES = 6
