@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
-from streamtable.arithmetic import greatest, least, plus
+from streamtable.arithmetic import greatest, least
 from streamtable.flow import folds
 from streamtable.flow.cogrouped import CogroupedStream
 from streamtable.flow.nodes import Node
@@ -62,7 +62,7 @@ class GroupedStream(Generic[K, V]):
                 is NaN.
             value: The codec of the sums; `Long()` unless given.
         """
-        return self._kept(name, "sum", folds.combined(plus), value or Long(), folds.numbers(of))
+        return self._kept(name, "sum", folds.total, value or Long(), folds.numbers(of))
 
     @overload
     def min(self, name: str, of: Callable[[V], int | None]) -> KeyedTable[K, int]: ...

@@ -184,7 +184,8 @@ class WindowedStream(Generic[K, V]):
 
         if self._windows.late is None:
             sessions = SessionFold(add_one, combine)
-            return self._kept(name, operator, folds.combined(combine), sessions, value, folds.numbers(of))
+            fold = folds.total if combine is plus else folds.combined(combine)
+            return self._kept(name, operator, fold, sessions, value, folds.numbers(of))
         # Late records are written with their values.
         sessions = SessionFold(lambda row, pair: add_one(row, pair[0]), combine)
         fold = folds.combined(combine, itemgetter(0))
