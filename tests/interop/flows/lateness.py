@@ -31,7 +31,7 @@ def event_time_differs(program: Program) -> bool:
         theirs = max(theirs, time) if arrives else theirs
         we = max(we, min(times.get(each, -1) for each in read))  # one without any record yet holds all back
         starts = window.assign([time]).starts if arrives else []
-        closing = {start: window.closes_at(start, start + window.size_ms) for start in {*starts, *opened}}
+        closing = {start: window.closes_at(start, window.end_of(start)) for start in {*starts, *opened}}
         late_before = max(we, times[topic])
         if any((closing[start] <= late_before) != (closing[start] <= theirs) for start in starts):
             return True

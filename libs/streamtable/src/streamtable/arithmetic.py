@@ -30,7 +30,10 @@ def greatest(one: Any, other: Any) -> Any:
 
 def numbers_only(found: Iterable[Any], beside: Sequence[T]) -> tuple[list[Any], Sequence[T]]:
     """Return the numbers among these, and the items beside them: None is left out."""
-    numbers = [each if each == each else nan for each in found]  # noqa: PLR0124 - the same
+    numbers = list(found)
+    if set(map(type, numbers)) == {int}:  # mostly
+        return numbers, beside
+    numbers = [each if each == each else nan for each in numbers]  # noqa: PLR0124 - the same
     if None not in numbers:
         return numbers, beside
     there = [each is not None for each in numbers]
