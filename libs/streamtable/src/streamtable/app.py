@@ -26,7 +26,8 @@ from streamtable.process import run_together
 from streamtable.settings import Settings
 from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import partition_counts, required_topics
-from streamtable.topics import DEAD_LETTER_CONFIG, REPARTITION_CONFIG, TABLE_CONFIG, Stream, Table
+from streamtable.topic_settings import settings_of_topics
+from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
@@ -311,7 +312,8 @@ class App:
         """Create the missing topics of these groups and flows, with replication factor 1: for development.
 
         In production topics are declared in `topics.yaml` and created by `streamtable topics apply`, since partitions
-        and replication are decisions.
+        and replication are decisions. Outputs whose timestamps are the times of events, as those of flows, keep their
+        records for ever (`retention.ms=-1`): Kafka would delete results of old events as soon as they are written.
 
         Args:
             programs: The groups and flows.
@@ -324,20 +326,15 @@ class App:
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
             groups = groups_in(programs)
-            between = {edge.stream.name for group in groups for edge in group.outputs}
-            between &= {edge.stream.name for group in groups for edge in group.inputs}
             found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
-            sizes, there = {name: topic.partitions for name, topic in found.items()}, set(found)
+            sizes = {name: topic.partitions for name, topic in found.items()}
             counts = partition_counts(groups, sizes, partitions)
-            for group in groups:
-                tables = {*group.tables, *(join.table.name for join in group.joins)}
-                tables |= {lookup.table.name for lookup in group.lookups}
-                cluster.create_topics(
-                    TopicDescription(name, counts[name], 1, _config(name, group, tables, between))
-                    for name in required_topics(group)
-                    if name not in there
-                )
-                there.update(required_topics(group))
+            settings = settings_of_topics(groups)
+            cluster.create_topics(
+                TopicDescription(name, counts[name], 1, settings.get(name, {}))
+                for name in dict.fromkeys(name for group in groups for name in required_topics(group))
+                if name not in sizes
+            )
         finally:
             cluster.close()
 
@@ -414,11 +411,3 @@ def local_stores(folder: Path | None, memory_bytes: int = 64 << 20) -> Stores:
     from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
 
     return RocksStores(folder, memory_bytes=memory_bytes)
-
-
-def _config(name: str, group: Group[Any, Any], tables: set[str], between: set[str]) -> Mapping[str, str]:
-    if name in tables:
-        return TABLE_CONFIG
-    if name in between:
-        return REPARTITION_CONFIG
-    return DEAD_LETTER_CONFIG if name == group.dead_letters else {}

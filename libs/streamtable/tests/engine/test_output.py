@@ -156,3 +156,20 @@ def test_what_the_topic_would_refuse_is_refused_when_it_is_emitted(
         outgoing.emit(OUT, given["key"], given["value"], given["headers"], given["timestamp_ms"])
     assert outgoing.records == []
     outgoing.emit(OUT, "k", 1, [("h", b"x"), ("n", None)], 1_000_000_000)
+
+
+def test_a_timestamp_that_retention_deletes_at_once_is_said_once_for_each_topic(
+    topic_infos: Callable[..., Any], clock: Any, logged: Any
+) -> None:
+    group: Group[str, Any] = Group(
+        "g", Input(Stream("events", String(), String()), lambda _ctx, _event: None), Output(OUT)
+    )
+    infos = topic_infos(group) | {"out": replace(topic_infos(group)["out"], retention_ms=1_000)}
+    outgoing = OutputBuffer(group, infos, clock)
+    now = int(clock.now() * 1000)
+    outgoing.emit_many(OUT, ["a", "b"], [1, 2], None, [now - 900, now])
+    assert not logged
+    for time_ms in (now - 1_100, now - 2_000):
+        outgoing.emit(OUT, "k", 1, (), time_ms)
+    (line,) = logged
+    assert (line["event"], line["topic"], line["setting"]) == ("record deleted by retention", "out", "retention.ms")

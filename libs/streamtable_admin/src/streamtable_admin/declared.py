@@ -29,6 +29,7 @@ from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
 from streamtable.state import RESERVED
 from streamtable.timer import TIMERS
+from streamtable.topic_settings import INNER_CONFIG
 from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
@@ -128,11 +129,9 @@ class DeclaredGroup(_Strict):
         for end in self.named_tables:
             yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
         yield TopicDescription(f"{name}-dead-letters", partitions, replication, DEAD_LETTER_CONFIG)
-        yield TopicDescription(f"{name}-retry", partitions, replication)
-        if self.loop:
-            yield TopicDescription(f"{name}-loop", partitions, replication)
-        if self.visits:
-            yield TopicDescription(f"{name}-visits", partitions, replication)
+        inner = ("retry", *(["loop"] if self.loop else []), *(["visits"] if self.visits else []))
+        for end in inner:
+            yield TopicDescription(f"{name}-{end}", partitions, replication, INNER_CONFIG)
 
 
 class DeclaredUser(_Strict):

@@ -10,6 +10,7 @@ from typing import Any
 from streamtable import Group
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.topic_check import check_topics
+from streamtable.topic_settings import topic_warnings
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog
@@ -83,6 +84,8 @@ def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
     else:
         partitions = found[group.input_topics[0]].partitions
         yield ok(subject, f"its {len(found)} topics exist; the inputs have {count(partitions, 'partition')}")
+        for each in topic_warnings(group, found):
+            yield warning(f"topic {each.topic}", f"{each.setting} is {each.value}: {each.effect}", each.advice)
 
 
 def group(cluster: Cluster, name: str) -> Iterator[Finding]:

@@ -60,6 +60,15 @@ class VirtualCluster:
 
         return self._wire.ask("stable-ends", look, silent=RetryLater)
 
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        def delete() -> None:
+            for place, offset in before.items():
+                if (partition := self._partition(place)) is None:
+                    raise RetryLater("there is no such partition").at(*place)
+                partition.delete_before(offset)
+
+        self._wire.ask("delete-records", delete, silent=RetryLater)
+
     def offsets_partition(self, group: str) -> TopicPartition | None:
         """Return None: committed offsets are not in a topic here."""
         del group

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import structlog
@@ -24,6 +25,7 @@ from streamtable.observe import Metrics, Progress
 from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
+from streamtable.topic_settings import topic_warnings
 from streamtable.topics import Table
 
 T = TypeVar("T")
@@ -201,6 +203,8 @@ class GroupProcessor:
         """Check the topics and join the group. Raises like `run`, and `RetryLater` if it may be started again."""
         self._cluster = self._cluster or self._log.cluster()
         self._topics = check_topics(self.group, self._cluster)
+        for each in topic_warnings(self.group, self._topics):
+            log.warning("topic loses results", group=self.group.name, **asdict(each))
         if self._lookups is not None:
             self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
         self._hanging = HangingTransactions(

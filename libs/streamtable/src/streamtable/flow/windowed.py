@@ -90,7 +90,7 @@ class Windows(Generic[K, V]):
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
         step, leaf = steps_of(state, Late(self.late, state))
-        edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
+        edges = (state, *more, *([] if self.late is None else [Output(self.late, event_times=True)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
             self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
