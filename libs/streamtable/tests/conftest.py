@@ -239,6 +239,13 @@ class ClusterDouble:
         self.committed: dict[TopicPartition, Committed] = {}
         self.errors: list[Exception] = []
         self.asked: list[str] = []
+        self.deleted: dict[TopicPartition, int] = {}
+        self.delete_error: Exception | None = None
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        if self.delete_error is not None:
+            raise self.delete_error
+        self.deleted |= before
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         self.asked.append("topics")

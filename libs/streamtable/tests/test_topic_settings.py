@@ -109,8 +109,8 @@ def test_an_output_that_dates_or_refuses_old_results_is_a_warning(
 
 
 def test_the_topics_between_groups_are_purged_by_the_group_that_reads_them_and_no_others() -> None:
-    assert purged_topics(FIRST) == ("f-retry",)
-    assert purged_topics(SECOND) == ("f-by", "f-by-retry")
+    assert purged_topics(FIRST) == ()
+    assert purged_topics(SECOND) == ("f-by",)
 
 
 def test_the_topics_of_a_join_by_foreign_key_are_purged() -> None:
@@ -120,11 +120,11 @@ def test_the_topics_of_a_join_by_foreign_key_are_purged() -> None:
         "joined", flow.table(right, group="right"), lambda one, other: one + other, on=lambda row: row
     )
     purged = {topic for group in flow.groups for topic in purged_topics(group)}
-    assert purged == {"k-joined-subscriptions", "k-joined-answers", "k-retry", "k-right-retry"}
+    assert purged == {"k-joined-subscriptions", "k-joined-answers"}
 
 
-def test_a_loop_is_purged_and_visits_and_joined_tables_are_not() -> None:
+def test_loops_retries_and_joined_tables_are_not_purged_as_audits_and_rebuilds_read_them() -> None:
     loop: Loop[str, str, int] = Loop(Stream("g-loop", String(), String()), lambda ctx, event: None)
     changes = Changes(Table("other-table", String(), String()), lambda ctx, change: None)
     group: Group[str, int] = Group("g", Input(WORDS, lambda ctx, event: None), loop, changes, Persist(Long()))
-    assert purged_topics(group) == ("g-loop", "g-retry")
+    assert purged_topics(group) == ()

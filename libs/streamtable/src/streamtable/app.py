@@ -164,6 +164,8 @@ class ProcessorOptions(TypedDict, total=False):
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
         defer_timeout: The seconds that a deferred call may take.
+        purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
+            them. Default: yes, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
@@ -178,6 +180,7 @@ class ProcessorOptions(TypedDict, total=False):
     state_retention: float
     standby: bool
     defer_timeout: float
+    purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     failpoint: str | None
 
@@ -252,6 +255,7 @@ class App:
             "hanging_transaction_timeout": settings.hanging_transaction_timeout,
             "state_retention": settings.state_retention,
             "standby": settings.standby == "all",
+            "purge": settings.purge,
             "failpoint": settings.failpoint,
         }
         return cls(

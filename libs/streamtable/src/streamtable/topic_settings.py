@@ -5,7 +5,7 @@ years ago: default retention deletes such a record as soon as it is written, and
 (`LogAppendTime`) loses the time. So these topics get settings of their own, whatever the defaults of the cluster are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,10 @@ def settings_of_topics(groups: Sequence[Group[Any, Any]]) -> dict[str, Mapping[s
         found |= dict.fromkeys((group.retry, group.visits_topic, f"{group.name}-loop"), INNER_CONFIG)
         found[group.dead_letters] = DEAD_LETTER_CONFIG
     for group in groups:
-        others = [*(join.table.name for join in group.joins), *(lookup.table.name for lookup in group.lookups)]
+        others = [
+            *(join.table.name for join in group.joins),
+            *(lookup.table.name for lookup in group.lookups),
+        ]
         found |= dict.fromkeys((*group.tables, *others), TABLE_CONFIG)
     return found
 
@@ -122,7 +125,9 @@ def topic_warnings(group: Group[Any, Any], topics: Mapping[str, TopicInfo]) -> I
 
 
 def purged_topics(group: Group[Any, Any]) -> tuple[str, ...]:
-    """Return the topics that only this group reads, whose records it deletes once they are committed."""
-    purged: Iterable[str] = (edge.stream.name for edge in group.inputs if edge.purge)
-    loop = () if group.loop is None else (group.loop.stream.name,)
-    return (*dict.fromkeys(purged), *loop, group.retry)
+    """Return the topics that only this group reads, whose records it deletes once they are committed.
+
+    Not its loop and its retries: an audit and a rebuild read them as the group did. Retention deletes their records, which
+    are dated with the time at which they were written.
+    """
+    return tuple(edge.stream.name for edge in group.inputs if edge.purge)

@@ -172,4 +172,8 @@ def test_a_timestamp_that_retention_deletes_at_once_is_said_once_for_each_topic(
     for time_ms in (now - 1_100, now - 2_000):
         outgoing.emit(OUT, "k", 1, (), time_ms)
     (line,) = logged
-    assert (line["event"], line["topic"], line["setting"]) == ("record deleted by retention", "out", "retention.ms")
+    assert (line["event"], line["topic"], line["setting"]) == (
+        "record deleted by retention",
+        "out",
+        "retention.ms",
+    )

@@ -58,6 +58,7 @@ def _declared(group: Group[Any, Any]) -> DeclaredGroup:
     loop = group.loop.stream.name if group.loop else None
     return DeclaredGroup(
         inputs=[edge.stream.name for edge in group.inputs if edge.stream.name != loop],
+        purges=[edge.stream.name for edge in group.inputs if edge.purge],
         joins=[edge.table.name for edge in group.joins],
         lookups=[edge.table.name for edge in group.lookups],
         outputs=list(dict.fromkeys(edge.stream.name for edge in group.outputs)),

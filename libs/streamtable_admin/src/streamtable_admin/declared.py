@@ -64,6 +64,7 @@ class DeclaredGroup(_Strict):
 
     Attributes:
         inputs: its topics, all with the same number of partitions.
+        purges: those of its inputs that no others read, as between the groups of a flow: it deletes what it has handled.
         joins: tables that it joins, of other groups (`<group>-table`, `<group>-<state>`) or topics declared as compacted,
             with as many.
         lookups: tables of which each process holds a copy; named for the rights of its users only, as the next.
@@ -79,6 +80,7 @@ class DeclaredGroup(_Strict):
     """
 
     inputs: list[str] = []
+    purges: list[str] = []
     joins: list[str] = []
     lookups: list[str] = []
     outputs: list[str] = []
@@ -101,6 +103,8 @@ class DeclaredGroup(_Strict):
             raise ValueError("changes: true and no joins: there would be no table whose changes it handles")
         if self.once and not self.inputs:
             raise ValueError("once: true and no inputs: there would be no events to count once")
+        if others := sorted(set(self.purges).difference(self.inputs)):
+            raise ValueError(f"purges: {', '.join(others)} is not one of its inputs")
         if reserved := sorted(RESERVED.intersection(self.states)):
             raise ValueError(f"states: {', '.join(reserved)} is the name of another of a group's topics")
         if len(set(self.timers)) < len(self.timers):

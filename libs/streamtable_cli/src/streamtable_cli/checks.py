@@ -85,7 +85,9 @@ def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
         partitions = found[group.input_topics[0]].partitions
         yield ok(subject, f"its {len(found)} topics exist; the inputs have {count(partitions, 'partition')}")
         for each in topic_warnings(group, found):
-            yield warning(f"topic {each.topic}", f"{each.setting} is {each.value}: {each.effect}", each.advice)
+            yield warning(
+                f"topic {each.topic}", f"{each.setting} is {each.value}: {each.effect}", each.advice
+            )
 
 
 def group(cluster: Cluster, name: str) -> Iterator[Finding]:

@@ -125,6 +125,8 @@ class Tester:
         partitions: The default number of partitions of topics.
         commit_on_request: Whether commits happen only at `commit` (and at a rebalance or a stop) instead of after every turn.
         work_on_request: Whether processes work only when `work` is called, to test states in between.
+        purge: Whether processes delete the records of topics between the groups of a flow once they are committed, every 30
+            seconds, as they do on Kafka. By default the records stay, to be looked at by `records`.
         now: Seconds since 1970 when the test begins. Events that are more than an hour ahead are refused by groups that
             follow event time, unless `EventTime` says otherwise.
 
@@ -141,6 +143,7 @@ class Tester:
         partitions: int = 1,
         commit_on_request: bool = False,
         work_on_request: bool = False,
+        purge: bool = False,
         now: float = 1_700_000_000.0,
     ) -> None:
         log_to_stderr_by_default()  # like a real Kafka: tracebacks with a megabyte of locals take seconds
@@ -150,6 +153,7 @@ class Tester:
         self._partitions = partitions
         self._interval = _NEVER_SECONDS if commit_on_request else _TICK_SECONDS / 2
         self._by_itself = not work_on_request
+        self._purge = purge
         self._instances: dict[str, list[Instance]] = {}
         self._at_first: dict[str, tuple[str | None, int]] = {}
         self._views: list[tuple[ViewUpdater, Iterator[float]]] = []
@@ -466,6 +470,7 @@ class Tester:
             commit_interval=self._interval,
             poll_timeout=_TICK_SECONDS,
             standby=standby,
+            purge=self._purge,
             tracer=tracer_of(self.kafka),
         )
         instance = Instance(group, self.kafka, self._graves, settings, make_tasks)

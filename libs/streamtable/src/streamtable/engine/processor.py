@@ -16,6 +16,7 @@ from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
+from streamtable.engine.purge import PURGE_SECONDS, Purger
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater, TopicMissing
@@ -97,7 +98,8 @@ class GroupProcessor:
         self._stopping = False
         self._cluster: ClusterClient | None = None
         self._topics: Mapping[str, TopicInfo] = {}
-        self._checked_at = self._sampled_at = clock.monotonic()
+        self._checked_at = self._sampled_at = self._purged_at = clock.monotonic()
+        self._purger: Purger | None = None
         self._sample_every = min(
             _SAMPLE_SECONDS, settings.hanging_transaction_timeout, observe_seconds(group.event_time)
         )
@@ -214,6 +216,7 @@ class GroupProcessor:
             self.settings.hanging_transaction_timeout,
             self._metrics,
         )
+        self._purger = Purger(self.group, self._cluster, enabled=self.settings.purge)
         self.member = Member(
             self.group,
             self._log,
@@ -238,7 +241,7 @@ class GroupProcessor:
         self._guarded(self._started.commit)
 
     def step_background(self, timeout: float) -> None:
-        """Do one turn of the background thread: load tables, follow lookups, check topics from time to time.
+        """Do one turn of the background thread: load tables, follow lookups, from time to time check and purge topics.
 
         Args:
             timeout: Seconds to wait at most if there is nothing to do.
@@ -258,6 +261,9 @@ class GroupProcessor:
         if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
             self._checked_at = now
             self._now_and_then(lambda: check_unchanged(self.group, cluster, self._topics))
+        if self._purger is not None and now - self._purged_at >= PURGE_SECONDS:
+            self._purged_at = now
+            self._purger.purge(self.working)
 
     def close(self) -> None:
         """Leave the group and close everything. Handled work is committed unless an error has ended the group."""
