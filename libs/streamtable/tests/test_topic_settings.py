@@ -68,7 +68,7 @@ def test_a_group_does_not_start_where_the_broker_dates_the_records_between_group
 ) -> None:
     cluster = make_cluster(topic_infos(group))
     cluster.infos["f-by"] = topic_info("f-by", keeps_timestamps=False)
-    with pytest.raises(TopicMismatch, match="'f-by'.*LogAppendTime.*CreateTime") as refused:
+    with pytest.raises(TopicMismatch, match=r"'f-by'.*LogAppendTime.*CreateTime") as refused:
         check_topics(group, cluster)
     assert refused.value.topic == "f-by"
 

@@ -556,7 +556,8 @@ def test_a_member_whose_input_another_one_has_committed_and_purged_waits_to_lose
     rig.cluster.committed[EVENTS] = Committed(NextOffset(9), "")  # of the member that has taken over
     lose(rig, monkeypatch, purged=True)
     rig.turn(commit=True)
-    assert not rig.member.assignment.tasks[0].dirty and rig.member.undone == 1
+    assert not rig.member.assignment.tasks[0].dirty
+    assert rig.member.undone == 1
     rig.turn()
     assert (
         EVENTS,
@@ -568,7 +569,10 @@ def test_a_member_whose_input_another_one_has_committed_and_purged_waits_to_lose
     ("purged", "committed"), [(True, 0), (False, 9)], ids=["not committed", "not purged"]
 )
 def test_an_input_that_has_lost_records_which_nobody_has_handled_ends_the_member(
-    purged: bool, committed: int, rig: Any, monkeypatch: pytest.MonkeyPatch
+    purged: bool,  # noqa: FBT001 - a parameter of the test
+    committed: int,
+    rig: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig.join()
     rig.cluster.committed[EVENTS] = Committed(NextOffset(committed), "")

@@ -121,8 +121,10 @@ def reset(
             )
             marks |= ends
         refuse_left_out(group, recreated, (move.place for move in moves))
-        if not accept_purged:
-            _refuse_purged(cluster, group, moves, marks)
+        if to != "latest" and not accept_purged:
+            _refuse_purged(
+                cluster, group, [m for m in moves if targets is None or m.after < marks[m.place].high], marks
+            )
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
@@ -214,13 +216,8 @@ def _refuse_purged(
     cluster: Cluster, group: str, moves: Sequence[Move], marks: Mapping[TopicPartition, Watermarks]
 ) -> None:
     """Refuse to read again what the group has deleted: a table would be built of the few records that are left."""
-    begun = {
-        move.place.topic: move.place
-        for move in moves
-        if marks[move.place].low > 0
-        and move.after < (marks[move.place].high if move.before is None else move.before)
-    }
-    for name, topic in cluster.admin.describe(begun).items():
+    begun = {move.place.topic: move.place for move in moves if marks[move.place].low > 0}
+    for name, topic in cluster.admin.describe(begun).items() if begun else ():
         # Records of such a topic are deleted in no other way than by a request.
         kept = {topic.config.get(each) for each in ("retention.ms", "retention.bytes")}
         if kept == {"-1"} and "compact" not in topic.config["cleanup.policy"]:
