@@ -125,6 +125,8 @@ def test_the_topics_of_a_join_by_foreign_key_are_purged() -> None:
 
 def test_loops_retries_and_joined_tables_are_not_purged_as_audits_and_rebuilds_read_them() -> None:
     loop: Loop[str, str, int] = Loop(Stream("g-loop", String(), String()), lambda ctx, event: None)
-    changes = Changes(Table("other-table", String(), String()), lambda ctx, change: None)
+    changes: Changes[str, str, int] = Changes(
+        Table("other-table", String(), String()), lambda ctx, change: None
+    )
     group: Group[str, int] = Group("g", Input(WORDS, lambda ctx, event: None), loop, changes, Persist(Long()))
     assert purged_topics(group) == ()

@@ -26,6 +26,7 @@ from streamtable.process import run_together
 from streamtable.settings import Settings
 from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import partition_counts, required_topics
+from streamtable.topic_owners import refuse_shared_topics, refuse_topics_of_others
 from streamtable.topic_settings import settings_of_topics
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
@@ -229,6 +230,7 @@ class App:
         self._progress = progress
         self._options: ProcessorOptions = options or {}
         self._lock = threading.Lock()
+        self._groups: dict[str, Group[Any, Any]] = {}  # for which processors were made
         self._updater: ViewUpdater | None = None
         self._views: dict[str, View[Any, Any]] = {}
         self._tails: set[Tail[Any, Any]] = set()
@@ -284,7 +286,14 @@ class App:
             run_together(processors)
 
     def processor(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> Processor:
-        """Return a processor of a group that is not running yet, to be run, stopped and observed by any thread."""
+        """Return a processor of a group that is not running yet, to be run, stopped and observed by any thread.
+
+        Raises:
+            GraphError: A topic would belong to this group and to another one of this App.
+        """
+        with self._lock:
+            self._groups[group.name] = group
+            refuse_shared_topics(list(self._groups.values()))
         given = cast("dict[str, Any]", {**self._options, **options})
         failpoint = given.pop("failpoint", None)
         given.setdefault("instance_id", socket.gethostname())
@@ -325,11 +334,14 @@ class App:
 
         Raises:
             RetryLater: Kafka does not answer.
-            ConfigurationError: Kafka refuses.
+            ConfigurationError: Kafka refuses, or a topic would belong to two groups.
         """
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
             groups = groups_in(programs)
+            refuse_shared_topics(groups)
+            for group in groups:
+                refuse_topics_of_others(group, cluster)
             found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
             sizes = {name: topic.partitions for name, topic in found.items()}
             counts = partition_counts(groups, sizes, partitions)

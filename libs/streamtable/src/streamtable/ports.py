@@ -255,6 +255,10 @@ class ClusterClient(Protocol):
         """
         ...
 
+    def group_names(self) -> frozenset[str]:
+        """Return the names of the groups that this user may see. Raises `RetryLater`."""
+        ...
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records of each partition below an offset for good.
 

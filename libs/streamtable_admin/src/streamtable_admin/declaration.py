@@ -8,6 +8,7 @@ import yaml
 from streamtable import Group
 from streamtable.graph import HANDLED, IDS
 from streamtable.timer import TIMERS
+from streamtable.topic_owners import refuse_shared_topics
 from streamtable.topic_settings import settings_of_topics
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredTopic, Defaults
 
@@ -21,7 +22,11 @@ def declaration_of(groups: Groups, defaults: Defaults) -> Declared:
 
     Streams whose records are dated by the times of events are kept until they are deleted by hand or purged, and tables of
     others are compacted. The settings of inputs from outside are those of the broker.
+
+    Raises:
+        GraphError: A topic would belong to two of the groups.
     """
+    refuse_shared_topics(groups)
     implied = {topic for group in groups for topic in _implied(group)}
     settings = settings_of_topics(groups)
     others = [name for group in groups for name in _others(group) if name not in implied]

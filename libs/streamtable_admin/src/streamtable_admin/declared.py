@@ -170,17 +170,19 @@ class Declared(_Strict):
         Raises:
             ConfigurationError: an illegal or ambiguous name, an unknown input, or inputs that differ in partitions.
         """
-        found: dict[str, TopicDescription] = {}
-        for topic in self._all():
+        found: dict[str, tuple[str, TopicDescription]] = {}
+        for owner, topic in self._all():
             legal_name(topic.name, "topic")
-            for other in found:
-                if other.replace(".", "_") == topic.name.replace(".", "_"):
-                    twice = "declared twice" if other == topic.name else f"too close to {other!r} for Kafka"
-                    raise ConfigurationError(f"topic {topic.name!r} is {twice}")
-            found[topic.name] = topic
-        return found
+            other_owner, other = found.setdefault(topic.name.replace(".", "_"), (owner, topic))
+            if other is not topic:
+                twice = (
+                    "declared twice" if other.name == topic.name else f"too close to {other.name!r} for Kafka"
+                )
+                raise ConfigurationError(f"topic {topic.name!r} is {twice}: by {other_owner} and by {owner}")
+        return {topic.name: topic for _, topic in found.values()}
 
-    def _all(self) -> Iterator[TopicDescription]:
+    def _all(self) -> Iterator[tuple[str, TopicDescription]]:
+        """Yield all topics, each with the name of what declares it."""
         plain = {}
         for name, given in self.topics.items():
             topic = given or DeclaredTopic()
@@ -190,7 +192,7 @@ class Declared(_Strict):
                 topic.replication or self.defaults.replication,
                 topic.config,
             )
-        yield from plain.values()
+        yield from (("topics", each) for each in plain.values())
         tables = {f"{name}-table": name for name, group in self.groups.items() if group.table}
         tables |= {f"{name}-{state}": name for name, group in self.groups.items() for state in group.states}
         for name, group in self.groups.items():
@@ -206,7 +208,9 @@ class Declared(_Strict):
                 raise ConfigurationError(
                     f"group {name!r} needs inputs and joined tables with equally many partitions: {counts}"
                 )
-            yield from group.implied(name, self._partitions(name, plain, tables), self.defaults.replication)
+            partitions = self._partitions(name, plain, tables)
+            for each in group.implied(name, partitions, self.defaults.replication):
+                yield f"group {name!r}", each
 
     def _partitions(self, name: str, plain: Mapping[str, TopicDescription], tables: Mapping[str, str]) -> int:
         """Return the partitions of a group's own topics: as many as its first plain topic has."""

@@ -27,6 +27,7 @@ from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import partition_counts, required_topics
+from streamtable.topic_owners import refuse_shared_topics
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, Guarantee, Headers, KafkaMessage
@@ -205,7 +206,7 @@ class Tester:
             tasks: Makes the task factory of each process, for groups that do not use local tables; default: the group's own.
 
         Raises:
-            ConfigurationError: A group is already running, or topics do not match.
+            ConfigurationError: A group is already running, topics do not match, or one would belong to two groups.
         """
         groups = groups_in(programs)
         self._create_topics(groups, partitions)
@@ -254,6 +255,10 @@ class Tester:
         self._work_by_itself()
 
     def _create_topics(self, groups: Sequence[Group[Any, Any]], partitions: int | None = None) -> None:
+        running = [
+            each.group for each in self._all() if each.group.name not in {group.name for group in groups}
+        ]
+        refuse_shared_topics([*running, *groups])
         names = {name for group in groups for name in required_topics(group)}
         found = {name: topic.info.partitions for name in names if (topic := self.kafka.topic(name))}
         counts = partition_counts(groups, {} if partitions else found, partitions or self._partitions)

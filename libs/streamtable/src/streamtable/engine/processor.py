@@ -26,6 +26,7 @@ from streamtable.observe import Metrics, Progress
 from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
+from streamtable.topic_owners import refuse_topics_of_others
 from streamtable.topic_settings import topic_warnings
 from streamtable.topics import Table
 
@@ -100,6 +101,7 @@ class GroupProcessor:
         self._topics: Mapping[str, TopicInfo] = {}
         self._checked_at = self._sampled_at = self._purged_at = clock.monotonic()
         self._purger: Purger | None = None
+        self._owners_checked = False
         self._sample_every = min(
             _SAMPLE_SECONDS, settings.hanging_transaction_timeout, observe_seconds(group.event_time)
         )
@@ -204,6 +206,7 @@ class GroupProcessor:
     def start(self) -> None:
         """Check the topics and join the group. Raises like `run`, and `RetryLater` if it may be started again."""
         self._cluster = self._cluster or self._log.cluster()
+        refuse_topics_of_others(self.group, self._cluster)
         self._topics = check_topics(self.group, self._cluster)
         for each in topic_warnings(self.group, self._topics):
             log.warning("topic loses results", group=self.group.name, **asdict(each))
@@ -260,7 +263,7 @@ class GroupProcessor:
             self._now_and_then(lambda: self._sample(member, cluster))
         if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
             self._checked_at = now
-            self._now_and_then(lambda: check_unchanged(self.group, cluster, self._topics))
+            self._now_and_then(lambda: self._check_topics(cluster))
         if self._purger is not None and now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
             self._purger.purge(self.working)
@@ -361,6 +364,14 @@ class GroupProcessor:
         if self._hanging is not None:
             pending_since = member.assignment.offsets_pending_since
             self._hanging.look(member.assignment.readings(marks), pending_since)
+
+    def _check_topics(self, cluster: ClusterClient) -> None:
+        check_unchanged(self.group, cluster, self._topics)
+        if (
+            not self._owners_checked
+        ):  # once more: two groups that start together have not committed anything yet
+            refuse_topics_of_others(self.group, cluster)
+            self._owners_checked = True
 
     def _now_and_then(self, ask: Callable[[], object]) -> None:
         """Do a check that is repeated soon anyway; it also shows whether Kafka answers."""

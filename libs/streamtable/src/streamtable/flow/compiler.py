@@ -14,6 +14,7 @@ from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group, Join
 from streamtable.row_change import RowChange
+from streamtable.topic_owners import refuse_shared_topics
 from streamtable.topics import Table
 
 if TYPE_CHECKING:
@@ -29,16 +30,7 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
     groups = tuple(
         _group_of(name, [each for each in nodes if each.group == name], event_time, in_band) for name in names
     )
-    owners: dict[str, str] = {}
-    for group in groups:
-        own = [*group.tables, group.dead_letters, group.retry]
-        for topic in own:
-            if topic in owners:
-                raise GraphError(
-                    f"the topic {topic!r} would belong to the groups {owners[topic]!r} and {group.name!r} of flow "
-                    f"{flow!r}: give one of the steps another name"
-                )
-            owners[topic] = group.name
+    refuse_shared_topics(groups)
     return groups
 
 

@@ -209,6 +209,14 @@ class KafkaCluster:
                 raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*place)
         return found
 
+    def group_names(self) -> frozenset[str]:
+        listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
+        for (
+            error
+        ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
+            raise self._silent(cause(error))
+        return frozenset(each.group_id for each in listed.valid)
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         if not before:
             return
