@@ -214,7 +214,7 @@ class KafkaCluster:
         for (
             error
         ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
-            raise self._silent(cause(error))
+            raise self._silent(error)
         return frozenset(each.group_id for each in listed.valid)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
