@@ -358,6 +358,7 @@ class GroupProcessor:
 
     def _sample(self, member: Member, cluster: ClusterClient) -> None:
         asked_at, wall_ms = self._clock.monotonic(), int(self._clock.now() * 1000)
+        self._vitals.late.judge(asked_at)
         marks = self._vitals.sample(member.assignment, cluster)
         if self.group.event_time is not None:
             member.inputs.observed(ObservedEnds(asked_at, self._clock.monotonic(), wall_ms, marks))

@@ -131,7 +131,10 @@ class AsOfJoin:
     def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
         """Let records wait, and note versions; each is a pair of its side and the value or row."""
         raw, times, late_before = records.keyed_times()
-        table = scope.table(state).raw
+        kept = scope.table(state)
+        table = kept.raw
+        kept.offered += len(times)
+        kept.late += sum(time < bound - self.grace_ms for time, bound in zip(times, late_before, strict=True))
         following = table.get(NEXT_KEY)
         number: int = 0 if following is None else following.late_before
         for key, time, bound, (side, value) in zip(raw, times, late_before, records.values, strict=True):

@@ -65,6 +65,7 @@ class KeepWindows:
     def _in_windows(self, scope: Scope, records: Columns) -> Columns:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
         raw, times, late_before = records.keyed_times()
+        scope.table(self.state).offered += len(times)
         indexes, starts = self.window.assign(times)
         # The row of a window that starts here is closed for a record whose `late_before` is at least start + life.
         life = self.window.size_ms + self.window.grace_ms
