@@ -35,6 +35,7 @@ from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.instance import Graves, Instance, MakeTasks
+from streamtable_testing.late_summary import late_summary
 from streamtable_testing.log import VirtualKafka
 
 K = TypeVar("K")
@@ -157,15 +158,18 @@ class Tester:
         self._purge = purge
         self._instances: dict[str, list[Instance]] = {}
         self._at_first: dict[str, tuple[str | None, int]] = {}
+        self._begun: list[Instance] = []  # also those that have left
         self._views: list[tuple[ViewUpdater, Iterator[float]]] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         waiting = [f"group {i.group.name!r} at {i.kill_at!r}" for i in self._all() if i.kill_at is not None]
         waiting += [f"group {name!r} at {at!r}" for name, (at, _) in self._at_first.items()]
         self.close()
+        if error is not None and (summary := self.summary()):
+            error.add_note(summary)
         if kind is None and waiting:
             raise AssertionError(f"the crash of {waiting[0]} has not happened: the failpoint was not reached")
 
@@ -441,6 +445,14 @@ class Tester:
             f"no process of group {group.name!r} that follows event time works on partition {partition}"
         )
 
+    def summary(self) -> str:
+        """Return what may explain an unexpected result, a line for each: windows and joins for which records were late.
+
+        It is empty if there is nothing to say. A test that fails shows it: with the fixture `tester` among its output, else
+        as a note of the error that leaves the `with` block.
+        """
+        return late_summary(registry for each in self._begun for registry in each.registries)
+
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
         """Return the dead letters of the group, partition by partition."""
         self._exists(group.dead_letters)
@@ -481,6 +493,7 @@ class Tester:
         instance = Instance(group, self.kafka, self._graves, settings, make_tasks)
         instance.kill_at, instance.times = self._at_first.pop(group.name, (None, 0))
         instances.append(instance)
+        self._begun.append(instance)
         instance.start(disk=True)
 
     def _all(self) -> list[Instance]:
