@@ -225,8 +225,9 @@ def _refuse_purged(
             raise Refused(
                 f"the beginning of {name} is gone: what was below offset {low} of partition {begun[name].partition} was deleted "
                 f"once it was handled, as between the groups of a flow. Group {group!r} cannot read it again: reset it with "
-                "--to latest --empty-table, then the group that writes the topic with --to earliest, which writes all of it "
-                "again. --accept-purged: read only what is left"
+                "--to latest --empty-table (or, if it reads other topics from the beginning, with offsets as JSON: "
+                f'{{"{name}": "latest", ...}}), then the group that writes the topic with --to earliest, which writes all of '
+                "it again. --accept-purged: read only what is left"
             )
 
 
