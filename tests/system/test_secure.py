@@ -260,6 +260,14 @@ def test_a_client_that_may_not_join_a_group_gets_an_error_that_names_it(
     assert refused(caught.value) == ("user-status-emitter", "DESCRIBE", "group", "of-others")
 
 
+def test_who_may_not_delete_records_gets_an_error_that_deleting_requires_delete(world: World) -> None:
+    cluster = world.kafka("user-status-emitter").cluster()
+    with pytest.raises(AuthorizationError) as refused:
+        patiently(lambda: cluster.delete_records({TopicPartition(UPDATES.name, 0): 0}))
+    assert (refused.value.operation, refused.value.name) == ("DELETE", UPDATES.name)
+    cluster.close()
+
+
 def test_a_service_may_neither_make_topics_nor_grant_rights(world: World) -> None:
     admin = world.kafka("click-count-processor").admin()
     with pytest.raises(AuthorizationError) as caught:

@@ -241,6 +241,17 @@ class ClusterDouble:
         self.committed: dict[TopicPartition, Committed] = {}
         self.errors: list[Exception] = []
         self.asked: list[str] = []
+        self.deleted: dict[TopicPartition, int] = {}
+        self.delete_error: Exception | None = None
+        self.offsets_of_groups: dict[str, dict[TopicPartition, Committed]] = {}
+
+    def group_names(self) -> set[str]:
+        return set(self.offsets_of_groups)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        if self.delete_error is not None:
+            raise self.delete_error
+        self.deleted |= before
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         self.asked.append("topics")
@@ -270,7 +281,8 @@ class ClusterDouble:
         self.asked.append("offsets")
         if self.errors:
             raise self.errors.pop(0)
-        return {place: self.committed.get(place) for place in places}
+        committed = self.offsets_of_groups.get(group, self.committed)
+        return {place: committed.get(place) for place in places}
 
     def close(self) -> None:
         """Nothing is open."""

@@ -15,6 +15,7 @@ WORLD = {
     "groups": {
         "g": {
             "inputs": ["in"],
+            "purges": ["in"],
             "joins": ["other-table"],
             "lookups": ["table-of-others"],
             "outputs": ["out"],
@@ -39,6 +40,7 @@ def test_who_runs_a_group_reads_and_writes_its_topics_as_the_engine_does_and_no_
         *(f"READ on topic {name}" for name in ("in", "other-table", "table-of-others")),
         *(f"READ on topic g-{name}" for name in ("table", "retry", "visits", "loop")),
         *(f"WRITE on topic {name}" for name in ("out", "g-table", "g-loop", "g-dead-letters")),
+        "DELETE on topic in",
     }
 
 
@@ -105,10 +107,14 @@ def test_a_group_that_writes_to_a_topic_that_is_not_declared_has_no_rights() -> 
         required_acls(declared)
 
 
-def test_no_service_of_ours_has_a_right_to_change_topics_or_the_cluster() -> None:
+def test_no_service_of_ours_has_a_right_to_change_topics_but_to_purge_its_inner_ones() -> None:
     found = required_acls(load(ROOT / "infra" / "topics.yaml"))
     assert len({right.user for right in found}) > 10
-    assert {right.operation for right in found} == {"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"}
+    purging = {right for right in found if right.operation == "DELETE"}
+    declared = load(ROOT / "infra" / "topics.yaml").groups
+    inner = {topic for group in declared.values() for topic in group.purges}
+    assert {right.name for right in purging} == inner != set()
+    assert {right.operation for right in found - purging} == {"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"}
     assert {right.user for right in found if right.name == "*"} == {"console"}
 
 

@@ -50,3 +50,14 @@ def test_a_clock_that_is_ahead_is_reported_once_for_its_machine() -> None:
     assert [(each.subject, each.fact) for each in found] == [
         ("clock of machine", "is at least 1.0 min ahead of this machine's")
     ]
+
+
+def test_too_many_late_records_are_a_finding_with_what_moved_the_watermark() -> None:
+    due = {"topic": "count-minutes", "partition": 1, "late": 30, "moved_by": "payments"}
+    few = status(due=[due | {"late_share": 0.05}])
+    many = status(due=[due | {"late_share": 0.3}])
+    found = [each for each in judge_processes({"a": few, "b": many}, NOW) if each.level is not Level.OK]
+    (late,) = found
+    assert (late.level, late.subject) == (Level.WARNING, "process b")
+    assert "30% of a minute's records were late for count-minutes[1]" in late.fact
+    assert "payments had moved the watermark" in late.advice

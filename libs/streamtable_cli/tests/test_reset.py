@@ -123,6 +123,30 @@ def test_offsets_are_given_as_json_or_in_a_file(plain: str, cli: Cli, world: Wor
     assert offsets(cli, plain) == {(topic, 0): 10, (topic, 1): 10}
 
 
+@pytest.mark.parametrize("low", [8, 10], ids=["some are left", "none is left"])
+@pytest.mark.parametrize("retention", ["-1", "604800000"], ids=["purged", "deleted by age"])
+def test_a_topic_that_was_purged_is_not_read_again_unless_that_is_accepted(
+    retention: str, low: int, cli: Cli, world: World
+) -> None:
+    topic = world.topics.create("in", partitions=1, config={"retention.ms": retention})
+    world.send(topic, *((b"k", b"%d" % n) for n in range(10)), partition=0)
+    group, place = world.topics.name("g"), TopicPartition(topic, 0)
+    admin = world.kafka.admin()
+    _ask(lambda: admin.set_offsets(group, {place: Committed(NextOffset(10))}))
+    admin.delete_records({place: low})
+    admin.close()
+    cli("group", "reset", group, "--to", "latest", "--yes").good()  # nothing is read again
+    refused = cli("group", "reset", group, "--to", "earliest", "--yes")
+    if retention == "-1":
+        assert refused.code == 2
+        for words in (topic, f"below offset {low}", "--to latest --empty-table", "the group that writes the topic", "--accept-purged"):  # fmt: skip
+            assert words in " ".join(refused.err.split())
+        assert offsets(cli, group) == {(topic, 0): 10}
+        cli("group", "reset", group, "--to", json.dumps({topic: "latest"}), "--yes").good()
+        cli("group", "reset", group, "--to", "earliest", "--accept-purged", "--yes").good()
+    assert offsets(cli, group) == {(topic, 0): low}
+
+
 def test_offsets_are_set_by_time(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=2)
     now = int(time.time() * 1000)

@@ -142,3 +142,12 @@ def test_the_console_itself_is_an_instance_but_no_part_of_the_graph() -> None:
     statuses = {"a": status_with(service="console", role="console", copies=copies)}
     assert pictured(statuses, {"count-table": Topic(12, 40, 1.0)})[0] == {}
     assert len(instances_of(statuses, NOW)) == 1
+
+
+def test_too_many_late_records_come_with_what_would_help() -> None:
+    due = {"topic": "count-minutes", "rows": 1, "late": 30, "moved_by": "payments"}
+    places = [{**due, "partition": 0, "late_share": 0.05}, {**due, "partition": 1, "late_share": 0.06}]
+    (found,) = instances_of({"a": worker("one", due=places)}, NOW)
+    few, many = found["due"]
+    assert few["late_advice"] == ""
+    assert "payments had moved the watermark" in many["late_advice"]

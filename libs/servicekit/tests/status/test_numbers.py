@@ -21,7 +21,9 @@ def test_counters_are_read_from_the_metrics() -> None:
     metrics.watermark_timestamp.labels("g", "1").set(12.5)
     metrics.due_behind.labels("g", "1").set(0.25)
     metrics.due_rows.labels("g", "g-minutes", "1").set(9)
-    metrics.late_records.labels("g", "g-minutes", "1").inc(6)
+    metrics.late_records.labels("g", "g-minutes", "1", "clicks").inc(5)
+    metrics.late_records.labels("g", "g-minutes", "1", "(silence)").inc()
+    metrics.late_share.labels("g", "g-minutes", "1").set(0.25)
     metrics.watermark_timestamp.labels("other", "1").set(99)
     for partition, age in (("0", 0.5), ("1", 2.5)):
         metrics.view_age_seconds.labels("view", "g-table", partition).set(age)
@@ -32,6 +34,8 @@ def test_counters_are_read_from_the_metrics() -> None:
     found = numbers_in(registry, {"other"})
     assert (found.watermarks, found.due_behind_ms) == ({1: 12_500}, {1: 250})
     assert (found.due_rows, found.late) == ({("g-minutes", 1): 9}, {("g-minutes", 1): 6})
+    assert found.late_share == {("g-minutes", 1): 0.25}
+    assert found.moved_by == {("g-minutes", 1): "clicks"}
     assert found.read == {("clicks", 0): 3, ("clicks", 1): 4}
     assert found.read_by_topic == {"clicks": 7}
     assert found.sent == {"g-table": 5}

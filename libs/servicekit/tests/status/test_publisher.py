@@ -111,10 +111,13 @@ def test_watermarks_and_due_rows_are_reported_for_assigned_partitions(
         due_behind_ms={1: 70},
         due_rows={("g-minutes", 0): 1, ("g-minutes", 1): 8},
         late={("g-minutes", 1): 3},
+        late_share={("g-minutes", 1): 0.5},
+        moved_by={("g-minutes", 1): "clicks"},
     )
     found = status(board, numbers)
     assert found["event_times"] == [{"partition": 1, "watermark": 6_000, "due_behind_ms": 70}]
-    assert found["due"] == [{"topic": "g-minutes", "partition": 1, "rows": 8, "late": 3}]
+    late = {"late": 3, "late_share": 0.5, "moved_by": "clicks"}
+    assert found["due"] == [{"topic": "g-minutes", "partition": 1, "rows": 8, **late}]
 
 
 def test_the_first_reported_role_is_kept(board: StatusBoard) -> None:

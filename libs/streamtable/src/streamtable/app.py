@@ -26,7 +26,9 @@ from streamtable.process import run_together
 from streamtable.settings import Settings
 from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import partition_counts, required_topics
-from streamtable.topics import DEAD_LETTER_CONFIG, REPARTITION_CONFIG, TABLE_CONFIG, Stream, Table
+from streamtable.topic_owners import refuse_shared_topics, refuse_topics_of_others
+from streamtable.topic_settings import settings_of_topics
+from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
@@ -163,6 +165,8 @@ class ProcessorOptions(TypedDict, total=False):
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
         defer_timeout: The seconds that a deferred call may take.
+        purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
+            them. Default: yes, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
@@ -177,6 +181,7 @@ class ProcessorOptions(TypedDict, total=False):
     state_retention: float
     standby: bool
     defer_timeout: float
+    purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     failpoint: str | None
 
@@ -225,6 +230,7 @@ class App:
         self._progress = progress
         self._options: ProcessorOptions = options or {}
         self._lock = threading.Lock()
+        self._groups: dict[str, Group[Any, Any]] = {}  # for which processors were made
         self._updater: ViewUpdater | None = None
         self._views: dict[str, View[Any, Any]] = {}
         self._tails: set[Tail[Any, Any]] = set()
@@ -251,6 +257,7 @@ class App:
             "hanging_transaction_timeout": settings.hanging_transaction_timeout,
             "state_retention": settings.state_retention,
             "standby": settings.standby == "all",
+            "purge": settings.purge,
             "failpoint": settings.failpoint,
         }
         return cls(
@@ -279,7 +286,14 @@ class App:
             run_together(processors)
 
     def processor(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> Processor:
-        """Return a processor of a group that is not running yet, to be run, stopped and observed by any thread."""
+        """Return a processor of a group that is not running yet, to be run, stopped and observed by any thread.
+
+        Raises:
+            GraphError: A topic would belong to this group and to another one of this App.
+        """
+        with self._lock:
+            self._groups[group.name] = group
+            refuse_shared_topics(list(self._groups.values()))
         given = cast("dict[str, Any]", {**self._options, **options})
         failpoint = given.pop("failpoint", None)
         given.setdefault("instance_id", socket.gethostname())
@@ -311,7 +325,8 @@ class App:
         """Create the missing topics of these groups and flows, with replication factor 1: for development.
 
         In production topics are declared in `topics.yaml` and created by `streamtable topics apply`, since partitions
-        and replication are decisions.
+        and replication are decisions. Outputs whose timestamps are the times of events, as those of flows, keep their
+        records for ever (`retention.ms=-1`): Kafka would delete results of old events as soon as they are written.
 
         Args:
             programs: The groups and flows.
@@ -319,25 +334,23 @@ class App:
 
         Raises:
             RetryLater: Kafka does not answer.
-            ConfigurationError: Kafka refuses.
+            ConfigurationError: Kafka refuses, or a topic would belong to two groups.
         """
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
             groups = groups_in(programs)
-            between = {edge.stream.name for group in groups for edge in group.outputs}
-            between &= {edge.stream.name for group in groups for edge in group.inputs}
-            found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
-            sizes, there = {name: topic.partitions for name, topic in found.items()}, set(found)
-            counts = partition_counts(groups, sizes, partitions)
+            refuse_shared_topics(groups)
             for group in groups:
-                tables = {*group.tables, *(join.table.name for join in group.joins)}
-                tables |= {lookup.table.name for lookup in group.lookups}
-                cluster.create_topics(
-                    TopicDescription(name, counts[name], 1, _config(name, group, tables, between))
-                    for name in required_topics(group)
-                    if name not in there
-                )
-                there.update(required_topics(group))
+                refuse_topics_of_others(group, cluster)
+            found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
+            sizes = {name: topic.partitions for name, topic in found.items()}
+            counts = partition_counts(groups, sizes, partitions)
+            settings = settings_of_topics(groups)
+            cluster.create_topics(
+                TopicDescription(name, counts[name], 1, settings.get(name, {}))
+                for name in dict.fromkeys(name for group in groups for name in required_topics(group))
+                if name not in sizes
+            )
         finally:
             cluster.close()
 
@@ -414,11 +427,3 @@ def local_stores(folder: Path | None, memory_bytes: int = 64 << 20) -> Stores:
     from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
 
     return RocksStores(folder, memory_bytes=memory_bytes)
-
-
-def _config(name: str, group: Group[Any, Any], tables: set[str], between: set[str]) -> Mapping[str, str]:
-    if name in tables:
-        return TABLE_CONFIG
-    if name in between:
-        return REPARTITION_CONFIG
-    return DEAD_LETTER_CONFIG if name == group.dead_letters else {}

@@ -5,7 +5,8 @@
     │   ├── GraphError          correct the group graph
     │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
     │   └── TopicMismatch       create or alter the topic, or correct the graph
-    │       └── TopicMissing    create the topic
+    │       ├── TopicMissing    create the topic
+    │       └── TopicShared     rename one of the groups that would share the topic
     ├── DeserializationError            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
     ├── FutureEventTime         correct the clock of the program that wrote the record; it is a dead letter
@@ -115,6 +116,10 @@ class TopicMismatch(ConfigurationError):
 
 class TopicMissing(TopicMismatch):
     """A topic does not exist, or not yet for the broker that was asked."""
+
+
+class TopicShared(TopicMismatch):
+    """A topic of this group belongs to another group, whose name and a state's make the same name."""
 
 
 class DeserializationError(StreamtableError):

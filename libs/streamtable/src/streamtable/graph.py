@@ -70,6 +70,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             watermarks of that group's tasks, and its records carry whether they are late.
         any_partition: Whether the writers of the stream choose partitions by something else than the key. By default the
             engine warns of a record that is not in the partition of its key, where views, lookups and joins look for it.
+        purge: Delete the records of the stream from Kafka once the group has committed them, for a stream that no other
+            group or program reads. Flows set it for the topics between their groups.
     """
 
     stream: Stream[K, E]
@@ -84,6 +86,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     tombstones: bool | Literal["skip"] = False
     watermarks: bool = False
     any_partition: bool = False
+    purge: bool = False
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
@@ -128,10 +131,13 @@ class Output(Edge[object, object]):
         stream: The stream to write to; the key of a record decides its partition.
         watermarks: Write the watermark of each task into the stream, and with each record whether it is late, for a group
             that reads it with `Input(watermarks=True)`. No other program may write the stream, or read it without.
+        event_times: Whether the timestamps of the records are the times of events, as with the outputs of flows. The topic
+            should then keep timestamps and not delete records by age; the processor warns at the start if it does not.
     """
 
     stream: Stream[Any, Any]
     watermarks: bool = False
+    event_times: bool = False
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,10 @@ class Metrics:
         standby_lag: Changelog records that a standby replica has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
-        late_records: Records that came when their windows were closed, or too late for a join as of a time.
+        windowed_records: Records given to windows and joins; of the partition of their table.
+        late_records: Records that came when their windows were closed, or too late for a join as of a time; of the partition
+            of the table of the windows or the join, with the input that had `moved_by` its event times the watermark.
+        late_share: The share of late records among those of the last minute, where there were any; of the same partition.
         due_behind: The lag of rows that fall due, such as windows and timers, behind their clock; of a partition.
         due_rows: Rows that have not fallen due, such as open windows and pending timers; of a state table's partition.
         view_position: The next changelog offset to apply; of a table's partition.
@@ -159,7 +162,9 @@ class Metrics:
     standby_lag: Gauge
     store_bytes: Gauge
     watermark_timestamp: Gauge
+    windowed_records: Counter
     late_records: Counter
+    late_share: Gauge
     due_behind: Gauge
     due_rows: Gauge
     view_position: Gauge
@@ -210,11 +215,14 @@ class Metrics:
                 ("group", "partition"),
                 registry=registry,
             ),
+            windowed_records=counter("windowed_records", "Records given to windows and joins", *_PLACE),
             late_records=counter(
                 "late_records",
                 "Records that came when their windows were closed, or too late for a join as of a time",
                 *_PLACE,
+                "moved_by",
             ),
+            late_share=gauge("late_share", "Share of late records among those of the last minute"),
             due_behind=Gauge(
                 "streamtable_due_behind_seconds",
                 "How far rows that fall due are behind their clock",

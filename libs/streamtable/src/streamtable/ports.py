@@ -227,6 +227,8 @@ class TopicInfo:
         keeps_timestamps: Whether records keep the timestamps of their producers (CreateTime).
         timestamp_before_max_ms: The milliseconds that such a timestamp may be behind the broker's clock.
         timestamp_after_max_ms: The milliseconds that it may be ahead of the broker's clock.
+        retention_ms: The milliseconds after its timestamp when a record may be deleted; None: never by age.
+        own_settings: The names of the settings that the topic has itself; all others are the broker's defaults.
     """
 
     name: str
@@ -238,17 +240,24 @@ class TopicInfo:
     keeps_timestamps: bool = True
     timestamp_before_max_ms: int = (1 << 63) - 1
     timestamp_after_max_ms: int = (1 << 63) - 1
+    retention_ms: int | None = None
+    own_settings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as declared (`config` has the required values) or as found (`config` has all values)."""
+    """A topic as declared (`config` has the required values) or as found (`config` has all values).
+
+    Attributes:
+        own_settings: The names of the settings that a topic that was found has itself.
+    """
 
     name: str
     partitions: int
     replication: int
     config: Mapping[str, str] = field(default_factory=dict)
     topic_id: str = ""
+    own_settings: frozenset[str] = frozenset()
 
 
 class ClusterClient(Protocol):
@@ -277,6 +286,20 @@ class ClusterClient(Protocol):
 
         Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none". If it is known that this is
         the reason, the error is `TransactionPending`.
+        """
+        ...
+
+    def group_names(self) -> frozenset[str]:
+        """Return the names of the groups that this user may see. Raises `RetryLater`."""
+        ...
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete the records of each partition below an offset for good.
+
+        Raises:
+            RetryLater: There is no answer; some may be deleted.
+            AuthorizationError: The user lacks the right DELETE on the topic.
+            ConfigurationError: Kafka refuses, as for a compacted topic.
         """
         ...
 

@@ -216,6 +216,7 @@ class Settings(BaseModel):
         static_membership: Keep partitions over a restart; a killed process is then waited for.
         state_retention: Seconds that the tables of partitions that moved to other members are kept on disk.
         standby: `all`: keep a standby replica of every partition of the group's tables whose task runs elsewhere.
+        purge: Delete the records of topics between the groups of a flow once they are committed.
         group_protocol: `classic` for brokers before 4.0.
         start_timeout: Seconds to wait for Kafka's first answer; None: no limit.
         shutdown_timeout: Seconds for the last commit and for leaving the group.
@@ -251,6 +252,7 @@ class Settings(BaseModel):
     static_membership: Annotated[bool, BeforeValidator(_boolean)] = False
     state_retention: Annotated[float, BeforeValidator(_seconds(0, 10 * _YEAR))] = 86_400.0
     standby: Annotated[Standby, BeforeValidator(_one_of(Standby))] = "none"
+    purge: Annotated[bool, BeforeValidator(_boolean)] = True
     group_protocol: Annotated[GroupProtocol, BeforeValidator(_one_of(GroupProtocol))] = "consumer"
     start_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
     shutdown_timeout: Annotated[float, BeforeValidator(_seconds(1, 3_600))] = 30.0

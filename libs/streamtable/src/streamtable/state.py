@@ -119,12 +119,13 @@ class StateTable(Generic[K, V]):
         raw: The rows by encoded key, for code that works on many rows at once: `raw.changing(keys)` returns a dict in
             which the rows of these keys can be replaced.
         late: The number of records since the last commit that came too late for their rows, as for a closed window.
+        offered: The number of records since the last commit that could have been late: those given to windows and joins.
     """
 
     def __init__(self, state: State[K, V], rows: StateRows[V]) -> None:
         self.state = state
         self.raw = rows
-        self.late = 0
+        self.late = self.offered = 0
         self._encode = state.key.encode
 
     def get(self, key: K) -> V | None:

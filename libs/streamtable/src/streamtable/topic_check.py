@@ -6,6 +6,7 @@ from typing import Any
 from streamtable.errors import InputLost, StateLost, TopicMismatch, TopicMissing
 from streamtable.graph import Group
 from streamtable.ports import ClusterClient, TopicInfo
+from streamtable.topic_settings import refuse_lost_times
 
 
 def required_topics(group: Group[Any, Any]) -> list[str]:
@@ -58,7 +59,7 @@ def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, To
     Raises:
         TopicMissing: One is missing.
         TopicMismatch: The co-partitioned ones differ in their number of partitions; the message
-            names both numbers.
+            names both numbers. Or the broker dates the records between the groups of a flow by itself.
         RetryLater: The broker does not answer.
     """
     names = required_topics(group)
@@ -86,6 +87,7 @@ def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, To
                 "or its rows will be deleted by age",
                 topic=name,
             )
+    refuse_lost_times(group, found)
     return found
 
 

@@ -27,9 +27,6 @@ TABLE_CONFIG: Mapping[str, str] = {
 """The settings of a topic that holds a table."""
 DEAD_LETTER_CONFIG: Mapping[str, str] = {"retention.ms": str(30 * _DAY_MS)}
 """The settings of a topic of dead letters."""
-REPARTITION_CONFIG: Mapping[str, str] = {"retention.ms": "-1"}
-"""The settings of a topic between two groups. Its records carry event times, by which the broker counts retention: it
-would delete those of old events before they are read."""
 
 
 def legal_codec(codec: object, argument: str, what: str) -> None:

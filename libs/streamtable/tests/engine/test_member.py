@@ -13,6 +13,7 @@ from streamtable.errors import (
     ConfigurationError,
     Fenced,
     HandlerFailed,
+    InputLost,
     Migrated,
     OutcomeUnknown,
     RetryLater,
@@ -534,3 +535,48 @@ def test_a_batch_of_another_partition_than_ours_is_dropped(
     rig.deliver([(b"a", b"x")], partition=7)
     rig.turn(commit=True)
     assert "begin" not in rig.steps.taken
+
+
+def lose(rig: Any, monkeypatch: pytest.MonkeyPatch, *, purged: bool) -> None:
+    """The next poll finds that the records at the reading position are gone."""
+    monkeypatch.setattr("streamtable.engine.member.purged_topics", lambda _: ("events",) if purged else ())
+
+    def poll(max_records: int, timeout: float) -> list[Any]:
+        monkeypatch.setattr(rig.consumer, "poll", lambda *_: [])
+        raise InputLost("gone").at(*EVENTS, 0)
+
+    monkeypatch.setattr(rig.consumer, "poll", poll)
+
+
+def test_a_member_whose_input_another_one_has_committed_and_purged_waits_to_lose_the_partition(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.join()
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.cluster.committed[EVENTS] = Committed(NextOffset(9), "")  # of the member that has taken over
+    lose(rig, monkeypatch, purged=True)
+    rig.turn(commit=True)
+    assert not rig.member.assignment.tasks[0].dirty
+    assert rig.member.undone == 1
+    rig.turn()
+    assert (
+        EVENTS,
+        0,
+    ) in rig.consumer.seeks  # and what it finds there says the same, until the partition is lost
+
+
+@pytest.mark.parametrize(
+    ("purged", "committed"), [(True, 0), (False, 9)], ids=["not committed", "not purged"]
+)
+def test_an_input_that_has_lost_records_which_nobody_has_handled_ends_the_member(
+    purged: bool,  # noqa: FBT001 - a parameter of the test
+    committed: int,
+    rig: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig.join()
+    rig.cluster.committed[EVENTS] = Committed(NextOffset(committed), "")
+    lose(rig, monkeypatch, purged=purged)
+    with pytest.raises(InputLost):
+        rig.turn()

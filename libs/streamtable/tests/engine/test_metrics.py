@@ -102,9 +102,11 @@ def test_late_records_are_counted_with_their_commit_and_not_if_it_was_undone() -
         tester.emit_raw("events", b"a", Long().encode(1_600_000_000_000))
         tester.emit_raw("events", b"a", Long().encode(1_500_000_000_000))
         place = {"group": "f", "topic": "f-n", "partition": "0"}
-        assert registry.get_sample_value("streamtable_late_records_total", place) is None
+        late = place | {"moved_by": "events"}
+        assert registry.get_sample_value("streamtable_late_records_total", late) is None
         tester.commit()
-        assert registry.get_sample_value("streamtable_late_records_total", place) == 1
+        assert registry.get_sample_value("streamtable_late_records_total", late) == 1
+        assert registry.get_sample_value("streamtable_windowed_records_total", place) == 2
 
 
 def test_tombstones_that_are_left_out_are_counted_with_their_commit() -> None:

@@ -169,3 +169,24 @@ def test_records_with_headers_of_their_own_are_counted_and_checked_as_single_one
     for wrong in wrongs:
         with pytest.raises(SerializationError, match=r"the record for 'out'"):
             outgoing.emit_many(OUT, ["a", "b"], [1, 2], None, None, [(), wrong], own_headers=True)
+
+
+def test_a_timestamp_that_retention_deletes_at_once_is_said_once_for_each_topic(
+    topic_infos: Callable[..., Any], clock: Any, logged: Any
+) -> None:
+    group: Group[str, Any] = Group(
+        "g", Input(Stream("events", String(), String()), lambda _ctx, _event: None), Output(OUT)
+    )
+    infos = topic_infos(group) | {"out": replace(topic_infos(group)["out"], retention_ms=1_000)}
+    outgoing = OutputBuffer(group, infos, clock)
+    now = int(clock.now() * 1000)
+    outgoing.emit_many(OUT, ["a", "b"], [1, 2], None, [now - 900, now])
+    assert not logged
+    for time_ms in (now - 1_100, now - 2_000):
+        outgoing.emit(OUT, "k", 1, (), time_ms)
+    (line,) = logged
+    assert (line["event"], line["topic"], line["setting"]) == (
+        "record deleted by retention",
+        "out",
+        "retention.ms",
+    )

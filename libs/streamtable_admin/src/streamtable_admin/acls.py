@@ -104,6 +104,8 @@ def _running(user: str, name: str, group: DeclaredGroup) -> Iterator[Acl]:
         yield from _on(user, topic, "READ")
     for topic in written:
         yield from _on(user, topic, "WRITE")
+    for topic in group.purges:
+        yield from _on(user, topic, "DELETE")  # Kafka's right to delete records
 
 
 def _on(user: str, topic: str, operation: str) -> Iterator[Acl]:

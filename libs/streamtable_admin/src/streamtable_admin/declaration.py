@@ -8,8 +8,9 @@ import yaml
 from streamtable import Group
 from streamtable.graph import HANDLED, IDS
 from streamtable.timer import TIMERS
-from streamtable.topics import REPARTITION_CONFIG, TABLE_CONFIG
-from streamtable_admin.declared import Config, Declared, DeclaredGroup, DeclaredTopic, Defaults
+from streamtable.topic_owners import refuse_shared_topics
+from streamtable.topic_settings import settings_of_topics
+from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredTopic, Defaults
 
 Groups = Sequence[Group[Any, Any]]
 _CLOCKS: tuple[Literal["event", "wall"], ...] = ("event", "wall")
@@ -19,19 +20,17 @@ _LINE_CHARACTERS = 120
 def declaration_of(groups: Groups, defaults: Defaults) -> Declared:
     """Return the declaration of these groups, and of the topics that they do not imply.
 
-    Streams between the groups are kept until they are deleted by hand, and tables of others are compacted. The settings of
-    the other topics are those of the broker.
+    Streams whose records are dated by the times of events are kept until they are deleted by hand or purged, and tables of
+    others are compacted. The settings of inputs from outside are those of the broker.
+
+    Raises:
+        GraphError: A topic would belong to two of the groups.
     """
+    refuse_shared_topics(groups)
     implied = {topic for group in groups for topic in _implied(group)}
-    tables = {table for group in groups for table in _foreign_tables(group)}
-    read = {edge.stream.name for group in groups for edge in group.inputs}
-    written = {edge.stream.name for group in groups for edge in group.outputs}
-
-    def config(name: str) -> Config:
-        return dict(TABLE_CONFIG if name in tables else REPARTITION_CONFIG if name in read & written else {})
-
+    settings = settings_of_topics(groups)
     others = [name for group in groups for name in _others(group) if name not in implied]
-    topics = {name: DeclaredTopic(config=config(name)) for name in dict.fromkeys(others)}
+    topics = {name: DeclaredTopic(config=dict(settings.get(name, {}))) for name in dict.fromkeys(others)}
     return Declared(
         defaults=defaults, topics=dict(topics), groups={group.name: _declared(group) for group in groups}
     )
@@ -64,9 +63,10 @@ def _declared(group: Group[Any, Any]) -> DeclaredGroup:
     loop = group.loop.stream.name if group.loop else None
     return DeclaredGroup(
         inputs=[edge.stream.name for edge in group.inputs if edge.stream.name != loop],
+        purges=[edge.stream.name for edge in group.inputs if edge.purge],
         joins=[edge.table.name for edge in group.joins],
         lookups=[edge.table.name for edge in group.lookups],
-        outputs=[edge.stream.name for edge in group.outputs],
+        outputs=list(dict.fromkeys(edge.stream.name for edge in group.outputs)),
         table=group.persist is not None,
         loop=loop is not None,
         visits=bool(group.visits),

@@ -29,6 +29,7 @@ from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
 from streamtable.state import RESERVED
 from streamtable.timer import TIMERS
+from streamtable.topic_settings import INNER_CONFIG
 from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
@@ -63,6 +64,7 @@ class DeclaredGroup(_Strict):
 
     Attributes:
         inputs: its topics, all with the same number of partitions.
+        purges: those of its inputs that no others read, as between the groups of a flow: it deletes what it has handled.
         joins: tables that it joins, of other groups (`<group>-table`, `<group>-<state>`) or topics declared as compacted,
             with as many.
         lookups: tables of which each process holds a copy; named for the rights of its users only, as the next.
@@ -78,6 +80,7 @@ class DeclaredGroup(_Strict):
     """
 
     inputs: list[str] = []
+    purges: list[str] = []
     joins: list[str] = []
     lookups: list[str] = []
     outputs: list[str] = []
@@ -100,6 +103,8 @@ class DeclaredGroup(_Strict):
             raise ValueError("changes: true and no joins: there would be no table whose changes it handles")
         if self.once and not self.inputs:
             raise ValueError("once: true and no inputs: there would be no events to count once")
+        if others := sorted(set(self.purges).difference(self.inputs)):
+            raise ValueError(f"purges: {', '.join(others)} is not one of its inputs")
         if reserved := sorted(RESERVED.intersection(self.states)):
             raise ValueError(f"states: {', '.join(reserved)} is the name of another of a group's topics")
         if len(set(self.timers)) < len(self.timers):
@@ -128,11 +133,9 @@ class DeclaredGroup(_Strict):
         for end in self.named_tables:
             yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
         yield TopicDescription(f"{name}-dead-letters", partitions, replication, DEAD_LETTER_CONFIG)
-        yield TopicDescription(f"{name}-retry", partitions, replication)
-        if self.loop:
-            yield TopicDescription(f"{name}-loop", partitions, replication)
-        if self.visits:
-            yield TopicDescription(f"{name}-visits", partitions, replication)
+        inner = ("retry", *(["loop"] if self.loop else []), *(["visits"] if self.visits else []))
+        for end in inner:
+            yield TopicDescription(f"{name}-{end}", partitions, replication, INNER_CONFIG)
 
 
 class DeclaredUser(_Strict):
@@ -167,17 +170,19 @@ class Declared(_Strict):
         Raises:
             ConfigurationError: an illegal or ambiguous name, an unknown input, or inputs that differ in partitions.
         """
-        found: dict[str, TopicDescription] = {}
-        for topic in self._all():
+        found: dict[str, tuple[str, TopicDescription]] = {}
+        for owner, topic in self._all():
             legal_name(topic.name, "topic")
-            for other in found:
-                if other.replace(".", "_") == topic.name.replace(".", "_"):
-                    twice = "declared twice" if other == topic.name else f"too close to {other!r} for Kafka"
-                    raise ConfigurationError(f"topic {topic.name!r} is {twice}")
-            found[topic.name] = topic
-        return found
+            other_owner, other = found.setdefault(topic.name.replace(".", "_"), (owner, topic))
+            if other is not topic:
+                twice = (
+                    "declared twice" if other.name == topic.name else f"too close to {other.name!r} for Kafka"
+                )
+                raise ConfigurationError(f"topic {topic.name!r} is {twice}: by {other_owner} and by {owner}")
+        return {topic.name: topic for _, topic in found.values()}
 
-    def _all(self) -> Iterator[TopicDescription]:
+    def _all(self) -> Iterator[tuple[str, TopicDescription]]:
+        """Yield all topics, each with the name of what declares it."""
         plain = {}
         for name, given in self.topics.items():
             topic = given or DeclaredTopic()
@@ -187,7 +192,7 @@ class Declared(_Strict):
                 topic.replication or self.defaults.replication,
                 topic.config,
             )
-        yield from plain.values()
+        yield from (("topics", each) for each in plain.values())
         tables = {f"{name}-table": name for name, group in self.groups.items() if group.table}
         tables |= {f"{name}-{state}": name for name, group in self.groups.items() for state in group.states}
         for name, group in self.groups.items():
@@ -203,7 +208,9 @@ class Declared(_Strict):
                 raise ConfigurationError(
                     f"group {name!r} needs inputs and joined tables with equally many partitions: {counts}"
                 )
-            yield from group.implied(name, self._partitions(name, plain, tables), self.defaults.replication)
+            partitions = self._partitions(name, plain, tables)
+            for each in group.implied(name, partitions, self.defaults.replication):
+                yield f"group {name!r}", each
 
     def _partitions(self, name: str, plain: Mapping[str, TopicDescription], tables: Mapping[str, str]) -> int:
         """Return the partitions of a group's own topics: as many as its first plain topic has."""

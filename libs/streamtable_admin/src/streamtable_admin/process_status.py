@@ -1,8 +1,9 @@
 """The reports of processes in the status topic: which have failed, were killed, or have a wrong clock."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from streamtable.lateness import LATE_SHARE_MAX, advice
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.findings import Finding, ok, problem, warning
@@ -60,6 +61,14 @@ def _statuses(cluster: Cluster, topic: str, decoder: Decoder) -> tuple[dict[str,
     return known, len(present) - len(known)
 
 
+def _late(subject: str, due: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield the windows and joins for which too many records of a minute were late."""
+    for each in due:
+        if each["late_share"] > LATE_SHARE_MAX:
+            fact = f"{each['late_share']:.0%} of a minute's records were late for {each['topic']}[{each['partition']}]"
+            yield warning(subject, fact, advice(each["moved_by"]))
+
+
 def judge_processes(statuses: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Finding]:
     """Yield the problems of processes, by the keys of their statuses."""
     healthy = 0
@@ -78,6 +87,7 @@ def judge_processes(statuses: Mapping[str, Mapping[str, Any]], now_ms: int) -> I
             )
         else:
             healthy += 1
+            yield from _late(subject, each["due"])
         if -quiet_ms > CLOCK_SKEW_MS:
             ahead[each["host"]] = max(ahead.get(each["host"], 0), -quiet_ms)
     for host, by in ahead.items():

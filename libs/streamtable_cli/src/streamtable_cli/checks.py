@@ -10,6 +10,8 @@ from typing import Any
 from streamtable import Group
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.topic_check import check_topics
+from streamtable.topic_owners import refuse_topics_of_others, shared_topics
+from streamtable.topic_settings import topic_warnings
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog
@@ -78,11 +80,26 @@ def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
     subject = f"graph {group.name}"
     try:
         found = check_topics(group, cluster.admin)
+        refuse_topics_of_others(group, cluster.admin)
     except ConfigurationError as error:
         yield problem(subject, str(error), "see there")
     else:
         partitions = found[group.input_topics[0]].partitions
         yield ok(subject, f"its {len(found)} topics exist; the inputs have {count(partitions, 'partition')}")
+        for each in topic_warnings(group, found):
+            yield warning(
+                f"topic {each.topic}", f"{each.setting} is {each.value}: {each.effect}", each.advice
+            )
+
+
+def owners(cluster: Cluster, groups: Iterable[str]) -> Iterator[Finding]:
+    """Check that no topic belongs to two of these groups, according to their committed offsets."""
+    for topic, one, other in shared_topics({name: cluster.committed(name) for name in groups}):
+        yield problem(
+            f"topic {topic}",
+            f"belongs to the groups {one} and {other}: each takes the other's records for its own",
+            "stop both, give one of the groups, or its state or step, another name, and rebuild both tables",
+        )
 
 
 def group(cluster: Cluster, name: str) -> Iterator[Finding]:

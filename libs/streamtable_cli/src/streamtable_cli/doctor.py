@@ -147,6 +147,7 @@ def _examine_cluster(cluster: Cluster, brokers: list[BrokerAddress], asked: _Ask
         yield from _found("topics", lambda: checks.topics(cluster, file))
         yield from _found("users", lambda: auth_check.users(cluster, file))
     yield from _found("topics", lambda: replicas.kept(cluster, file, groups))
+    yield from _found("topics", lambda: checks.owners(cluster, groups))
     for each in asked.graphs:
         yield from _found(f"graph {each.name}", lambda each=each: checks.graph(cluster, each))  # type: ignore[misc]  # bound now
     for name in groups:

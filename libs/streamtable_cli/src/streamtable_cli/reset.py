@@ -70,6 +70,13 @@ def reset(
             help="Also if an input was deleted and recreated since the group read it.",
         ),
     ] = False,
+    accept_purged: Annotated[
+        bool,
+        typer.Option(
+            "--accept-purged",
+            help="Also if the beginning of a topic between the groups of a flow was deleted, as what was handled there is.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,6 +90,9 @@ def reset(
 
     Its own loop and visits are set to their ends unless they are named; unfinished work there is dropped. A joined
     table whose changes it handles is set like an input: with earliest, each row is handled as a newly inserted row.
+
+    A topic between two groups of a flow does not hold what the group behind it has handled. To process a flow again, reset
+    the groups behind such topics first, with --to latest --empty-table, and then the group that reads the flow's streams.
 
     If an input was deleted and recreated, --accept-recreated is needed, and all of its partitions must be set.
     """
@@ -111,6 +121,10 @@ def reset(
             )
             marks |= ends
         refuse_left_out(group, recreated, (move.place for move in moves))
+        if to != "latest" and not accept_purged:
+            _refuse_purged(
+                cluster, group, [m for m in moves if targets is None or m.after < marks[m.place].high], marks
+            )
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
@@ -196,6 +210,25 @@ def _refuse_half(
             f"--empty-table deletes the rows of all partitions, so all inputs must be set; {left[0]} is not"
             + (f" (nor are {len(left) - 1} others)" if len(left) > 1 else "")
         )
+
+
+def _refuse_purged(
+    cluster: Cluster, group: str, moves: Sequence[Move], marks: Mapping[TopicPartition, Watermarks]
+) -> None:
+    """Refuse to read again what the group has deleted: a table would be built of the few records that are left."""
+    begun = {move.place.topic: move.place for move in moves if marks[move.place].low > 0}
+    for name, topic in cluster.admin.describe(begun).items() if begun else ():
+        # Records of such a topic are deleted in no other way than by a request.
+        kept = {topic.config.get(each) for each in ("retention.ms", "retention.bytes")}
+        if kept == {"-1"} and "compact" not in topic.config["cleanup.policy"]:
+            low = marks[begun[name]].low
+            raise Refused(
+                f"the beginning of {name} is gone: what was below offset {low} of partition {begun[name].partition} was deleted "
+                f"once it was handled, as between the groups of a flow. Group {group!r} cannot read it again: reset it with "
+                "--to latest --empty-table (or, if it reads other topics from the beginning, with offsets as JSON: "
+                f'{{"{name}": "latest", ...}}), then the group that writes the topic with --to earliest, which writes all of '
+                "it again. --accept-purged: read only what is left"
+            )
 
 
 def agreed(*, as_json: bool) -> bool:

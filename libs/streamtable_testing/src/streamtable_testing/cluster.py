@@ -1,6 +1,6 @@
 """The virtual Kafka's implementations of `ports.ClusterClient` and `ports.Producer`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamtable.clock import Clock
 from streamtable.errors import RetryLater, SerializationError, StreamtableError
@@ -20,11 +20,13 @@ class VirtualCluster:
         topics: Mapping[str, Topic],
         partition: Callable[[TopicPartition], Partition | None],
         group: Callable[[str], GroupCoordinator],
+        groups: Collection[str],
         wire: Wire,
     ) -> None:
         self._topics = topics
         self._partition = partition
         self._group = group
+        self._groups = groups
         self._wire = wire
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
@@ -59,6 +61,18 @@ class VirtualCluster:
             return found
 
         return self._wire.ask("stable-ends", look, silent=RetryLater)
+
+    def group_names(self) -> frozenset[str]:
+        return frozenset(self._groups)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        def delete() -> None:
+            for place, offset in before.items():
+                if (partition := self._partition(place)) is None:
+                    raise RetryLater("there is no such partition").at(*place)
+                partition.delete_before(offset)
+
+        self._wire.ask("delete-records", delete, silent=RetryLater)
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
         """Return None: committed offsets are not in a topic here."""

@@ -67,6 +67,7 @@ class Instance:
         self._stores = MemoryStores(kafka.clock.now)
         self._copies = MemoryStores(kafka.clock.now)  # of tables that are looked up
         self._name = ""
+        self.registries: list[CollectorRegistry] = []  # with the metrics of each life
         self.kill_at: str | None = None
         self.times = 0
 
@@ -87,11 +88,9 @@ class Instance:
             if member_id.rpartition("-")[0] == self.settings.instance_id:
                 coordinator.leave(member_id)  # as if its session had ended meanwhile
         self._name = f"{self.group.name}/{self.settings.instance_id}/{self._kafka.unique()}"
-        log, clock, metrics = (
-            self._kafka.process(self._name),
-            self._kafka.clock,
-            Metrics.register(CollectorRegistry()),
-        )
+        self.registries.append(CollectorRegistry())
+        log, clock = self._kafka.process(self._name), self._kafka.clock
+        metrics = Metrics.register(self.registries[-1])
         lookups = LookupTables(log, self._copies, clock, metrics, self.group.name)
         self.processor = GroupProcessor(
             self.group,

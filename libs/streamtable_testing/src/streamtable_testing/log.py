@@ -47,7 +47,8 @@ class _Clients:
         return self.kafka.shared_tracer
 
     def cluster(self) -> VirtualCluster:
-        return VirtualCluster(self.kafka.topics, self.kafka.partition, self.kafka.group, self._wire())
+        kafka = self.kafka
+        return VirtualCluster(kafka.topics, kafka.partition, kafka.group, kafka.groups, self._wire())
 
     def group_consumer(self, group: str, instance_id: str) -> VirtualGroupConsumer:
         member_id = f"{instance_id}-{self.kafka.unique()}"
@@ -199,6 +200,10 @@ class VirtualKafka(_Clients):
         return (
             topic.partitions[place.partition] if topic and place.partition < len(topic.partitions) else None
         )
+
+    @property
+    def groups(self) -> Mapping[str, GroupCoordinator]:
+        return self._groups
 
     def group(self, name: str) -> GroupCoordinator:
         def partitions(topic: str) -> int:

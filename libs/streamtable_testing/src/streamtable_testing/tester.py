@@ -28,6 +28,7 @@ from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import partition_counts, required_topics
+from streamtable.topic_owners import refuse_shared_topics
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, Guarantee, Headers, KafkaMessage
@@ -35,6 +36,7 @@ from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.instance import Graves, Instance, MakeTasks
+from streamtable_testing.late_summary import late_summary
 from streamtable_testing.log import VirtualKafka
 
 K = TypeVar("K")
@@ -128,6 +130,8 @@ class Tester:
         work_on_request: Whether processes work only when `work` or `advance` is called, to test states in between, or with all
             records in the topics before the first is read.
         poll_records: The most records that a process reads at once; topics are read in the order of their names.
+        purge: Whether processes delete the records of topics between the groups of a flow once they are committed, every 30
+            seconds, as they do on Kafka. By default the records stay, to be looked at by `records`.
         now: Seconds since 1970 when the test begins. Events that are more than an hour ahead are refused by groups that
             follow event time, unless `EventTime` says otherwise.
 
@@ -145,6 +149,7 @@ class Tester:
         commit_on_request: bool = False,
         work_on_request: bool = False,
         poll_records: int = 10_000,
+        purge: bool = False,
         now: float = 1_700_000_000.0,
     ) -> None:
         log_to_stderr_by_default()  # like a real Kafka: tracebacks with a megabyte of locals take seconds
@@ -155,17 +160,21 @@ class Tester:
         self._interval = _NEVER_SECONDS if commit_on_request else _TICK_SECONDS / 2
         self._by_itself = not work_on_request
         self._poll_records = poll_records
+        self._purge = purge
         self._instances: dict[str, list[Instance]] = {}
         self._at_first: dict[str, tuple[str | None, int]] = {}
+        self._begun: list[Instance] = []  # also those that have left
         self._views: list[tuple[ViewUpdater, Iterator[float]]] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         waiting = [f"group {i.group.name!r} at {i.kill_at!r}" for i in self._all() if i.kill_at is not None]
         waiting += [f"group {name!r} at {at!r}" for name, (at, _) in self._at_first.items()]
         self.close()
+        if error is not None and (summary := self.summary()):
+            error.add_note(summary)
         if kind is None and waiting:
             raise AssertionError(f"the crash of {waiting[0]} has not happened: the failpoint was not reached")
 
@@ -206,7 +215,7 @@ class Tester:
             tasks: Makes the task factory of each process, for groups that do not use local tables; default: the group's own.
 
         Raises:
-            ConfigurationError: A group is already running, or topics do not match.
+            ConfigurationError: A group is already running, topics do not match, or one would belong to two groups.
         """
         groups = groups_in(programs)
         self._create_topics(groups, partitions)
@@ -255,6 +264,10 @@ class Tester:
         self._work_by_itself()
 
     def _create_topics(self, groups: Sequence[Group[Any, Any]], partitions: int | None = None) -> None:
+        running = [
+            each.group for each in self._all() if each.group.name not in {group.name for group in groups}
+        ]
+        refuse_shared_topics([*running, *groups])
         names = {name for group in groups for name in required_topics(group)}
         found = {name: topic.info.partitions for name in names if (topic := self.kafka.topic(name))}
         counts = partition_counts(groups, {} if partitions else found, partitions or self._partitions)
@@ -437,6 +450,14 @@ class Tester:
             f"no process of group {group.name!r} that follows event time works on partition {partition}"
         )
 
+    def summary(self) -> str:
+        """Return what may explain an unexpected result, a line for each: windows and joins for which records were late.
+
+        It is empty if there is nothing to say. A test that fails shows it: with the fixture `tester` among its output, else
+        as a note of the error that leaves the `with` block.
+        """
+        return late_summary(registry for each in self._begun for registry in each.registries)
+
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
         """Return the dead letters of the group, partition by partition."""
         self._exists(group.dead_letters)
@@ -472,11 +493,13 @@ class Tester:
             poll_timeout=_TICK_SECONDS,
             poll_records=self._poll_records,
             standby=standby,
+            purge=self._purge,
             tracer=tracer_of(self.kafka),
         )
         instance = Instance(group, self.kafka, self._graves, settings, make_tasks)
         instance.kill_at, instance.times = self._at_first.pop(group.name, (None, 0))
         instances.append(instance)
+        self._begun.append(instance)
         instance.start(disk=True)
 
     def _all(self) -> list[Instance]:

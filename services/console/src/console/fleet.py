@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from console.graph_layouts import layouts_of
-from contracts.records import ProcessStatus
+from contracts.records import DueStatus, ProcessStatus
+from streamtable.lateness import LATE_SHARE_MAX, advice
 from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind
 from streamtable_admin.process_status import state_at
 
@@ -49,9 +50,14 @@ def instances_of(statuses: Mapping[str, ProcessStatus], now_ms: int) -> list[dic
         state = state_at(status, now_ms)
         if state is not None:
             known = {name: value for name, value in status.items() if name != "graph"}
+            due = [{**each, "late_advice": _late_advice(each)} for each in status["due"]]
             lag = sum(max(0, each["lag"]) for each in status["inputs"])
-            found.append({"key": key, **known, "state": state, "lag": lag})
+            found.append({"key": key, **known, "due": due, "state": state, "lag": lag})
     return found
+
+
+def _late_advice(due: DueStatus) -> str:
+    return advice(due["moved_by"]) if due["late_share"] > LATE_SHARE_MAX else ""
 
 
 def graph_of(

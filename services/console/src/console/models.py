@@ -77,6 +77,20 @@ class Due(BaseModel):
     late: Annotated[
         int, Field(description="late records, which arrived after their windows had closed, since the start")
     ]
+    late_share: Annotated[
+        float,
+        Field(description="the share of late records among those of the last minute; 0 if none was late"),
+    ]
+    moved_by: Annotated[
+        str,
+        Field(
+            description="the input that had moved the watermark for most late records; (silence): none, they were idle"
+        ),
+    ]
+    late_advice: Annotated[
+        str,
+        Field(description="what would help, if too many records of the last minute were late; else empty"),
+    ]
 
 
 class Instance(BaseModel):

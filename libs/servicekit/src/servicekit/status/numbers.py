@@ -28,6 +28,8 @@ class ProcessCounters:
         due_behind_ms: The delay of due rows behind their clock in milliseconds, by partition.
         due_rows: The rows that are not due yet, by state table and partition.
         late: The records that arrived after their windows had closed, by state table and partition.
+        late_share: The share of such records among those of the last minute, by state table and partition.
+        moved_by: The input that had moved the watermark for most of them, by state table and partition.
         commit_seconds: The total duration of all commits.
     """
 
@@ -39,6 +41,8 @@ class ProcessCounters:
     due_behind_ms: Mapping[int, int] = field(default_factory=dict)
     due_rows: Mapping[Place, int] = field(default_factory=dict)
     late: Mapping[Place, int] = field(default_factory=dict)
+    late_share: Mapping[Place, float] = field(default_factory=dict)
+    moved_by: Mapping[Place, str] = field(default_factory=dict)
     commits: int = 0
     commit_seconds: float = 0.0
     dead_letters: int = 0
@@ -77,6 +81,8 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
     behind: dict[int, int] = {}
     due_rows: dict[Place, int] = {}
     late = Counter[Place]()
+    late_share: dict[Place, float] = {}
+    moved_by: dict[Place, tuple[float, str]] = {}
     commit_seconds = 0.0
     for sample in samples:
         name, labels, value = sample.name.removeprefix(_PREFIX), sample.labels, sample.value
@@ -97,7 +103,11 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
             case "due_rows":
                 due_rows[labels["topic"], int(labels["partition"])] = int(value)
             case "late_records_total":
-                late[labels["topic"], int(labels["partition"])] += int(value)
+                place = labels["topic"], int(labels["partition"])
+                late[place] += int(value)
+                moved_by[place] = max(moved_by.get(place, (0.0, "")), (value, labels["moved_by"]))
+            case "late_share":
+                late_share[labels["topic"], int(labels["partition"])] = value
             case "commit_seconds_sum":
                 commit_seconds += value
             case "http_requests_total" if labels["route"] not in PROBES:
@@ -117,6 +127,8 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
         behind,
         due_rows,
         late,
+        late_share,
+        {place: mover for place, (_, mover) in moved_by.items()},
         commits=totals["commit_seconds_count"],
         commit_seconds=commit_seconds,
         dead_letters=totals["dead_letters_total"],

@@ -182,6 +182,8 @@ def status_of(
             partition=partition,
             rows=numbers.due_rows.get((topic, partition), 0),
             late=numbers.late.get((topic, partition), 0),
+            late_share=numbers.late_share.get((topic, partition), 0.0),
+            moved_by=numbers.moved_by.get((topic, partition), ""),
         )
         for topic, partition in sorted(numbers.due_rows.keys() | numbers.late.keys())
         if partition in here

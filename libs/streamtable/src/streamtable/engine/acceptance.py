@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import structlog
+
 from streamtable.clock import Clock
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.errors import SerializationError
 from streamtable.ports import TopicInfo
+
+log = structlog.get_logger()
 
 _TIME_MS_MAX = 1 << 63
 _CLOCKS_APART_MS = 1_000  # the broker's clock decides; what is closer to the limit than this is left to it
@@ -26,6 +30,7 @@ class Acceptance:
         self.bytes_max = topic.max_message_bytes - RECORD_OVERHEAD_BYTES
         self._topic = topic
         self._clock = clock
+        self._retention_ms = topic.retention_ms
 
     def check(self, key: bytes | None, headers: Any, timestamp_ms: Any) -> None:
         """Check everything but the size. Raises `SerializationError` if the broker or the client would refuse the record."""
@@ -65,6 +70,17 @@ class Acceptance:
                     f"the record for {topic.name!r} has the timestamp {timestamp_ms}, {away} ms {way} the clock: the topic "
                     f"accepts {limit} ({config})"
                 )
+        if self._retention_ms is not None and now - timestamp_ms > self._retention_ms:
+            self._retention_ms = None  # said once
+            log.warning(
+                "record deleted by retention",
+                topic=topic.name,
+                timestamp_ms=timestamp_ms,
+                setting="retention.ms",
+                value=topic.retention_ms,
+                advice="Kafka counts retention from the timestamp of a record and deletes this one and others as old: set "
+                "retention.ms of the topic to -1, or to the age of events up to which they are of use",
+            )
 
 
 def _check_headers(name: str, headers: Any) -> None:

@@ -43,6 +43,7 @@ class Work:
     traced: bool = False  # whether the task can find the records of outputs that Kafka rejects
     times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
     late: Mapping[str, int] = field(default_factory=dict)  # records that came too late, by named table
+    offered: Mapping[str, int] = field(default_factory=dict)  # records of windows and joins, by named table
     marks: Sequence[OutputRecord] = ()  # the watermark for readers of the outputs; sent after all outputs
 
 

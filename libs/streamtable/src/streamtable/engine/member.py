@@ -31,6 +31,7 @@ from streamtable.engine.wakeup import poll_timeout
 from streamtable.engine.watchdog import Heartbeat
 from streamtable.errors import (
     HandlerFailed,
+    InputLost,
     Migrated,
     OutcomeUnknown,
     RetryLater,
@@ -41,6 +42,7 @@ from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.topic_settings import purged_topics
 from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
@@ -168,6 +170,16 @@ class Member:
 
     def step(self) -> None:
         """Poll, handle the records, and commit if it is time."""
+        try:
+            self._step()
+        except InputLost as error:
+            if not self._overtaken(error):
+                raise
+            log.warning("partition overtaken by another member", group=self.group.name, reason=str(error))
+            self._go_back()
+            self._back_off()
+
+    def _step(self) -> None:
         since = self.heartbeat.polled_at  # the records of this poll may have arrived since the last one
         timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
         batches = self._consumer.poll(self.settings.poll_records, timeout)
@@ -398,6 +410,22 @@ class Member:
         return ours or self.restorer.standby.keeps(table, partition)
 
     # ---- when something fails --------------------------------------------------------------------------------------
+
+    def _overtaken(self, error: InputLost) -> bool:
+        """Return whether another member has committed, and purged, what this one was to read.
+
+        A process that was frozen for long finds that before it learns that the partition is not its own any more.
+        """
+        if error.topic not in purged_topics(self.group) or error.partition is None:
+            return False
+        place, task = TopicPartition(error.topic, error.partition), self.assignment.tasks.get(error.partition)
+        if task is None:
+            return error.partition not in self.assignment.restores
+        try:
+            committed = self._cluster.stable_offsets(self.group.name, [place])[place]
+        except RetryLater:
+            return True  # the same error comes again
+        return committed is not None and committed.next_offset > task.committed_offsets[place.topic]
 
     def _settled(self) -> bool:
         """Finish the recovery from a failed commit. Returns False if there was something to do."""

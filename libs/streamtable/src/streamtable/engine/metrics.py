@@ -9,6 +9,7 @@ from prometheus_client import Gauge
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask, Work
+from streamtable.engine.late_records import LateRecords
 from streamtable.errors import RetryLater, StoreCorrupted
 from streamtable.event_time import NO_TIME
 from streamtable.graph import Group
@@ -27,6 +28,9 @@ class EngineMetrics:
         group: The group whose name is on every label.
         metrics: The metrics to update.
         progress: Shows the progress of recovery on a terminal.
+
+    Attributes:
+        late: The counts of the records of windows and joins.
     """
 
     def __init__(self, group: Group[Any, Any], metrics: Metrics, progress: Progress) -> None:
@@ -36,6 +40,7 @@ class EngineMetrics:
         self._gauged: set[tuple[str, int]] = set()
         self._timed: dict[Gauge, set[int]] = {}
         self._copied: set[TopicPartition] = set()
+        self.late = LateRecords(group, metrics)
         # Of all tables of a partition together: they are loaded at the same time.
         joined = [join.table.name for join in group.joins]
         self._tables = group.table.name if group.persist else ",".join(joined)
@@ -58,9 +63,7 @@ class EngineMetrics:
                 out[self._group.table.name] += len(work.changes)
             for table, changes in work.named.items():
                 out[self._group.named_topic(table)] += len(changes)
-            for table, count in work.late.items():
-                topic = self._group.named_topic(table)
-                self._metrics.late_records.labels(name, topic, str(work.task.partition)).inc(count)
+            self.late.committed(work)
             for topic, count in work.repeats.items():
                 self._metrics.repeats.labels(name, topic, str(work.task.partition)).inc(count)
             for topic, count in work.tombstones.items():
@@ -176,6 +179,7 @@ class EngineMetrics:
     def close(self) -> None:
         """Drop all gauges and progress bars."""
         self.standby({})
+        self.late.close()
         self._times(())
         for topic, partition in self._gauged:
             self._metrics.forget(self._group.name, topic, partition)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import structlog
@@ -14,6 +15,7 @@ from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
+from streamtable.engine.purge import PURGE_SECONDS, Purger
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.silence import ObservedEnds, observe_seconds
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
@@ -24,6 +26,8 @@ from streamtable.observe import Metrics, Progress
 from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
+from streamtable.topic_owners import refuse_topics_of_others
+from streamtable.topic_settings import topic_warnings
 from streamtable.topics import Table
 
 T = TypeVar("T")
@@ -95,7 +99,9 @@ class GroupProcessor:
         self._stopping = False
         self._cluster: ClusterClient | None = None
         self._topics: Mapping[str, TopicInfo] = {}
-        self._checked_at = self._sampled_at = clock.monotonic()
+        self._checked_at = self._sampled_at = self._purged_at = clock.monotonic()
+        self._purger: Purger | None = None
+        self._owners_checked = False
         self._sample_every = min(
             _SAMPLE_SECONDS, settings.hanging_transaction_timeout, observe_seconds(group.event_time)
         )
@@ -200,7 +206,10 @@ class GroupProcessor:
     def start(self) -> None:
         """Check the topics and join the group. Raises like `run`, and `RetryLater` if it may be started again."""
         self._cluster = self._cluster or self._log.cluster()
+        refuse_topics_of_others(self.group, self._cluster)
         self._topics = check_topics(self.group, self._cluster)
+        for each in topic_warnings(self.group, self._topics):
+            log.warning("topic loses results", group=self.group.name, **asdict(each))
         if self._lookups is not None:
             self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
         self._hanging = HangingTransactions(
@@ -210,6 +219,7 @@ class GroupProcessor:
             self.settings.hanging_transaction_timeout,
             self._metrics,
         )
+        self._purger = Purger(self.group, self._cluster, enabled=self.settings.purge)
         self.member = Member(
             self.group,
             self._log,
@@ -234,7 +244,7 @@ class GroupProcessor:
         self._guarded(self._started.commit)
 
     def step_background(self, timeout: float) -> None:
-        """Do one turn of the background thread: load tables, follow lookups, check topics from time to time.
+        """Do one turn of the background thread: load tables, follow lookups, from time to time check and purge topics.
 
         Args:
             timeout: Seconds to wait at most if there is nothing to do.
@@ -253,7 +263,10 @@ class GroupProcessor:
             self._now_and_then(lambda: self._sample(member, cluster))
         if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
             self._checked_at = now
-            self._now_and_then(lambda: check_unchanged(self.group, cluster, self._topics))
+            self._now_and_then(lambda: self._check_topics(cluster))
+        if self._purger is not None and now - self._purged_at >= PURGE_SECONDS:
+            self._purged_at = now
+            self._purger.purge(self.working)
 
     def close(self) -> None:
         """Leave the group and close everything. Handled work is committed unless an error has ended the group."""
@@ -345,12 +358,21 @@ class GroupProcessor:
 
     def _sample(self, member: Member, cluster: ClusterClient) -> None:
         asked_at = self._clock.monotonic()
+        self._vitals.late.judge(asked_at)
         marks = self._vitals.sample(member.assignment, cluster)
         if self.group.event_time is not None:
             member.inputs.observed(ObservedEnds(asked_at, self._clock.monotonic(), marks))
         if self._hanging is not None:
             pending_since = member.assignment.offsets_pending_since
             self._hanging.look(member.assignment.readings(marks), pending_since)
+
+    def _check_topics(self, cluster: ClusterClient) -> None:
+        check_unchanged(self.group, cluster, self._topics)
+        if (
+            not self._owners_checked
+        ):  # once more: two groups that start together have not committed anything yet
+            refuse_topics_of_others(self.group, cluster)
+            self._owners_checked = True
 
     def _now_and_then(self, ask: Callable[[], object]) -> None:
         """Do a check that is repeated soon anyway; it also shows whether Kafka answers."""

@@ -283,9 +283,14 @@ class Restorer:
         group, now = self._group, self._clock.now()
         joined = [join.table.name for join in group.joins]
         starts = {edge.stream.name: edge.start for edge in group.inputs}
+        purged = {edge.stream.name for edge in group.inputs if edge.purge}
         inputs = {
             topic: InputState(
-                offset, marks[topic], starts.get(topic, "earliest"), restore.topics[topic].topic_id
+                offset,
+                marks[topic],
+                starts.get(topic, "earliest"),
+                restore.topics[topic].topic_id,
+                purged=topic in purged,
             )
             for topic, offset in committed.items()
         }

@@ -34,6 +34,7 @@ class ProcessorSettings:
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready. More than the transactions of all producers may take.
+        purge: Whether to delete the records of inputs with `purge=True`, as flows make them, once they are committed.
         around: Makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: Traces batches and commits.
@@ -54,6 +55,7 @@ class ProcessorSettings:
     stall_timeout: float = 30.0
     stall_exit: float | None = None
     hanging_transaction_timeout: float = 90.0
+    purge: bool = True
     around: Around | None = None
     tracer: Tracer = UNTRACED
     in_hand: InHand = NOT_NOTED

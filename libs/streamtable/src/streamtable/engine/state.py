@@ -71,7 +71,7 @@ class KeptState:
         return chain(chunks, rows)
 
     def committed(self) -> None:
-        self.handle.late = 0
+        self.handle.late = self.handle.offered = 0
         # Rows that are never due have no entries, and one of them may be written by each commit.
         noted: Mapping[bytes, int] = {} if self.index is None else self.index.noted
         written = (key for key, data in self._writing if data is not None and key in noted)
@@ -87,5 +87,5 @@ class KeptState:
         self.table.committed()
 
     def forget(self) -> None:
-        self.handle.late = 0
+        self.handle.late = self.handle.offered = 0
         self.table.forget()

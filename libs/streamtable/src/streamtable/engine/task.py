@@ -376,6 +376,7 @@ class Task(BaseTask):
             traced=handling.careful,
             times=self.event_clock.times() if self.event_clock else {},
             late={kept.state.name: kept.handle.late for kept in self._states if kept.handle.late},
+            offered={kept.state.name: kept.handle.offered for kept in self._states if kept.handle.offered},
             marks=self._marks(),
         )
 

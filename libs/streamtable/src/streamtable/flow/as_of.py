@@ -139,6 +139,7 @@ class AsOfJoin:
         raw, times, late_before = records.keyed_times()
         kept = scope.table(state)
         table = kept.raw
+        kept.offered += len(times)
         following = table.get(NEXT_KEY)
         number: int = 0 if following is None else following.late_before
         for key, time, bound, (side, value) in zip(raw, times, late_before, records.values, strict=True):

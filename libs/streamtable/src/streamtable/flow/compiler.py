@@ -17,6 +17,7 @@ from streamtable.graph import EventTime, Group, Join, Output
 from streamtable.no_key import NoKey
 from streamtable.row_change import RowChange
 from streamtable.stages import Stages
+from streamtable.topic_owners import refuse_shared_topics
 from streamtable.topics import Table
 from streamtable.types import Headers
 from streamtable.watermarks import own_headers
@@ -45,16 +46,7 @@ def groups_of(
         )
         for name in names
     )
-    owners: dict[str, str] = {}
-    for group in groups:
-        own = [*group.tables, group.dead_letters, group.retry]
-        for topic in own:
-            if topic in owners:
-                raise GraphError(
-                    f"the topic {topic!r} would belong to the groups {owners[topic]!r} and {group.name!r} of flow "
-                    f"{flow!r}: give one of the steps another name"
-                )
-            owners[topic] = group.name
+    refuse_shared_topics(groups)
     return groups
 
 

@@ -137,18 +137,20 @@ class ForeignKeyJoin:
         of_rows = plan.add(right_group, f"right of {name!r}", nodes[1], step=marked_changes(LEFT))
         plan.add(
             right_group, f"answer {name!r}", asked, of_rows,
-            step=right.step, edges=(subscribers, Output(answering)), timed=True, feeds=answering.name,
+            step=right.step, edges=(subscribers, Output(answering, event_times=True)), timed=True, feeds=answering.name,
         )  # fmt: skip
         answers = self._source(plan, left_group, answering, any_partition=True)
         of_left = plan.add(left_group, f"left of {name!r}", nodes[0], step=marked_changes(LEFT))
         label = f"{self.operator} {name!r} by foreign key"
         return plan.add(
             left_group, label, of_left, answers,
-            step=left.step, edges=(rows, Output(asking)), timed=True, feeds=asking.name,
+            step=left.step, edges=(rows, Output(asking, event_times=True)), timed=True, feeds=asking.name,
         )  # fmt: skip
 
     def _source(self, plan: Plan, group: str, stream: Stream[Any, Any], **more: Any) -> Node:
-        source = Source(stream, lambda handler: Input(stream, on_error=plan.on_error, **more, **handler))
+        source = Source(
+            stream, lambda handler: Input(stream, on_error=plan.on_error, purge=True, **more, **handler)
+        )
         return plan.source(group, source)
 
 

@@ -86,7 +86,9 @@ class KeepSessions:
                 several[key].append(index)
             else:
                 several[key] = [first[key], index]
-        folding = _Folding(self, scope.table(self.state).raw, records, changes)
+        table = scope.table(self.state)
+        table.offered += len(records)
+        folding = _Folding(self, table.raw, records, changes)
         folding.look_up(first, several)
         for key, index in first.items():
             folding.fold(key, several.get(key, (index,)))

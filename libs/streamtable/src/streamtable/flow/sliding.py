@@ -117,6 +117,7 @@ class KeepSliding:
         """Fold the records. Returns one change for each key and window, in the order of the records that have made them."""
         raw, times, late_before = records.keyed_times()
         kept, size = scope.table(self.times).raw, self.window.size_ms
+        scope.table(self.state).offered += len(times)
         bounds: dict[bytes, tuple[int, int]] = {}
         for key, time in zip(raw, times, strict=True):
             first, last = bounds.get(key, (time, time))

@@ -270,7 +270,7 @@ class KeyedStream(StreamJoins[K, V]):
                 "to() with a function that chooses: give all streams that it may choose by streams="
             )
         label = "to " + ", ".join(each.name for each in targets)
-        edges = tuple(Output(each) for each in targets)
+        edges = tuple(Output(each, event_times=True) for each in targets)
         self._plan.add(self._node.group, label, self._node, step=step, edges=edges, timed=True)
 
     @overload
@@ -367,14 +367,14 @@ def through(
         f"{operator} {name!r}",
         node,
         step=steps.send(topic),
-        edges=(Output(topic),),
+        edges=(Output(topic, event_times=True),),
         timed=True,
         feeds=topic.name,
     )
     # What comes through is what a step has sent: a None is the deletion of a row, or what a function has made.
     source = Source(
         topic,
-        lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler),
+        lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, purge=True, **handler),
         retracts=isinstance(value, Retractable),
     )
     return plan.source(group or topic.name, source)

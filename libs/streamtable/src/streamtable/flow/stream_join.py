@@ -191,9 +191,15 @@ class JoinStep:
         """Join the records, each a tuple of its side, its value and its bytes. Returns one record for each pair that matches."""
         if not records.values:
             return records
-        joining = _Joining(self, scope.table(self.state).raw)
+        table = scope.table(self.state)
+        joining = _Joining(self, table.raw)
         keys, times, late_before = records.keyed_times()
         sides, values, data = zip(*records.values, strict=True)
+        table.offered += len(times)
+        life = {side: self.bounds.life_ms(side) for side in (LEFT, RIGHT)}
+        if min(times) + min(life.values()) <= max(late_before):  # some may be late, if both are of one record
+            each = zip(sides, times, late_before, strict=True)
+            table.late += sum(time + life[side] <= bound for side, time, bound in each)
         joining.lookup.look_up(sides, keys, times)
         for side, begin, end in _runs(sides):
             run = slice(begin, end)

@@ -76,6 +76,7 @@ class KeepWindows:
     def _in_windows(self, scope: Scope, records: Columns) -> Columns:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
         raw, times, late_before = records.keyed_times()
+        scope.table(self.state).offered += len(times)
         indexes, starts = self.window.assign(times)
         kinds = set(starts)
         closes = {start: self.window.closes_at(start, self.window.end_of(start)) for start in kinds}

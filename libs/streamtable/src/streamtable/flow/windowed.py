@@ -88,7 +88,7 @@ class Windows(Generic[K, V]):
         step, leaf = taking(
             take, keep_of(state, Late(self.late, state, beside=take is not None and self.late is not None))
         )
-        edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
+        edges = (state, *more, *([] if self.late is None else [Output(self.late, event_times=True)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
             self.node.group,

@@ -133,9 +133,7 @@ class KafkaAdmin(KafkaAcls):
     def groups(self) -> list[GroupDescription]:
         """Return all groups, without their members."""
         listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
-        for (
-            error
-        ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
+        for error in listed.errors:  # as in `group_names`
             raise self._silent(error)
         return sorted(
             (

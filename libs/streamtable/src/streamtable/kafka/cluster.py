@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -106,6 +107,8 @@ class KafkaCluster:
                 # Brokers before 3.6 do not have these two.
                 timestamp_before_max_ms=int(topic.config.get("message.timestamp.before.max.ms", _ANY_TIME)),
                 timestamp_after_max_ms=int(topic.config.get("message.timestamp.after.max.ms", _ANY_TIME)),
+                retention_ms=_retention_ms(topic.config),
+                own_settings=topic.own_settings,
             )
             for name, topic in self.describe(names).items()
         }
@@ -129,6 +132,11 @@ class KafkaCluster:
                     replication=min(len(partition.replicas) for partition in topic.partitions),
                     topic_id=str(topic.topic_id),
                     config={name: entry.value or "" for name, entry in entries.items()},
+                    own_settings=frozenset(
+                        name
+                        for name, entry in entries.items()
+                        if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+                    ),
                 )
         return descriptions
 
@@ -200,6 +208,21 @@ class KafkaCluster:
             if found[place] < 0:  # no answer in time is no error for the client
                 raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*place)
         return found
+
+    def group_names(self) -> frozenset[str]:
+        listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
+        for (
+            error
+        ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
+            raise self._silent(error)
+        return frozenset(each.group_id for each in listed.valid)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        if not before:
+            return
+        places = [Partition(*place, offset) for place, offset in before.items()]
+        for each, future in self._admin.delete_records(places, request_timeout=self._timeout).items():
+            self._change(future, f"deleting records of {each.topic!r}", "DELETE", each.topic)
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
         described = self._admin.describe_topics(
@@ -406,6 +429,11 @@ class KafkaCluster:
             else (AuthenticationFailed, self._caller.explain(refusal))
         )
         return kind(f"no answer from Kafka at {self._bootstrap_servers} ({why})")
+
+
+def _retention_ms(config: Mapping[str, str]) -> int | None:
+    retention_ms = int(config["retention.ms"]) if "delete" in config["cleanup.policy"] else -1
+    return None if retention_ms < 0 else retention_ms
 
 
 def _has_leaders(topic: DescribedTopic) -> bool:

@@ -161,6 +161,11 @@ def inner_topic(topic: str) -> str:
     return ">" + digest(topic)
 
 
+def is_inner_topic(name: str) -> bool:
+    """Return whether a name in the record is an inner topic's."""
+    return name.startswith(">")
+
+
 def digest(text: str) -> str:
     """Return eight characters that stand for a text; "" for an empty one."""
     return (

@@ -38,12 +38,14 @@ class InputState:
         marks: The low and high watermark of the partition.
         start: The offset at which a new group begins.
         topic_id: The topic's present id; "" if it is not to be compared.
+        purged: Whether only what the group has committed is ever deleted from it.
     """
 
     committed: Committed | None
     marks: Watermarks
     start: Literal["earliest", "latest"] = "earliest"
     topic_id: str = ""
+    purged: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,15 @@ def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
 def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
     low, high = state.marks
     if state.committed is None:
+        if state.purged and low > 0:
+            raise InputLost(
+                f"the group has no committed offset for this input, and the topic begins at {low}: the group had read what was "
+                "before and deleted it, and its offsets are gone. Starting here would leave records out. Reset this group "
+                "('streamtable group reset') with --to latest --empty-table, then the group that writes the topic with --to earliest",
+                topic=place.topic,
+                partition=place.partition,
+                offset=low,
+            )
         return NextOffset(low if state.start == "earliest" else high)
     offset = state.committed.next_offset
     if low <= offset <= high:

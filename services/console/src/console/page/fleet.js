@@ -46,6 +46,12 @@ function eventTimes(each, now) {
     h("tbody", {}, rows)));
 }
 
+// The windows and joins for which many records of the last minute were late, and what would help.
+function late(each) {
+  return each.due.filter((one) => one.late_advice).map((one) => h("p", { class: "problem", "data-key": `late ${one.topic} ${one.partition}` },
+    `${Math.round(100 * one.late_share)} % of a minute's records were late for ${one.topic}, partition ${one.partition}: ${one.late_advice}`));
+}
+
 function fact(name, ...value) {
   return h("div", {}, h("dt", {}, name), h("dd", {}, value));
 }
@@ -71,6 +77,7 @@ function instance(each, now) {
     each.error && h("p", { class: "problem" }, `Ended by ${each.error}`),
     partitions(each),
     eventTimes(each, now),
+    late(each),
     h("dl", { class: "facts" }, facts));
 }
 
