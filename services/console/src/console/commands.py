@@ -84,7 +84,13 @@ def serve(runtime: ConsoleRuntime) -> int:
             runtime.service.actions,
         )
         edge = _edge(runtime, sign_in)
-        app = build_web(parts, ready=lambda: view.ready, metrics=runtime.metrics, edge=edge)
+        app = build_web(
+            parts,
+            ready=lambda: view.ready,
+            metrics=runtime.metrics,
+            edge=edge,
+            not_ready=lambda: view.not_ready,
+        )
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
         url = server.start()
         opened.callback(server.stop)

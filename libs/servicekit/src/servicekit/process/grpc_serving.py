@@ -15,6 +15,7 @@ from servicekit.process.runtime import Runtime, S, operations, wait_to_stop
 from servicekit.process.serving import viewing
 from servicekit.process.signals import StopSignals, allow_connections
 from servicekit.streams import Streams
+from servicekit.tables.protocol import why_not_ready
 from streamtable import Table, View
 
 V = TypeVar("V")
@@ -52,7 +53,7 @@ def serve_table(
             found = [each.ready for each in views]  # evaluated for all, as a failed view raises
             return all(found)
 
-        opened.enter_context(operations(runtime, "view", ready))
+        opened.enter_context(operations(runtime, "view", ready, lambda: why_not_ready(*views)))
         # The server limits the streams. A stream that is replaced by another is counted here until it has ended.
         streams = Streams(2 * runtime.edge.grpc_streams)
         register = GrpcTableService(contract, view, streams, runtime.edge.proxies, windowed).register
