@@ -34,13 +34,15 @@ with stop_on_signals(lambda: print("stopping", flush=True)):
 """
 
 
-def test_the_first_signal_stops_in_order_and_handlers_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_first_signal_stops_in_order_and_handlers_are_put_back(first: signal.Signals) -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
     calls: list[str] = []
     with process.stop_on_signals(lambda: calls.append("stop")):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), first)
         assert calls == ["stop"]
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])

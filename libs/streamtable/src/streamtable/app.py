@@ -54,7 +54,7 @@ class Processor(Protocol):
     def run(self) -> None:
         """Work until `stop` is called. Everything that was handled by then is committed.
 
-        In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
+        In the main thread, SIGTERM, SIGINT and SIGHUP stop it in order, a second one ends the process at once.
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.
@@ -260,7 +260,7 @@ class App:
     # ---- groups ----------------------------------------------------------------------------------------------------
 
     def run(self, program: Group[Any, Any] | Topology, **options: Unpack[ProcessorOptions]) -> None:
-        """Process a group, or all groups of a flow, in this process until it is stopped by SIGTERM or SIGINT.
+        """Process a group, or all groups of a flow, in this process until a signal stops it (SIGTERM, SIGINT, SIGHUP).
 
         Groups of a flow run side by side; when one of them ends, the others are stopped. Raises like `Processor.run`.
         """
@@ -268,7 +268,7 @@ class App:
 
     @staticmethod
     def run_all(processors: Sequence[Processor]) -> None:
-        """Run processors concurrently until one of them ends, or SIGTERM or SIGINT comes; then all are stopped.
+        """Run processors concurrently until one of them ends, or SIGTERM, SIGINT or SIGHUP comes; then all are stopped.
 
         Raises:
             StreamtableError: The error that the first of them has raised, as `Processor.run`.

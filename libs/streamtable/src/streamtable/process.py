@@ -22,24 +22,38 @@ def running(stop: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` on the first SIGTERM or SIGINT in the block; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python allows handlers in the main thread only; elsewhere the caller stops it
-        return
+def stop_signals_to(asked: Callable[[int], object]) -> Iterator[None]:
+    """Call `asked` with the first SIGTERM, SIGINT or SIGHUP in the block; a second SIGTERM or SIGINT ends the process at once.
+
+    A closed terminal may send more than one SIGHUP, so the second is ignored. Under `nohup` all are.
+    """
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        # The default action needs no Python code to run, so it also ends a process that waits inside of librdkafka.
+        # The default action needs no Python code to run, so it also ends a process that waits inside of a C library.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        stop()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        asked(number)
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` on the first signal in the block, as `stop_signals_to` does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python allows handlers in the main thread only; elsewhere the caller stops it
+        return
+    with stop_signals_to(lambda _: stop()):
+        yield
 
 
 class Runnable(Protocol):

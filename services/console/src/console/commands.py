@@ -24,8 +24,7 @@ from servicekit.http.audit import AuditTrail
 from servicekit.http.server_events import EventStreams
 from servicekit.http.sign_in import PARAMETER, TOKEN_BYTES, SignIn
 from servicekit.output import say
-from servicekit.process.runtime import Runtime, wait_for_topic, wait_to_stop
-from servicekit.process.signals import StopSignals
+from servicekit.process.runtime import Runtime, stop_signals, wait_for_topic, wait_to_stop
 from servicekit.streams import Streams
 from streamtable import App, Bytes, Table
 from streamtable.errors import ConfigurationError
@@ -54,7 +53,7 @@ def serve(runtime: ConsoleRuntime) -> int:
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     options = {**SMALL_QUEUES, **runtime.kafka.options}
     kafka = replace(runtime.kafka, options=options, admin_timeout=_ANSWER_SECONDS)
-    with StopSignals() as signals, ExitStack() as opened:
+    with stop_signals(runtime.settings) as signals, ExitStack() as opened:
         cluster = opened.enter_context(connect(kafka, client_name=CLIENT_NAME))
         wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)
         state_dir = runtime.views_dir

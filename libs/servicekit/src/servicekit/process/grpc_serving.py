@@ -11,9 +11,9 @@ from servicekit.grpc.metrics import CallMetrics
 from servicekit.grpc.server import GrpcServer
 from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.grpc.tls import credentials_of
-from servicekit.process.runtime import Runtime, S, operations, wait_to_stop
+from servicekit.process.runtime import Runtime, S, operations, stop_signals, wait_to_stop
 from servicekit.process.serving import viewing
-from servicekit.process.signals import StopSignals, allow_connections
+from servicekit.process.signals import allow_connections
 from servicekit.streams import Streams
 from servicekit.tables.protocol import why_not_ready
 from streamtable import Table, View
@@ -44,7 +44,7 @@ def serve_table(
         windows: Windowed tables by name.
     """
     require_grpc_callers(runtime)
-    with StopSignals() as signals, ExitStack() as opened:
+    with stop_signals(runtime.settings) as signals, ExitStack() as opened:
         views = opened.enter_context(viewing(runtime, [table, *windows.values()], "view"))
         view = views[0]
         windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))

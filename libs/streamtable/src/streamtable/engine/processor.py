@@ -110,7 +110,7 @@ class GroupProcessor:
     def run(self) -> None:
         """Work until `stop` is called. Everything that was handled by then is committed.
 
-        In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
+        In the main thread, SIGTERM, SIGINT and SIGHUP stop it in order, a second one ends the process at once.
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.

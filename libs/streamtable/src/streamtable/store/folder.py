@@ -124,7 +124,8 @@ class Folder:
                 self._release_requested.unlink(missing_ok=True)
                 self._owner.unlink()
                 self.path.rmdir()
-        os.utime(self._lock)  # the start of the time that the folder is unused
+        with suppress(OSError):
+            os.utime(self._lock)  # the start of the time that the folder is unused
         os.close(self._lock)
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.errors import (
+    InputLost,
+    NotReady,
+    RetryLater,
+    StoreCorrupted,
+    StreamtableError,
+    TopicMismatch,
+)
 from streamtable.observe import Metrics
 from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
@@ -103,13 +110,16 @@ class ReplicaSet:
         self._end(NotReady(f"view of {self._table!r} is closed"))
 
     def close(self) -> None:
-        """Close the stores, after its last turn."""
+        """Close the stores, after its last turn. A store that cannot be closed in order is loaded again at the next start."""
         self.stop()
         if self._turns is not None:
             self._turns.close()
         self._ready = False
         for replica in self._replicas:
-            replica.close()
+            try:
+                replica.close()
+            except (StreamtableError, OSError) as error:
+                log.warning("copy not closed in order", **replica.place._asdict(), reason=str(error))
 
     @property
     def ready(self) -> bool:
