@@ -4,8 +4,9 @@
     ├── ConfigurationError      correct the settings; nothing was started
     │   ├── GraphError          correct the group graph
     │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
-    │   └── TopicMismatch       create or alter the topic, or correct the graph
-    │       └── TopicMissing    create the topic
+    │   ├── TopicMismatch       create or alter the topic, or correct the graph
+    │   │   └── TopicMissing    create the topic
+    │   └── UsedAfterFork       make the emitter, view or processor after the fork
     ├── DeserializationError            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
     ├── FutureEventTime         correct the clock of the program that wrote the record; it is a dead letter
@@ -115,6 +116,10 @@ class TopicMismatch(ConfigurationError):
 
 class TopicMissing(TopicMismatch):
     """A topic does not exist, or not yet for the broker that was asked."""
+
+
+class UsedAfterFork(ConfigurationError):
+    """An emitter, a view, a tail or a processor is used in a process that was forked after it was made."""
 
 
 class DeserializationError(StreamtableError):

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import QueueFull, RetryLater, StreamtableError
@@ -13,6 +14,7 @@ from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, forb
 from streamtable.kafka.identity import ClientIdentity
 from streamtable.types import Ack, Headers
 
+log = structlog.get_logger()
 Done = Callable[[Ack | StreamtableError], None]
 IDLE_S = 0.1
 _NO_TOPIC = "there is no such topic; 'streamtable topics apply' creates what topics.yaml declares"
@@ -114,9 +116,16 @@ class KafkaProducer:
                 # The client says once that it failed for good; the records' own reports follow.
                 self._log.error(cause(exception))
                 served = 1
+            except Exception:
+                # A report's callback has failed: the other reports must not wait for ever because of it.
+                log.exception("callback of an acknowledgement failed")
+                served = 1
             while self._refused:
                 done, error = self._refused[0]
-                done(error)
+                try:
+                    done(error)
+                except Exception:
+                    log.exception("callback of a refusal failed")
                 self._refused.popleft()
                 served += 1
             if served:

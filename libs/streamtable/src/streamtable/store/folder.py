@@ -61,7 +61,9 @@ class Folder:
                 if not spare:
                     self._release_requested.touch()
                 raise StoreInUse(
-                    f"{self.path} is held by {holder}: stop it, or give each process a state folder of its own"
+                    f"{self.path} is held by {holder}: a folder serves one process at a time. Stop that one, or give each "
+                    "process a folder of its own (App(state_dir=) or App(name=) with the number of the web worker, "
+                    "STREAMTABLE_STATE_DIR), or keep the view in one process, which the others ask"
                 ) from error
             except OSError:
                 os.close(lock)

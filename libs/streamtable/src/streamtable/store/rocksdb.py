@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
 from pathlib import Path
+from typing import ClassVar
 
 from rocksdict import (
     BlockBasedOptions,
@@ -32,6 +33,7 @@ from streamtable.errors import (
     StoreInUse,
     StreamtableError,
 )
+from streamtable.own_process import OwnProcess
 from streamtable.store.folder import Folder, broken
 
 CHECKPOINT = b"\0"
@@ -55,6 +57,10 @@ class RocksStores:
             may be memory tables. The cache rejects no block that a read needs, so this is a target and not a hard limit.
     """
 
+    # RocksDB has one pool of threads for all databases of a process, also for later ones. After a fork it has none, and
+    # does not notice: a flush would wait for ever.
+    _threads: ClassVar[OwnProcess | None] = None
+
     def __init__(self, root: Path, *, memory_bytes: int = 64 << 20) -> None:
         self._root = root
         # The clock cache has few shards: in the LRU cache's half-megabyte shards a filter of a million keys finds no
@@ -71,6 +77,8 @@ class RocksStores:
 
     def open(self, table: str, partition: int, *, spare: bool = False) -> "RocksStore":
         path = self._path(table, partition)
+        RocksStores._threads = RocksStores._threads or OwnProcess("RocksDB, with its threads,")
+        RocksStores._threads.check()
         with self._lock:
             if (table, partition) in self._open:
                 raise StoreInUse(f"{path} is open in this process already").at(table, partition)

@@ -17,6 +17,7 @@ from streamtable.errors import (
     TopicMismatch,
 )
 from streamtable.observe import Metrics
+from streamtable.own_process import OwnProcess
 from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
@@ -66,6 +67,7 @@ class ReplicaSet:
         applying: Makes the span around every batch of changes of a complete replica.
 
     Attributes:
+        here: The process that it was made in.
         arrivals: Lets callers wait until a partition has reached a changelog offset.
         loads: Changes when a replica is loaded again: rows that were read before may not exist any more.
     """
@@ -83,6 +85,7 @@ class ReplicaSet:
     ) -> None:
         self.arrivals: OffsetBarrier[int, None] = OffsetBarrier()
         self.loads = 0
+        self.here = OwnProcess(f"the view of {table!r}")
         self._table = table
         self._stores = stores
         self._clock = clock
@@ -134,7 +137,8 @@ class ReplicaSet:
         return bool(self._replicas) and all(replica.complete for replica in self._replicas)
 
     def check(self) -> None:
-        """Raise the error that has stopped the set for good, if there is one."""
+        """Raise the error that has stopped the set for good, if there is one; `UsedAfterFork` in a forked process."""
+        self.here.check()
         if self._failure is not None:
             raise self._failure
 

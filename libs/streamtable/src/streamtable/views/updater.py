@@ -8,6 +8,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.observe import Metrics
+from streamtable.own_process import OwnProcess
 from streamtable.ports import ClusterClient, Log, Stores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica_set import ReplicaSet
@@ -38,6 +39,7 @@ class ViewUpdater:
         self.commits = CommitWatcher(self._cluster, clock)
         self._tables: list[ReplicaSet] = []
         self._leaving: dict[ReplicaSet, threading.Event] = {}
+        self._here = OwnProcess("the App with its views")
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._opened = False
@@ -48,7 +50,8 @@ class ViewUpdater:
     # ---- any thread ------------------------------------------------------------------------------------------------
 
     def add(self, replicas: ReplicaSet) -> None:
-        """Keep this table current too, now or once started."""
+        """Keep this table current too, now or once started. Raises `UsedAfterFork`."""
+        self._here.check()
         with self._lock:
             if self._opened and not self._stop.is_set():
                 replicas.open()

@@ -147,6 +147,8 @@ class View(Generic[K, V]):
 
     def close(self) -> None:
         """Stop following the table, end all watches and close the copy. May be called twice."""
+        if self._replicas.here.elsewhere:  # in a forked process there is nothing to close
+            return
         self._updater.remove(self._replicas)
         if self._closed is not None:
             self._closed(self)
@@ -237,6 +239,7 @@ class View(Generic[K, V]):
 
     def _source(self, ack: Ack) -> tuple[str, TopicPartition]:
         """Return the group that keeps the table, and the input's partition. Raises like `wait_for`."""
+        self._replicas.here.check()
         if not self.table.group:
             raise GraphError(
                 f"the table {self.table.name!r} does not say which group keeps it, so it is not known when an event is in "
@@ -419,6 +422,7 @@ class View(Generic[K, V]):
 
     def position(self) -> Mapping[int, Position]:
         """Return the position of each partition."""
+        self._replicas.here.check()
         return {
             copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.current)
             for copy in self._replicas.all()
@@ -452,6 +456,7 @@ class View(Generic[K, V]):
         Returns:
             The watch: iterate over it with `for` or `async for`. It ends when the view is closed or stopped by an error.
         """
+        self._replicas.here.check()
         encode = self.table.key.encode
         watch: Watch[K, V] = Watch(
             self.table,
