@@ -277,6 +277,7 @@ class GroupProcessor:
             if self._tasks is not None:
                 self._tasks.close()
             self.settings.in_hand.release()
+            self.settings.release()
             self._reached("store-closed")
 
     # ---- inside ----------------------------------------------------------------------------------------------------
