@@ -2,10 +2,11 @@
 
 import ctypes
 import gc
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -15,8 +16,9 @@ _LOOK_SECONDS = 0.2
 
 @contextmanager
 def running(stop: Callable[[], object]) -> Iterator[None]:
-    """Run a processor in the block: signals stop it, and free memory is returned to the system first."""
+    """Run a processor in the block: signals stop it. Free memory is returned to the system first, and files may be opened."""
     trim_heap()
+    raise_open_files()
     with stop_on_signals(stop), relaxed_gc():
         yield
 
@@ -134,6 +136,13 @@ def relaxed_gc() -> Iterator[None]:
         yield
     finally:
         _RELAXED.leave()
+
+
+def raise_open_files() -> None:
+    """Raise the soft limit of open files to the hard limit: a table takes some for each partition, and 1024 are few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems refuse what they call unlimited; then the limit stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def trim_heap() -> None:

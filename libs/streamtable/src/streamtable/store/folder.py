@@ -1,8 +1,10 @@
 """The folder of a store on disk: which process owns it, and which table and partition it holds."""
 
+import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import socket
 from contextlib import suppress
@@ -15,6 +17,10 @@ FORMAT = 2
 """The version of the rows' layout. A folder of another format is deleted and loaded again."""
 _READ_TOO = 1
 """A former version whose folders can be used as they are: they have an entry for each row that falls due, and no chunks."""
+
+
+FILES_MIN = 7
+"""The number of files that a store has open at least: locks, folders, logs and the list of its table files."""
 
 
 class Folder:
@@ -131,7 +137,19 @@ class Folder:
         os.close(self._lock)
 
 
+def too_many_files(path: Path) -> StoreBroken:
+    """Return the error for a process that may open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return StoreBroken(
+        f"{path} cannot be opened: this process has as many open files as its limit allows (soft {soft}, hard {hard}), and each "
+        f"table takes {FILES_MIN} or more for each partition: raise the limit (ulimit -Hn, LimitNOFILE of systemd, --ulimit "
+        "nofile of Docker), or run more processes with fewer partitions each"
+    )
+
+
 def broken(path: Path, error: OSError) -> StoreBroken:
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return too_many_files(path)
     return StoreBroken(
         f"{path} cannot be used: {error.strerror or error}; check space, permissions and the disk"
     )

@@ -34,7 +34,7 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.own_process import OwnProcess
-from streamtable.store.folder import Folder, broken
+from streamtable.store.folder import Folder, broken, too_many_files
 
 CHECKPOINT = b"\0"
 ROW = b"\1"
@@ -156,9 +156,10 @@ class RocksStores:
         # A memory table takes memory by such pieces: with RocksDB's 1 MB, 64 nearly empty stores take 64 MB.
         options.set_arena_block_size(64 << 10)
         options.set_max_background_jobs(2)
-        options.set_max_open_files(256)
+        # Of table files; opening one again costs less than reading a block. A process with many partitions has many stores.
+        options.set_max_open_files(64)
         options.set_manifest_preallocation_size(64 << 10)
-        options.set_keep_log_file_num(2)
+        options.set_keep_log_file_num(1)
         options.set_max_log_file_size(1 << 20)
         options.set_stats_dump_period_sec(0)
         options.set_stats_persist_period_sec(0)
@@ -349,6 +350,8 @@ class RocksStore:
         named: StreamtableError
         if text.startswith(_DAMAGE):
             named = StoreCorrupted(f"{self._folder.path} is damaged: {text}")
+        elif "Too many open files" in text:
+            named = too_many_files(self._folder.path)
         elif "lock hold" in text or "/LOCK:" in text:
             named = StoreInUse(f"{self._folder.rows} is held by another program, not by this library: {text}")
         else:
