@@ -46,3 +46,22 @@ def test_from_no_topics_to_changes_that_a_coroutine_is_told_of(bench: Bench) -> 
 
         with app.emitter(stream) as emitter:
             assert asyncio.run(write_and_read()) == [("alice", 1), ("alice", 2), ("alice", 3)]
+
+
+def test_two_processors_without_an_instance_id_share_the_work(bench: Bench) -> None:
+    group = bench.counting(partitions=2)
+    with ExitStack() as stack:
+        processors = []
+        for name in ("one", "two"):
+            app = stack.enter_context(App(bench.kafka, bench.folder / name))
+            processors.append(app.processor(group, commit_interval=0.05))
+            thread = threading.Thread(target=processors[-1].run)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(processors[-1].stop)
+        until(lambda: [len(each.working) for each in processors] == [1, 1], "each has a partition")
+        view = stack.enter_context(App(bench.kafka, bench.folder)).view(group.table)
+        bench.send(bench.name("in"), *((f"k{n}", "x") for n in range(20)))
+        view.wait_ready(60)
+        until(lambda: len(view.range()) == 20, "all is counted")  # a processor that is fenced counts nothing
+        assert [len(each.working) for each in processors] == [1, 1]

@@ -1,5 +1,7 @@
 """Views that share a connection, and read-your-writes, on a real broker."""
 
+import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
+from tests.faults.full_disk import BALLAST, fill, small_disk
 from tests.system.bench import Bench, Running, count, until
 
 from localkafka.broker import Broker
@@ -31,7 +34,7 @@ from streamtable import (
     String,
     View,
 )
-from streamtable.errors import NotReady, TopicMismatch
+from streamtable.errors import NotReady, StoreBroken, TopicMismatch
 from streamtable.tables.position import TablePosition
 
 PARTITIONS = 4
@@ -109,6 +112,67 @@ def test_a_table_that_is_missing_or_deleted_leaves_the_others_at_work(bench: Ben
             put(bench, there, "k", value)
             until(lambda value=value: rows(view) == {"k": value}, "a change is seen", 10)  # type: ignore[misc] # bound now
             until(lambda: view.position()[0].age_seconds < 3, "it stays current", 10)
+
+
+def closes(thing: View[str, int] | App) -> bool:
+    """Return whether `close` returns in time."""
+    closing_thread = threading.Thread(target=thing.close, daemon=True)
+    closing_thread.start()
+    closing_thread.join(20)
+    return not closing_thread.is_alive()
+
+
+def check_the_other_view(bench: Bench, group: Group[str, int], other: View[str, int]) -> None:
+    put(bench, group, "k", 7)
+    until(lambda: rows(other) == {"k": 7}, "the other view follows", 10)
+    until(lambda: other.position()[0].age_seconds < 3, "the other view is current", 10)
+
+
+def test_a_view_whose_folder_was_deleted_is_closed_and_the_others_stay_current(bench: Bench) -> None:
+    gone, there = counted(bench, "gone", 1), counted(bench, "there", 1)
+    put(bench, gone, "k", 1)
+    with App(bench.kafka, bench.folder) as views:
+        view, other = views.view(gone.table), views.view(there.table)
+        view.wait_ready(60)
+        other.wait_ready(60)
+        put(bench, gone, "k", 2)
+        until(lambda: rows(view) == {"k": 2}, "a row is in the memory table")
+        shutil.rmtree(bench.folder / "views" / "view" / gone.table.name)
+        assert closes(view)
+        check_the_other_view(bench, there, other)
+        again = views.view(gone.table)
+        again.wait_ready(60)
+        assert rows(again) == {"k": 2}
+        assert closes(views)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_view_whose_disk_is_full_raises_it_and_is_made_again_when_there_is_room(bench: Bench) -> None:
+    full, there = counted(bench, "full", 1), counted(bench, "there", 1)
+    put(bench, full, "k", 1)
+    with small_disk(12) as disk, App(bench.kafka, disk / "state") as views:
+        view, other = views.view(full.table), views.view(there.table)
+        view.wait_ready(60)
+        other.wait_ready(60)
+        fill(disk)
+        until(lambda: _refused(bench, full, view), "the disk refuses a write")
+        assert closes(view)
+        (disk / BALLAST).unlink()
+        check_the_other_view(bench, there, other)
+        again = views.view(full.table)
+        again.wait_ready(60)
+        put(bench, full, "last", 2)
+        until(lambda: rows(again).get("last") == 2, "it follows again")
+        assert closes(views)
+
+
+def _refused(bench: Bench, group: Group[str, int], view: View[str, int]) -> bool:
+    bench.send(group.table.name, *((f"k{n}", os.urandom(1000)) for n in range(100)))
+    try:
+        return not view.ready
+    except StoreBroken as error:
+        assert "No space left" in str(error)  # noqa: PT017 - both outcomes are checked
+        return True
 
 
 def _delete(bench: Bench, topic: str) -> None:

@@ -106,6 +106,22 @@ def test_a_broker_that_is_gone_means_retry_later_for_every_unacknowledged_record
     assert all(isinstance(future.exception(0), RetryLater) for future in lost)
 
 
+def test_a_flush_without_a_timeout_waits_until_each_record_is_acknowledged_or_has_failed(
+    frozen_broker: Broker,
+) -> None:
+    broker = frozen_broker
+    stream = Stream(Topics(broker.bootstrap_servers).create("clicks"), key=String(), value=Long())
+    with Emitter(stream, Kafka(broker.bootstrap_servers), delivery_timeout=2) as emitter:
+        acknowledged = emitter.emit("alice", 1)
+        emitter.flush()
+        assert acknowledged.done()
+        broker.pause()
+        lost = emitter.emit("alice", 2)
+        with pytest.raises(RetryLater, match="1 records failed"):
+            emitter.flush()
+        assert isinstance(lost.exception(0), RetryLater)
+
+
 def test_a_broker_that_answers_again_acknowledges_what_was_emitted_meanwhile(frozen_broker: Broker) -> None:
     broker = frozen_broker
     topics = Topics(broker.bootstrap_servers)

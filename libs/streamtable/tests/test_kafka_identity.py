@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from localkafka.certificates import Authority, Pair
 from localkafka.waiting import Deadline
+from streamtable import Emitter, Stream, String
 from streamtable.errors import AuthenticationFailed, RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.client_log import ClientLog
@@ -170,3 +171,19 @@ def test_a_refusal_is_found_in_the_words_of_a_client_that_failed_for_good() -> N
 def test_an_error_names_a_user_without_a_name_as_such() -> None:
     error = ClientIdentity("localhost:9092").lacks(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "READ")
     assert str(error).startswith("this process, which names no user, lacks the right READ on topic: grant it")
+
+
+NOWHERE = r"the host name 'no-such-host\.invalid' does not resolve on this machine: correct STREAMTABLE_BOOTSTRAP_SERVERS"
+
+
+def test_a_host_name_that_does_not_resolve_is_named_by_who_asks_and_by_who_sends() -> None:
+    kafka = Kafka("no-such-host.invalid:9092", admin_timeout=2)
+    cluster = kafka.cluster()
+    try:
+        with pytest.raises(RetryLater, match=NOWHERE):
+            cluster.topics(["any"])
+    finally:
+        cluster.close()
+    stream: Stream[str, str] = Stream("any", String(), String())
+    with Emitter(stream, kafka, delivery_timeout=2) as emitter, pytest.raises(RetryLater, match=NOWHERE):
+        emitter.emit_now("alice", "x")

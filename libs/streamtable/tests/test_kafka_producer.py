@@ -42,6 +42,21 @@ def test_each_record_is_answered_once_with_its_place(producer: KafkaProducer, to
     assert threads == {"kafka-producer"}
 
 
+def test_a_callback_that_fails_keeps_no_other_record_from_its_answer(
+    producer: KafkaProducer, topics: Topics
+) -> None:
+    topic = topics.create("events", partitions=1)
+    answers: list[Ack | StreamtableError] = []
+
+    def fail(_: Ack | StreamtableError) -> None:
+        raise ValueError("as of a tracer")
+
+    for done in (fail, answers.append, fail, answers.append):
+        producer.produce(topic, b"alice", b"hello", done)
+    assert producer.flush(WITHIN_S) == 0
+    assert answers == [Ack(topic, 0, 1), Ack(topic, 0, 3)]
+
+
 def test_many_threads_may_produce(producer: KafkaProducer, topics: Topics) -> None:
     topic = topics.create("events", partitions=2)
     answers: list[Ack | StreamtableError] = []

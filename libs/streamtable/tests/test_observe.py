@@ -250,3 +250,49 @@ def test_progress_is_silent_where_there_is_no_terminal() -> None:
     progress.end("t")
     progress.close()
     assert stream.getvalue() == ""
+
+
+LOGGING_PROGRAM = """
+import logging, sys, threading, structlog
+from prometheus_client import CollectorRegistry
+from streamtable.observe import Metrics, TerminalProgress, configure_logging, log_to_stderr_by_default
+registry = CollectorRegistry()
+lost = Metrics.register(registry).log_lost.inc
+CONFIGURE
+structlog.get_logger().warning("one")
+structlog.get_logger().bind(group="g").error("two", exc_info=ValueError("no"))
+logging.getLogger("library").error("three")
+progress = TerminalProgress(sys.stderr)
+progress.update("loading", 1, 2)
+progress.close()
+sys.stdout.write(f"{registry.get_sample_value('streamtable_log_writes_lost_total'):g}")
+sys.stdout.flush()
+"""
+
+
+@pytest.mark.parametrize("log", ["/dev/full", "closed pipe", "closed terminal"])
+@pytest.mark.parametrize(
+    "configure",
+    [
+        "log_to_stderr_by_default()",
+        "configure_logging('json', 'info', sys.stderr, lost)",
+        "configure_logging('console', 'info', sys.stderr, lost)",
+    ],
+)
+def test_a_log_line_that_cannot_be_written_is_lost_and_counted_and_never_reaches_the_code_that_logs(
+    log: str, configure: str
+) -> None:
+    if log == "/dev/full":
+        stream = os.open(log, os.O_WRONLY)
+    else:
+        other, stream = os.pipe() if log == "closed pipe" else pty.openpty()
+        os.close(other)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", LOGGING_PROGRAM.replace("CONFIGURE", configure)],
+            stdout=subprocess.PIPE, stderr=stream, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(stream)
+    assert ended.stdout, "the program has ended before its last line"
+    assert ("lost" in configure) == (int(ended.stdout) >= 3)

@@ -41,6 +41,21 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert settings.failpoint is None
 
 
+def test_a_user_without_a_home_is_told_that_the_default_folder_needs_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody(_: int) -> None:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert refusal() == (
+        "settings are wrong; nothing was started:\nSTREAMTABLE_STATE_DIR (its default): expected a folder to keep tables in; "
+        "not a file; ~ has no meaning here, as there is no home folder: set HOME or give a whole path"
+    )
+    assert read(STATE_DIR="/tmp/tables").state_dir == Path("/tmp/tables")
+
+
 def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
     settings = read(
         BOOTSTRAP_SERVERS="kafka-1:9092, kafka-2:9092,[::1]:9093",

@@ -454,7 +454,9 @@ def test_a_second_process_is_refused_with_the_owners_id_until_the_owner_is_gone(
     assert holder.stdin is not None
     assert holder.stdout.readline() == "open\n"
     for use in (stores.open, stores.destroy):
-        with pytest.raises(StoreInUse) as refused:
+        with pytest.raises(
+            StoreInUse, match=r"give each process a folder of its own .* web worker"
+        ) as refused:
             use(TABLE, 0)
         assert f"pid {holder.pid} on {socket.gethostname()}" in str(refused.value)
     holder.send_signal(signal.SIGKILL)

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from select import select
 
@@ -10,6 +11,7 @@ import pytest
 from libs.streamtable_cli.tests.bench import COMMAND, Cli, World, until
 
 from localkafka.waiting import Deadline
+from streamtable_cli import reset
 
 COMMANDS = [
     ("topics", "list"),
@@ -252,3 +254,26 @@ def test_a_pipe_that_is_closed_early_is_quiet(cli: Cli, world: World) -> None:
         timeout=60,
     )
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
+def test_a_terminal_that_lacks_a_character_shows_its_code_and_ends_no_command() -> None:
+    program = (
+        "import streamtable_cli.main as cli; cli.app = lambda **_: print('\\u4e2d \\xe9')\n"
+        "from streamtable_cli.__main__ import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, b"\\u4e2d \xe9\n"), ended.stderr
+
+
+def test_every_command_that_asks_can_be_told_not_to() -> None:
+    asking = {path.stem for path in Path(reset.__file__).parent.glob("*.py") if "agreed(" in path.read_text()}
+    assert asking >= {"reset", "skip", "drop"}
+    for name in asking:
+        assert '"--yes"' in Path(reset.__file__).with_name(f"{name}.py").read_text(), name
+    prompts = [
+        path.name for path in Path(reset.__file__).parent.glob("*.py") if "typer.confirm" in path.read_text()
+    ]
+    assert prompts == ["reset.py"]

@@ -195,6 +195,7 @@ def test_every_endpoint_answers_503_until_the_table_is_ready(
         response = client.get(path)
         assert_problem(response, 503)
         assert response.headers["retry-after"] == "1"
+    assert client.get("/readyz").json()["detail"] == "Kafka does not answer"
     assert client.get("/livez").status_code == 200
 
 

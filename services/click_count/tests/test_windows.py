@@ -118,6 +118,10 @@ class Minutes:
         self.ready = True
         self.asked: list[tuple[str, int, int]] = []
 
+    @property
+    def not_ready(self) -> str:
+        return "" if self.ready else "Kafka does not answer"
+
     def windows(self, key: str, since_ms: int, until_ms: int) -> "Found":
         self.asked.append((key, since_ms, until_ms))
         return Found([(window(key, 0), 3), (window(key, 2), 1)])

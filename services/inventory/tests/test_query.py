@@ -22,6 +22,7 @@ class Hours:
     """A view of hours, as far as the question needs it."""
 
     ready = True
+    not_ready = ""
 
     def windows(self, key: str, since_ms: int, until_ms: int) -> "Found":
         assert (since_ms, until_ms) == (1, 2 * HOUR_MS)

@@ -1,6 +1,5 @@
 """One process of a micro-batch, on Kafka and RocksDB or a central store."""
 
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from streamtable.clock import SystemClock
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.group_processor import GroupProcessor, ProcessorSettings
+from streamtable.instance_id import instance_id as own_instance_id
 from streamtable.observe import Metrics, progress_on
 from streamtable.ports import Log, Stores
 from streamtable.tracing import tracer_of
@@ -43,7 +43,8 @@ class BatchProcessor(GroupProcessor):
         kafka: The Kafka cluster, or its bootstrap servers.
         store: A central store with the group's tenant, closed at the end; None: the rows are embedded.
         state_dir: The folder of embedded rows: `<state_dir>/<group>/<table>/<partition>`.
-        instance_id: The id of this process, unique in the group; default: the host name.
+        instance_id: The id of this process, unique in the group; default: STREAMTABLE_INSTANCE_ID, or the host name, with a
+            number if another process of this host has that already.
         guarantee: The guarantee of offsets and output. Rows with versions need exactly once.
         plain_writes: Whether rows in the central store have no versions, for idempotent updates. Needed for at least once.
         standby: Whether to keep a standby replica of every partition of embedded rows that another process owns.
@@ -119,8 +120,10 @@ class BatchProcessor(GroupProcessor):
         else:
             stores = _local_stores(group, state_dir, memory_bytes)
             tasks = EmbeddedTasks(group, clock, numbers, reached, tracer=tracer)
+        instance = own_instance_id(group.name, instance_id)
         settings = ProcessorSettings(
-            instance_id=instance_id or socket.gethostname(),
+            instance_id=instance.name,
+            release=instance.release,
             guarantee=guarantee,
             commit_interval=_DUE_IS_DUE_S,
             poll_records=group.limits.records,
@@ -166,7 +169,7 @@ class BatchProcessor(GroupProcessor):
             kafka or Kafka.from_settings(settings),
             store=store or service_driver(settings.store, group.name),
             state_dir=settings.state_dir,
-            instance_id=settings.instance_id,
+            instance_id=settings.instance_id if "instance_id" in settings.model_fields_set else None,
             guarantee=Guarantee(settings.guarantee),
             plain_writes=plain_writes,
             standby=settings.standby == "all",

@@ -13,7 +13,7 @@ PROGRAM = """
 import sys, time
 from servicekit.output import say
 from servicekit.process.signals import StopSignals
-with StopSignals() as signals:
+with StopSignals(float(sys.argv[2])) as signals:
     assert signals.wait(0.01) is None
     say("running")
     say(signals.wait())
@@ -22,9 +22,9 @@ say("stopped")
 """
 
 
-def start(seconds: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", PROGRAM, str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def start(seconds: float, most: float = 600, *before: str) -> "subprocess.Popen[str]":
+    command = [*before, sys.executable, "-c", PROGRAM, str(seconds), str(most)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def line(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_requests_a_graceful_stop(number: signal.Signals) -> None:
     with start(0) as process:
         assert line(process) == "running"
@@ -54,6 +54,34 @@ def test_the_second_signal_ends_the_process_at_once(slow: "subprocess.Popen[str]
     assert line(slow) == "SIGTERM"
     slow.send_signal(signal.SIGTERM)
     assert slow.wait(60) == -signal.SIGTERM
+
+
+def test_a_process_that_does_not_end_in_time_ends_with_the_stacks_of_its_threads() -> None:
+    with start(60, 0.5) as process:
+        assert line(process) == "running"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 1
+        assert process.stderr is not None
+        assert "Timeout" in (said := process.stderr.read())
+        assert 'File "<string>"' in said
+
+
+def test_more_than_one_hangup_of_a_closed_terminal_stops_in_order() -> None:
+    with start(1) as process:
+        assert line(process) == "running"
+        process.send_signal(signal.SIGHUP)
+        assert line(process) == "SIGHUP"
+        process.send_signal(signal.SIGHUP)
+        assert line(process) == "stopped"
+    assert process.returncode == 0
+
+
+def test_a_hangup_is_ignored_under_nohup() -> None:
+    with start(0, 600, "nohup") as process:
+        assert line(process) == "running"
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert line(process) == "SIGTERM"
 
 
 def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:

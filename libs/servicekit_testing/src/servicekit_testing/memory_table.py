@@ -93,6 +93,11 @@ class MemoryTable(Generic[V]):
         self._offset = 0
         self._changed = Condition()
 
+    @property
+    def not_ready(self) -> str:
+        """The reason that a view would give."""
+        return "" if self.ready else "Kafka does not answer"
+
     def reset(self) -> None:
         """Delete all rows; watches get the deletions."""
         for key in [*self.rows, *self.spoiled]:

@@ -1,7 +1,6 @@
 """The library assembled: the core with the real Kafka, RocksDB and clock. Only this module knows them all."""
 
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.graph import Group, Topology, groups_in
 from streamtable.inhand import InHandFile
+from streamtable.instance_id import instance_id
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
@@ -56,7 +56,7 @@ class Processor(Protocol):
     def run(self) -> None:
         """Work until `stop` is called. Everything that was handled by then is committed.
 
-        In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
+        In the main thread, SIGTERM, SIGINT and SIGHUP stop it in order, a second one ends the process at once.
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.
@@ -153,7 +153,8 @@ class ProcessorOptions(TypedDict, total=False):
     """The options of a processor that differ from the App's settings.
 
     Attributes:
-        instance_id: Distinguishes this process from the others of the group. Default: the host name.
+        instance_id: Distinguishes this process from the others of the group. Default: STREAMTABLE_INSTANCE_ID, or the host
+            name, with a number if another process of this host has that already.
         guarantee: The processing guarantee. Default: exactly once.
         commit_interval: The seconds between commits. Default: 0.2.
         start_timeout: The seconds to wait for the broker at start; None: no limit.
@@ -248,7 +249,6 @@ class App:
     ) -> Self:
         """Return an App with these settings; `kafka` only if it has been made from them already."""
         options: ProcessorOptions = {
-            "instance_id": settings.instance_id,
             "guarantee": Guarantee(settings.guarantee),
             "commit_interval": settings.commit_interval,
             "start_timeout": settings.start_timeout,
@@ -260,6 +260,8 @@ class App:
             "purge": settings.purge,
             "failpoint": settings.failpoint,
         }
+        if "instance_id" in settings.model_fields_set:
+            options["instance_id"] = settings.instance_id
         return cls(
             kafka or Kafka.from_settings(settings), settings.state_dir, metrics=metrics, options=options
         )
@@ -267,7 +269,7 @@ class App:
     # ---- groups ----------------------------------------------------------------------------------------------------
 
     def run(self, program: Group[Any, Any] | Topology, **options: Unpack[ProcessorOptions]) -> None:
-        """Process a group, or all groups of a flow, in this process until it is stopped by SIGTERM or SIGINT.
+        """Process a group, or all groups of a flow, in this process until a signal stops it (SIGTERM, SIGINT, SIGHUP).
 
         Groups of a flow run side by side; when one of them ends, the others are stopped. Raises like `Processor.run`.
         """
@@ -275,7 +277,7 @@ class App:
 
     @staticmethod
     def run_all(processors: Sequence[Processor]) -> None:
-        """Run processors concurrently until one of them ends, or SIGTERM or SIGINT comes; then all are stopped.
+        """Run processors concurrently until one of them ends, or SIGTERM, SIGINT or SIGHUP comes; then all are stopped.
 
         Raises:
             StreamtableError: The error that the first of them has raised, as `Processor.run`.
@@ -296,12 +298,14 @@ class App:
             refuse_shared_topics(list(self._groups.values()))
         given = cast("dict[str, Any]", {**self._options, **options})
         failpoint = given.pop("failpoint", None)
-        given.setdefault("instance_id", socket.gethostname())
+        instance = instance_id(group.name, given.get("instance_id"))
+        given["instance_id"] = instance.name
         folder, clock = self.state_dir / group.name, SystemClock()
         settings = ProcessorSettings(
             **given,
             cache_bytes=self._memory_bytes,
-            in_hand=InHandFile(folder / "in-hand" / given["instance_id"]),
+            in_hand=InHandFile(folder / "in-hand" / instance.name),
+            release=instance.release,
             tracer=tracer_of(self.kafka),
         )
         lookups = None

@@ -1,5 +1,6 @@
 """Sends events to a stream and reports when all in-sync replicas have acknowledged them."""
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,6 +10,7 @@ from typing import Generic, Self, TypeVar
 import structlog
 
 from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
+from streamtable.own_process import OwnProcess
 from streamtable.ports import Log
 from streamtable.topics import Stream
 from streamtable.tracing import UNTRACED, carrying, tracer_of
@@ -56,6 +58,7 @@ class Emitter(Generic[K, V]):
         self._tracer = tracer_of(log)
         self._close_timeout = close_timeout
         self._closed = False
+        self._here = OwnProcess(f"the emitter of {stream.name!r}")
         self._unseen = _Failures()
 
     def emit(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Future[Ack]:
@@ -75,7 +78,9 @@ class Emitter(Generic[K, V]):
         Raises:
             SerializationError: The key or the value does not fit their codec, or the timestamp is no time; nothing was queued.
             RetryLater: The emitter is closed.
+            UsedAfterFork: The process was forked after the emitter was made.
         """
+        self._here.check()
         if self._closed:
             raise RetryLater("the emitter is closed: make a new one", topic=self.stream.name)
         if key is None and not self.stream.keyless:
@@ -115,19 +120,25 @@ class Emitter(Generic[K, V]):
         """Emit a record as `emit` does and wait for the acknowledgement. Raises the errors of the future."""
         return self.emit(key, value, headers=headers, timestamp_ms=timestamp_ms).result()
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Wait until all records emitted so far are acknowledged or have failed.
+
+        Args:
+            timeout: Seconds to wait; None: until each is acknowledged, or has failed at its delivery timeout.
 
         Raises:
             RetryLater: Some are not, after `timeout` seconds.
             StreamtableError: The first failure whose future has not been read.
+            UsedAfterFork: As in `emit`.
         """
-        waiting = self._producer.flush(timeout)
+        self._here.check()
+        seconds = math.inf if timeout is None else timeout
+        waiting = self._producer.flush(seconds)
         failures, self._unseen = self._unseen, _Failures()
         failures.raise_first(self.stream.name)
         if waiting:
             raise RetryLater(
-                f"{waiting} records are not acknowledged after {timeout:g} s", topic=self.stream.name
+                f"{waiting} records are not acknowledged after {seconds:g} s", topic=self.stream.name
             )
 
     def close(self, timeout: float | None = None) -> None:
@@ -136,7 +147,7 @@ class Emitter(Generic[K, V]):
         Raises:
             StreamtableError: The first failure whose future has not been read.
         """
-        if self._closed:
+        if self._closed or self._here.elsewhere:  # in a forked process there is nothing to close
             return
         self._closed = True
         self._producer.close(self._close_timeout if timeout is None else timeout)

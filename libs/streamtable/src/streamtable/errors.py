@@ -4,9 +4,10 @@
     ├── ConfigurationError      correct the settings; nothing was started
     │   ├── GraphError          correct the group graph
     │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
-    │   └── TopicMismatch       create or alter the topic, or correct the graph
-    │       ├── TopicMissing    create the topic
-    │       └── TopicShared     rename one of the groups that would share the topic
+    │   ├── TopicMismatch       create or alter the topic, or correct the graph
+    │   │   ├── TopicMissing    create the topic
+    │   │   └── TopicShared     rename one of the groups that would share the topic
+    │   └── UsedAfterFork       make the emitter, view or processor after the fork
     ├── DeserializationError            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
     ├── FutureEventTime         correct the clock of the program that wrote the record; it is a dead letter
@@ -120,6 +121,10 @@ class TopicMissing(TopicMismatch):
 
 class TopicShared(TopicMismatch):
     """A topic of this group belongs to another group, whose name and a state's make the same name."""
+
+
+class UsedAfterFork(ConfigurationError):
+    """An emitter, a view, a tail or a processor is used in a process that was forked after it was made."""
 
 
 class DeserializationError(StreamtableError):

@@ -7,12 +7,12 @@ Loggers come from `structlog.get_logger()`. One made at import follows `configur
 import logging
 import socket
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import structlog
@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from streamtable.hosts import OwnHosts
+from streamtable.log_stream import LogStream
 from streamtable.settings import Address, LogLevel
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def log_to_stderr_by_default() -> None:
 
 
 def _default_logger(*_: object) -> structlog.PrintLogger:
-    return structlog.PrintLogger(sys.stderr)
+    return structlog.PrintLogger(cast("TextIO", LogStream(sys.stderr)))
 
 
 def log_as_set(log_format: Literal["json", "console"] | None, level: LogLevel) -> None:
@@ -62,16 +63,20 @@ def configure_logging(
     log_format: Literal["json", "console"] | None,
     level: LogLevel,
     stream: TextIO,
+    lost: Callable[[], object] = bool,
 ) -> None:
     """Configure how log lines are written: ours, and those of libraries that use the standard `logging`.
 
-    Every line has time (UTC), level and event. Tracebacks show no local variables: they may hold secrets.
+    Every line has time (UTC), level and event. Tracebacks show no local variables: they may hold secrets. A line that
+    cannot be written is lost, and the program goes on.
 
     Args:
         log_format: None: console if the stream is a terminal, else json.
         level: The lowest level of lines that are written.
         stream: The stream to write to; standard error for a service.
+        lost: Called for each write that has failed, as on a full disk. Any thread.
     """
+    written = cast("TextIO", LogStream(stream, lost))
     chosen = log_format or ("console" if stream.isatty() else "json")
     common: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -92,10 +97,10 @@ def configure_logging(
     structlog.configure(
         processors=[*common, *finish],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(written),
         cache_logger_on_first_use=False,  # loggers made at import follow the configuration made later
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(written)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
@@ -144,6 +149,8 @@ class Metrics:
         view_age_seconds: The time since the copy last held all records of the table; of a table's partition.
         view_unreadable: Rows that a reader was not given because they cannot be decoded, each time that they were read;
             of a table's partition.
+        log_lost: Log lines that could not be written, as on a full disk; a program counts them that gives
+            `log_lost.inc` to `configure_logging`.
     """
 
     records_in: Counter
@@ -170,6 +177,7 @@ class Metrics:
     view_position: Gauge
     view_age_seconds: Gauge
     view_unreadable: Counter
+    log_lost: Counter
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
@@ -237,6 +245,7 @@ class Metrics:
             view_unreadable=counter(
                 "view_unreadable_rows", "Rows left out because they cannot be decoded", *_PLACE
             ),
+            log_lost=counter("log_writes_lost", "Writes of log lines that have failed"),
         )
 
     def forget(self, group: str, topic: str, partition: int) -> None:
@@ -337,7 +346,7 @@ class TerminalProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=Console(file=stream),
+            console=Console(file=cast("TextIO", LogStream(stream))),
             transient=True,
         )
         self._tasks: dict[str, TaskID] = {}

@@ -2,10 +2,11 @@
 
 import ctypes
 import gc
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -15,31 +16,46 @@ _LOOK_SECONDS = 0.2
 
 @contextmanager
 def running(stop: Callable[[], object]) -> Iterator[None]:
-    """Run a processor in the block: signals stop it, and free memory is returned to the system first."""
+    """Run a processor in the block: signals stop it. Free memory is returned to the system first, and files may be opened."""
     trim_heap()
+    raise_open_files()
     with stop_on_signals(stop), relaxed_gc():
         yield
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` on the first SIGTERM or SIGINT in the block; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python allows handlers in the main thread only; elsewhere the caller stops it
-        return
+def stop_signals_to(asked: Callable[[int], object]) -> Iterator[None]:
+    """Call `asked` with the first SIGTERM, SIGINT or SIGHUP in the block; a second SIGTERM or SIGINT ends the process at once.
+
+    A closed terminal may send more than one SIGHUP, so the second is ignored. Under `nohup` all are.
+    """
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        # The default action needs no Python code to run, so it also ends a process that waits inside of librdkafka.
+        # The default action needs no Python code to run, so it also ends a process that waits inside of a C library.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        stop()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        asked(number)
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` on the first signal in the block, as `stop_signals_to` does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python allows handlers in the main thread only; elsewhere the caller stops it
+        return
+    with stop_signals_to(lambda _: stop()):
+        yield
 
 
 class Runnable(Protocol):
@@ -120,6 +136,13 @@ def relaxed_gc() -> Iterator[None]:
         yield
     finally:
         _RELAXED.leave()
+
+
+def raise_open_files() -> None:
+    """Raise the soft limit of open files to the hard limit: a table takes some for each partition, and 1024 are few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems refuse what they call unlimited; then the limit stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def trim_heap() -> None:

@@ -165,7 +165,11 @@ def _folder(value: object) -> Path:
     try:
         path = Path(value).expanduser().absolute()
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    except (OSError, RuntimeError):  # a name that is too long; a user that there is not
+    except RuntimeError:
+        raise ValueError(
+            f"{expected}; ~ has no meaning here, as there is no home folder: set HOME or give a whole path"
+        ) from None
+    except OSError:  # a name that is too long
         raise ValueError(expected) from None
     if not nearest.is_dir():
         raise ValueError(expected)

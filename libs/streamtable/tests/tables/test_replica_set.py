@@ -65,10 +65,6 @@ class Rig:
         """Let time pass until it is true."""
         wait_until(lambda: true() or self.clock.sleep(0.5), every=0.005)
 
-    def wait_answered(self) -> None:
-        """Wait for Kafka's first answer without letting time pass: after two seconds Kafka would count as away."""
-        wait_until(lambda: self.copies._answered, every=0.005)
-
     def row(self, place: TopicPartition, key: bytes) -> bytes | None:
         """None also in the moment in which a store is replaced."""
         try:
@@ -135,23 +131,28 @@ def test_changes_are_heard_of_once_the_partition_is_whole(rig: Rig, record: Any)
     assert rig.heard == [(1, {b"c": None}, 2)]
 
 
-def test_a_copy_that_was_whole_answers_while_the_broker_does_not(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("question", ["topics", "watermarks"])
+def test_a_copy_that_was_whole_is_not_ready_before_the_broker_has_named_an_end(
+    question: str, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(_: Any) -> Any:
-        raise RetryLater("no answer")
+        raise RetryLater("no answer in 5 s")
 
     on_disk(rig.stores, rig.clock, 2)
-    monkeypatch.setattr(rig.log.known, "topics", silent)
-    rig.start()
+    with monkeypatch.context() as away:
+        away.setattr(rig.log.known, question, silent)
+        rig.start()
+        rig.clock.sleep(3_600)
+        rig.until(lambda: rig.copies.missing() == "Kafka does not answer (no answer in 5 s)")
+        assert (rig.copies.ready, rig.copies.complete) == (False, True)
+        assert rig.row(P0, b"old") == b"0"
     rig.until(lambda: rig.copies.ready)
-    assert rig.row(P0, b"old") == b"0"
+    assert rig.row(P0, b"b") == b"2"
 
 
 def test_a_copy_that_was_whole_is_caught_up_before_it_answers(rig: Rig) -> None:
     on_disk(rig.stores, rig.clock, 2)
     rig.start()
-    rig.wait_answered()
     rig.until(lambda: rig.copies.ready)
     assert rig.row(P0, b"b") == b"2"
 
@@ -269,7 +270,6 @@ def test_a_restarted_copy_does_not_keep_rows_whose_records_were_deleted(
     rig.log.reader.ends[P1] = 2
     delete_until(rig, low, record(b"x", b"9", low))
     rig.start()
-    rig.wait_answered()
     rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, key) for key in (b"old", b"a", b"b", b"x")] == [None, None, None, b"9"]
     assert rig.row(P1, b"old") == b"0"
@@ -285,7 +285,6 @@ def test_a_copy_that_was_loaded_from_a_topic_without_its_beginning_is_not_loaded
     rig.log.reader.logs = {P0: [record(b"x", b"9", 5)], P1: []}
     rig.log.reader.ends[P1] = 5
     rig.start()
-    rig.wait_answered()
     rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, b"old"), rig.row(P0, b"x"), rig.row(P1, b"old")] == [b"0", b"9", b"0"]
     assert rig.discarded == []
@@ -399,7 +398,6 @@ def test_a_copy_that_was_damaged_while_kafka_was_away_is_loaded_again(
     with monkeypatch.context() as away:
         away.setattr(rig.log.known, "topics", silent)
         rig.start()
-        rig.until(lambda: rig.copies.ready)
         bad = rig.copies.all()[0].store
         monkeypatch.setattr(bad, "checkpoint", fail)
     rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.ready)

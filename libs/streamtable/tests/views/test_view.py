@@ -176,7 +176,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
     ):
         with pytest.raises(NotReady, match="1 of 4 partitions are loading, 1 records to go"):
             ask()
-    with pytest.raises(NotReady, match=r"not whole after 0\.01 s"):
+    with pytest.raises(NotReady, match=r"not ready after 0\.01 s"):
         view.wait_ready(0.01)
     assert not view.ready
     reader.ends[place] = 2
@@ -189,7 +189,7 @@ def test_waiting_without_end_fails_when_the_view_is_closed(make: Make, write: Wr
     view = make()
     soon = threading.Timer(0.05, view.close)
     soon.start()
-    with pytest.raises(NotReady, match="not whole: it is closed"):
+    with pytest.raises(NotReady, match="not ready: it is closed"):
         view.wait_ready()
     soon.join()
 

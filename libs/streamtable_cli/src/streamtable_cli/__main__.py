@@ -1,5 +1,6 @@
 """`streamtable`, and `python -m streamtable_cli`."""
 
+import io
 import os
 import signal
 import sys
@@ -13,6 +14,11 @@ GRACE_S = 1.0
 def main() -> None:
     """Run the command. Its modules are imported here, so that Ctrl-C prints no traceback even during the imports."""
     _stop_soon()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a Latin-1 terminal shows \u4e2d, and does not end the command
+            stream.reconfigure(errors="backslashreplace")
     try:
         from streamtable_cli.main import app  # noqa: PLC0415 - see above
 

@@ -121,7 +121,7 @@ class Transactions:
         if owner.epoch != epoch:
             raise Fenced(
                 "another process uses the same transactional id; give each process an instance id of its own, "
-                "by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name) "
+                "by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name, numbered on each host) "
                 f"({transactional_id!r}, epoch {epoch}, now {owner.epoch})"
             )
         return owner

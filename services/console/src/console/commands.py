@@ -25,8 +25,7 @@ from servicekit.http.audit import AuditTrail
 from servicekit.http.server_events import EventStreams
 from servicekit.http.sign_in import PARAMETER, RANDOM_BYTES, SignIn
 from servicekit.output import say
-from servicekit.process.runtime import Runtime, wait_for_topic, wait_to_stop
-from servicekit.process.signals import StopSignals
+from servicekit.process.runtime import Runtime, stop_signals, wait_for_topic, wait_to_stop
 from servicekit.streams import Streams
 from streamtable import App, Bytes, Table
 from streamtable.errors import ConfigurationError
@@ -56,7 +55,7 @@ def serve(runtime: ConsoleRuntime) -> int:
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     options = {**SMALL_QUEUES, **runtime.kafka.options}
     kafka = replace(runtime.kafka, options=options, admin_timeout=_ANSWER_SECONDS)
-    with StopSignals() as signals, ExitStack() as opened:
+    with stop_signals(runtime.settings) as signals, ExitStack() as opened:
         cluster = opened.enter_context(connect(kafka, client_name=CLIENT_NAME))
         wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)
         state_dir = runtime.views_dir
@@ -86,7 +85,13 @@ def serve(runtime: ConsoleRuntime) -> int:
             runtime.service.actions,
         )
         edge = _edge(runtime, sign_in)
-        app = build_web(parts, ready=lambda: view.ready, metrics=runtime.metrics, edge=edge)
+        app = build_web(
+            parts,
+            ready=lambda: view.ready,
+            metrics=runtime.metrics,
+            edge=edge,
+            not_ready=lambda: view.not_ready,
+        )
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
         url = server.start()
         opened.callback(server.stop)

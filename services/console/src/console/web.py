@@ -98,7 +98,12 @@ class Parts:
 
 
 def build_web(
-    parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: HttpEdge | None = None
+    parts: Parts,
+    *,
+    ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
+    edge: HttpEdge | None = None,
+    not_ready: Callable[[], str] = lambda: "",
 ) -> FastAPI:
     """Build the application.
 
@@ -106,12 +111,14 @@ def build_web(
         parts: The components of the console.
         ready: Returns whether the statuses of processes are loaded.
         metrics: Returns what `/metrics` answers.
+        not_ready: Returns the reason why they are not, for `/readyz`.
         edge: Authentication, limits and instruments; the page's own files should be public, because they hold no data.
     """
     app = build_app(
         "console",
         VERSION,
         ready=ready,
+        not_ready=not_ready,
         metrics=metrics,
         description=DESCRIPTION,
         limits=_LIMITS,

@@ -12,8 +12,7 @@ from messaging.web import Emitters, build_web
 from servicekit.http.server_events import EventStreams
 from servicekit.process import serving
 from servicekit.process.load import LoadOptions
-from servicekit.process.runtime import Runtime
-from servicekit.process.signals import StopSignals
+from servicekit.process.runtime import Runtime, stop_signals
 from servicekit.process.table_service import STREAMS_MAX, now_ms
 from servicekit.process.workers import stop_with_parent
 from servicekit.streams import Streams
@@ -41,7 +40,7 @@ def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) 
 def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
     """Accept messages and send them to Kafka, and serve feeds, until stopped."""
     serving.require_http_callers(runtime)
-    with StopSignals() as signals, ExitStack() as opened:
+    with stop_signals(runtime.settings) as signals, ExitStack() as opened:
         if parent is not None:
             stop_with_parent(lambda: signals.ask("the parent process has ended"), parent)
         streams = (groups.MESSAGES, groups.BLOCKS, groups.TRANSLATIONS)
@@ -82,7 +81,7 @@ def send_load(runtime: MessagingRuntime, load: LoadOptions, spammers: int) -> in
 def unblock(runtime: MessagingRuntime, user: str) -> int:
     """Unblock a user who is blocked for all recipients; blocks by single users stay."""
     with (
-        StopSignals() as signals,
+        stop_signals(runtime.settings) as signals,
         serving.emitting(runtime, groups.BLOCKS, signals) as (emitter, _),
     ):
         emitter.emit_now(user, Block(by=None, blocked=False))

@@ -92,6 +92,7 @@ def build_web(
         "messaging web",
         VERSION,
         ready=ready,
+        not_ready=lambda: feeds.not_ready or "Kafka does not answer",
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,

@@ -20,7 +20,7 @@ from servicekit.http.table_api import Cursor, IfNoneMatch, PageLimit, etag, even
 from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import LeftOut
-from servicekit.tables.protocol import STALE_SECONDS, TableAnswer, UserTable, age_seconds
+from servicekit.tables.protocol import STALE_SECONDS, TableAnswer, UserTable, age_seconds, why_not_ready
 from user_status import models
 from user_status.domain import joined
 
@@ -69,6 +69,7 @@ def build_query(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
+        not_ready=lambda: why_not_ready(tables.statuses, tables.clicks),
     )
     _add_users(app, tables, cursors, writes)
     _add_events(app, tables, events)

@@ -23,7 +23,14 @@ from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.http.window_events import ClosedSource, LastEventId, WindowPlace
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import STALE_SECONDS, ClosedWindows, UserTable, WindowTable, age_seconds
+from servicekit.tables.protocol import (
+    STALE_SECONDS,
+    ClosedWindows,
+    UserTable,
+    WindowTable,
+    age_seconds,
+    why_not_ready,
+)
 from servicekit.tables.top_list import SIZE, TopList
 
 V = TypeVar("V")
@@ -423,6 +430,7 @@ class TableApi(Generic[V]):
             description=self.text,
             edge=edge,
             details=None if top is None else lambda: {"top": top.detail()},
+            not_ready=lambda: why_not_ready(table, *windowed.values()),
         )
         changes = TableEvents(table, self.event, self.members, self.key.member)
         served = Served(

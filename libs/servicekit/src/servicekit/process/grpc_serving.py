@@ -11,10 +11,11 @@ from servicekit.grpc.metrics import CallMetrics
 from servicekit.grpc.server import GrpcServer
 from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.grpc.tls import credentials_of
-from servicekit.process.runtime import Runtime, S, operations, wait_to_stop
+from servicekit.process.runtime import Runtime, S, operations, stop_signals, wait_to_stop
 from servicekit.process.serving import viewing
-from servicekit.process.signals import StopSignals, allow_connections
+from servicekit.process.signals import allow_connections
 from servicekit.streams import Streams
+from servicekit.tables.protocol import why_not_ready
 from streamtable import Table, View
 
 V = TypeVar("V")
@@ -43,7 +44,7 @@ def serve_table(
         windows: Windowed tables by name.
     """
     require_grpc_callers(runtime)
-    with StopSignals() as signals, ExitStack() as opened:
+    with stop_signals(runtime.settings) as signals, ExitStack() as opened:
         views = opened.enter_context(viewing(runtime, [table, *windows.values()], "view"))
         view = views[0]
         windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))
@@ -52,7 +53,7 @@ def serve_table(
             found = [each.ready for each in views]  # evaluated for all, as a failed view raises
             return all(found)
 
-        opened.enter_context(operations(runtime, "view", ready))
+        opened.enter_context(operations(runtime, "view", ready, lambda: why_not_ready(*views)))
         # The server limits the streams. A stream that is replaced by another is counted here until it has ended.
         streams = Streams(2 * runtime.edge.grpc_streams)
         register = GrpcTableService(contract, view, streams, runtime.edge.proxies, windowed).register

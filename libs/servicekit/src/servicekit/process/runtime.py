@@ -40,6 +40,7 @@ from streamtable.errors import (
     TopicMismatch,
 )
 from streamtable.hosts import OwnHosts, is_loopback, is_unspecified
+from streamtable.log_stream import LogStream
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
 from streamtable.settings import Address
@@ -51,6 +52,7 @@ EXIT_CONFIGURATION: Final = 2
 _LOOK_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 0.5
 _FAIL_FAST_SECONDS: Final = 3.0
+_CLOSE_SECONDS: Final = 30.0  # for closing all that a service has, beside its last acknowledgements
 
 
 class ClusterTopics(Protocol):
@@ -189,12 +191,12 @@ class Program(Generic[S]):
             service = self.settings.from_environment(os.environ)
             edge = EdgeSettings.from_environment(os.environ)
             traces = trace_settings(os.environ, self.name, settings.instance_id)
-            configure_logging(settings.log_format, settings.log_level, sys.stderr)
             registry = CollectorRegistry()
             measured = Metrics.register(registry)
+            configure_logging(settings.log_format, settings.log_level, sys.stderr, measured.log_lost.inc)
             kafka = Kafka.from_settings(settings)
             if fail_fast and (silence := self._silence(kafka)):
-                sys.stderr.write(f"{silence}\n")
+                LogStream(sys.stderr).write(f"{silence}\n")
                 return 1
             admission, http = edge.admission(self.name), HttpMetrics.register(registry)
             status = StatusBoard(self.name, settings.instance_id)
@@ -207,7 +209,7 @@ class Program(Generic[S]):
                 parts = (settings, service, edge, admission, traced, registry, measured, http, status, tracer)
                 return command(Runtime(self.name, *parts, note))
         except ConfigurationError as error:
-            sys.stderr.write(f"{error}\n")
+            LogStream(sys.stderr).write(f"{error}\n")
             return EXIT_CONFIGURATION
         except StreamtableError as error:
             log.exception("stopped by an error", error=type(error).__name__)
@@ -248,11 +250,19 @@ def operations(
         server.stop()
 
 
+def stop_signals(settings: Settings) -> StopSignals:
+    """Return the signals that stop a service, which ends in bounded time after the first."""
+    return StopSignals(settings.shutdown_timeout + _CLOSE_SECONDS)
+
+
 def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
     """Wait for a signal, and raise the errors of `checks`, which are called every second."""
-    while (reason := signals.wait(_LOOK_SECONDS)) is None:
-        for check in checks:
-            check()
+    try:
+        while (reason := signals.wait(_LOOK_SECONDS)) is None:
+            for check in checks:
+                check()
+    finally:
+        signals.end_in_time()
     log.info("stopping", reason=reason)
 
 

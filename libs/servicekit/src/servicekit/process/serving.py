@@ -15,7 +15,15 @@ from fastapi import FastAPI
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
 from servicekit.process.load import LoadOptions, progress_bar, send
-from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
+from servicekit.process.runtime import (
+    Reachable,
+    Runtime,
+    S,
+    operations,
+    stop_signals,
+    wait_for_topic,
+    wait_to_stop,
+)
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
@@ -88,7 +96,7 @@ def send_load(
         stream_of: Returns the index of the stream that a record belongs to.
     """
     timeouts = load_timeouts(runtime.settings)
-    with StopSignals() as signals:
+    with stop_signals(runtime.settings) as signals:
         with ExitStack() as opened:
             emitters = [
                 opened.enter_context(emitting(runtime, stream, signals, timeouts))[0] for stream in streams

@@ -1,37 +1,44 @@
 """Signals and resource limits of a process."""
 
+import faulthandler
 import resource
 import signal
 import time
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Final, Self
 
 from streamtable.errors import ConfigurationError
+from streamtable.process import stop_signals_to
 
 OTHER_FILES: Final = 500  # the number of files that a service may have open besides its connections
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_STDERR: Final = 2
 _LOOK_SECONDS: Final = 0.2
 
 
 class StopSignals:
-    """A context for the main thread: the first SIGTERM or SIGINT asks to stop, the second ends the process at once."""
+    """A context for the main thread: the first SIGTERM, SIGINT or SIGHUP asks to stop, the second ends the process at once.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: The time from the first signal, or from `end_in_time`, to the end of the block. After it the stacks of all
+            threads are written to standard error, and the process ends with exit code 1. None: without limit.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
         # Not an Event: a handler that runs while the main thread holds the Event's lock would deadlock.
         self._reasons: SimpleQueue[str] = SimpleQueue()
-        self._before: dict[signal.Signals, object] = {}
+        self._seconds = seconds
+        self._handled = ExitStack()
 
     def __enter__(self) -> Self:
-        for number in STOP_SIGNALS:
-            self._before[number] = signal.signal(number, self._on_signal)
+        self._handled.enter_context(stop_signals_to(self._on_signal))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type] # it is what signal() returned
+        self._handled.close()
 
     def wait(self, timeout: float | None = None) -> str | None:
         """Wait for a signal or for `ask`.
@@ -57,11 +64,15 @@ class StopSignals:
         """Request a stop as if by a signal. Any thread."""
         self._reasons.put(reason)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        for stop_signal in STOP_SIGNALS:
-            # The default action ends the process even while it waits inside of a C library.
-            signal.signal(stop_signal, signal.SIG_DFL)
+    def end_in_time(self) -> None:
+        """Begin to count the seconds to the end of the block, if there is a limit."""
+        if self._seconds is not None:
+            # A thread of C: it also ends a process in which no Python code runs any more.
+            faulthandler.dump_traceback_later(self._seconds, exit=True, file=_STDERR)
+            self._handled.callback(faulthandler.cancel_dump_traceback_later)
+
+    def _on_signal(self, number: int) -> None:
+        self.end_in_time()
         self.ask(signal.Signals(number).name)
 
 

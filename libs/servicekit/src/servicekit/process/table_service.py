@@ -21,9 +21,8 @@ from servicekit.http.table_api import TableApi
 from servicekit.process import options, serving
 from servicekit.process.command_line import CommandLine
 from servicekit.process.load import LoadOptions
-from servicekit.process.runtime import Program, Runtime
+from servicekit.process.runtime import Program, Runtime, stop_signals
 from servicekit.process.service_settings import ServiceSettings
-from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList, TopMetrics
 from streamtable import Group, Stream, Table, Tail, Topology, View
@@ -145,7 +144,7 @@ class TableService(Generic[S, V]):
     def serve_emitter(self, runtime: Runtime[S]) -> int:
         """Accept events and send them to Kafka until stopped."""
         serving.require_http_callers(runtime)
-        with StopSignals() as signals, ExitStack() as opened:
+        with stop_signals(runtime.settings) as signals, ExitStack() as opened:
             sent = [opened.enter_context(serving.emitting(runtime, each, signals)) for each in self.streams]
             app = self.emitter.build(
                 *(emitter for emitter, _ in sent),
@@ -174,7 +173,7 @@ class TableService(Generic[S, V]):
         """Answer REST requests until stopped."""
         serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
-        with StopSignals() as signals, ExitStack() as opened:
+        with stop_signals(runtime.settings) as signals, ExitStack() as opened:
             windowed = self.windows(runtime.service)
             app = opened.enter_context(serving.local(runtime, "query"))
             opened_views = [app.view(table) for table in [*tables.values(), *windowed.values()]]

@@ -81,6 +81,8 @@ class UserTable(Protocol[V_co]):
 
     @property
     def ready(self) -> bool: ...
+    @property
+    def not_ready(self) -> str: ...
 
     def get(self, key: str) -> V_co | None: ...
 
@@ -127,6 +129,8 @@ class WindowTable(Protocol[V_co]):
 
     @property
     def ready(self) -> bool: ...
+    @property
+    def not_ready(self) -> str: ...
 
     def windows(self, key: str, since_ms: int, until_ms: int) -> FoundWindows[V_co]:
         """Return the windows of a key that overlap a range of time. Raises `NotReady`."""
@@ -175,6 +179,11 @@ class ClosedWindows(Protocol[V_co]):
 
 def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
     """Return the age of the copy in seconds: that of its oldest partition. Raises `NotReady`."""
-    if not table.ready:
-        raise NotReady("the table is being loaded")
+    if reason := table.not_ready:
+        raise NotReady(reason)
     return max(position.age_seconds for position in table.position().values())
+
+
+def why_not_ready(*tables: UserTable[object] | WindowTable[object]) -> str:
+    """Return the reason why some of these tables are not ready; empty if all are."""
+    return "; ".join(reason for table in tables if (reason := table.not_ready))

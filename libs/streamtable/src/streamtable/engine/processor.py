@@ -23,6 +23,7 @@ from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLa
 from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
+from streamtable.own_process import OwnProcess
 from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
@@ -86,6 +87,7 @@ class GroupProcessor:
                 f"{group!r} brings its own kind of task: run it with the processor of its kind, such as BatchProcessor"
             )
         self.group = group
+        self._here = OwnProcess(f"the processor of group {group.name!r}")
         self._tasks = AdaptedTasks(group, tasks, clock) if tasks is not None else None
         self.settings = settings
         self._log = log_
@@ -116,12 +118,13 @@ class GroupProcessor:
     def run(self) -> None:
         """Work until `stop` is called. Everything that was handled by then is committed.
 
-        In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
+        In the main thread, SIGTERM, SIGINT and SIGHUP stop it in order, a second one ends the process at once.
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.
             StreamtableError: Continuing would lose or duplicate records; what was committed stays committed.
         """
+        self._here.check()
         log.info(
             "processor starts",
             group=self.group.name,
@@ -287,12 +290,14 @@ class GroupProcessor:
             if self._tasks is not None:
                 self._tasks.close()
             self.settings.in_hand.release()
+            self.settings.release()
             self._reached("store-closed")
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     @property
     def _local(self) -> LocalQueries:
+        self._here.check()
         member = self.member  # once: another thread may ask while it is closed
         if member is None:
             raise NotReady(

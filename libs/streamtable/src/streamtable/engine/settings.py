@@ -1,5 +1,6 @@
 """The settings of a processor, as one frozen value."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamtable.engine.dispatch import Around
@@ -39,6 +40,7 @@ class ProcessorSettings:
             for each, and what it returns is called with context and event.
         tracer: Traces batches and commits.
         in_hand: The file that records which records are being handled.
+        release: Called when the processor is closed: from then on another process may have its instance id.
     """
 
     instance_id: str
@@ -59,6 +61,7 @@ class ProcessorSettings:
     around: Around | None = None
     tracer: Tracer = UNTRACED
     in_hand: InHand = NOT_NOTED
+    release: Callable[[], object] = bool
 
     def __post_init__(self) -> None:
         for name in (

@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -231,7 +232,8 @@ class Watchdog:
         self._stalled = bool(reason)
         if self._exit_after is not None and wait.seconds >= self._exit_after:
             log.critical("process exits", group=self._group, reason=reason, exit_code=EXIT_STALLED)
-            sys.stderr.flush()
+            with suppress(OSError, ValueError):  # the log may be what has no room
+                sys.stderr.flush()
             self._exit_process(EXIT_STALLED)
 
     def _run(self) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from streamtable.kafka.identity import ClientIdentity
+from streamtable.kafka.identity import UNRESOLVED, ClientIdentity
 
 EVERY_S = 10.0
+_UNRESOLVED_S = 30.0  # the client tries again every ten seconds at least
 
 
 class ClientLog:
@@ -37,6 +38,7 @@ class ClientLog:
         self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock
+        self._unresolved = "", 0.0  # with its time
         self._last: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
@@ -53,7 +55,15 @@ class ClientLog:
     def error(self, error: KafkaError) -> None:
         """Log an error of the client, or an error item among records."""
         level = logging.ERROR if error.fatal() else logging.WARNING
+        if error.code() == UNRESOLVED:
+            self._unresolved = self.caller.explain(error), self._clock()
         self.event(level, "kafka error", error.name(), lambda: self.caller.explain(error))
+
+    @property
+    def unresolved(self) -> str:
+        """The latest host name that does not resolve, with what to do; empty if there was none within half a minute."""
+        text, at = self._unresolved
+        return text if self._clock() - at < _UNRESOLVED_S else ""
 
     def event(self, level: int, event: str, kind: str, text: str | Callable[[], str]) -> None:
         """Log an event. A callable `text` is only called if the line is logged."""

@@ -38,7 +38,7 @@ from streamtable.errors import (
     TransactionPending,
 )
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
-from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
+from streamtable.kafka.identity import REFUSALS, ClientIdentity, ConnectionErrors
 from streamtable.ports import TopicDescription, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
@@ -422,12 +422,9 @@ class KafkaCluster:
         """Return the error for no answer: no broker is reachable, or one side refuses the connection (`AuthenticationFailed`)."""
         with suppress(KafkaException, RuntimeError):  # the latter after `close`
             self._admin.poll(0)  # delivers its connection errors, which are not read before
-        refusal = self._connection_errors.taken()
-        kind, why = (
-            (RetryLater, describe(error))
-            if refusal is None
-            else (AuthenticationFailed, self._caller.explain(refusal))
-        )
+        found = self._connection_errors.taken()
+        kind = AuthenticationFailed if found is not None and found.code() in REFUSALS else RetryLater
+        why = describe(error) if found is None else self._caller.explain(found)
         return kind(f"no answer from Kafka at {self._bootstrap_servers} ({why})")
 
 

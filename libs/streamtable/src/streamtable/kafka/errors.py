@@ -103,7 +103,7 @@ def fatal(error: KafkaError, doing: str) -> Fatal:
     if error.code() in FENCED:
         return Fenced(
             f"{doing} was refused: another process uses the same transactional id; give each process an instance id "
-            "of its own, by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name) "
+            "of its own, by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name, numbered on each host) "
             f"({describe(error)})"
         )
     return Fatal(f"{doing} failed for good ({describe(error)})")

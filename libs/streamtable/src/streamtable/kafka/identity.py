@@ -1,5 +1,6 @@
 """The identity of a client: which ACL it lacks when the broker refuses it, and why it cannot connect."""
 
+import re
 import socket
 import ssl
 from collections import deque
@@ -15,7 +16,9 @@ LOOK_SECONDS = 1.0
 CLUSTER = "kafka-cluster"
 """Kafka's name of the resource that stands for all of it."""
 
-_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 - codes
+REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 - codes
+UNRESOLVED = KafkaError._RESOLVE  # noqa: SLF001 - a code
+_RESOLVED = re.compile(r"Failed to resolve '(.+):\d+'")
 _STRANGER = "is of an authority that is not in {whom}: name the file with the right one by STREAMTABLE_KAFKA_SSL_CA_LOCATION"
 _OTHER = "is for other names: connect to one of these, or give the broker one for {host}"
 _WHY = {  # by OpenSSL's codes
@@ -79,6 +82,12 @@ class ClientIdentity:
             )
         if error.code() == KafkaError._SSL:  # noqa: SLF001 - a code
             return f"{self._distrust() or 'there is no TLS with the broker'} ({text})"
+        if error.code() == UNRESOLVED:
+            found = _RESOLVED.search(text)
+            return (
+                f"the host name {found[1] if found else ''!r} does not resolve on this machine: correct "
+                "STREAMTABLE_BOOTSTRAP_SERVERS, or advertised.listeners of the broker that gives it"
+            )
         return text
 
     def _distrust(self) -> str:
@@ -130,7 +139,10 @@ class ConnectionErrors:
         self._errors.append(error)
 
     def taken(self) -> KafkaError | None:
-        """Return the latest refusal, once, else None. A lost connection is not a refusal."""
-        refusals = [each for each in self._errors if each.code() in _REFUSALS]
+        """Return the latest error that the user has to mend, once, else None: a refusal, or a name that does not resolve."""
+        found = sorted(
+            (each for each in self._errors if each.code() in {*REFUSALS, UNRESOLVED}),
+            key=lambda error: error.code() in REFUSALS,
+        )
         self._errors.clear()
-        return refusals[-1] if refusals else None
+        return found[-1] if found else None

@@ -5,14 +5,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import QueueFull, RetryLater, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, forbidden, refused, sendable
-from streamtable.kafka.identity import ClientIdentity
 from streamtable.types import Ack, Headers
 
+log = structlog.get_logger()
 Done = Callable[[Ack | StreamtableError], None]
 IDLE_S = 0.1
 _NO_TOPIC = "there is no such topic; 'streamtable topics apply' creates what topics.yaml declares"
@@ -58,7 +59,7 @@ class KafkaProducer:
             if error is None:
                 done(Ack(message.topic() or "", message.partition() or 0, message.offset() or 0))
             else:
-                done(_failure(error, topic, self._log.caller))
+                done(_failure(error, topic, self._log))
 
         deadline = time.monotonic() + self._delivery_timeout
         while True:
@@ -82,7 +83,7 @@ class KafkaProducer:
                 with self._served:
                     self._served.wait(IDLE_S)
             except KafkaException as exception:
-                self._refused.append((done, _failure(cause(exception), topic, self._log.caller)))
+                self._refused.append((done, _failure(cause(exception), topic, self._log)))
                 return
             else:
                 return
@@ -114,9 +115,16 @@ class KafkaProducer:
                 # The client says once that it failed for good; the records' own reports follow.
                 self._log.error(cause(exception))
                 served = 1
+            except Exception:
+                # A report's callback has failed: the other reports must not wait for ever because of it.
+                log.exception("callback of an acknowledgement failed")
+                served = 1
             while self._refused:
                 done, error = self._refused[0]
-                done(error)
+                try:
+                    done(error)
+                except Exception:
+                    log.exception("callback of a refusal failed")
                 self._refused.popleft()
                 served += 1
             if served:
@@ -124,13 +132,13 @@ class KafkaProducer:
                     self._served.notify_all()
 
 
-def _failure(error: KafkaError, topic: str, caller: ClientIdentity) -> StreamtableError:
+def _failure(error: KafkaError, topic: str, client: ClientLog) -> StreamtableError:
     if error.code() in REFUSED:
         return refused(error, topic)
     if refusal := forbidden(error):
-        return caller.lacks(refusal, "WRITE", topic)
+        return client.caller.lacks(refusal, "WRITE", topic)
     if error.fatal() or error.code() in DEAD:
         return fatal(error, "producing")
-    why = _WHY.get(error.code())
+    why = _WHY.get(error.code()) or client.unresolved
     text = f"the record was not delivered{f': {why}' if why else ''} ({describe(error)})"
     return RetryLater(text, topic=topic)

@@ -1,8 +1,10 @@
 """The folder of a store on disk: which process owns it, and which table and partition it holds."""
 
+import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import socket
 from contextlib import suppress
@@ -15,6 +17,10 @@ FORMAT = 2
 """The version of the rows' layout. A folder of another format is deleted and loaded again."""
 _READ_TOO = 1
 """A former version whose folders can be used as they are: they have an entry for each row that falls due, and no chunks."""
+
+
+FILES_MIN = 7
+"""The number of files that a store has open at least: locks, folders, logs and the list of its table files."""
 
 
 class Folder:
@@ -61,7 +67,9 @@ class Folder:
                 if not spare:
                     self._release_requested.touch()
                 raise StoreInUse(
-                    f"{self.path} is held by {holder}: stop it, or give each process a state folder of its own"
+                    f"{self.path} is held by {holder}: a folder serves one process at a time. Stop that one, or give each "
+                    "process a folder of its own (App(state_dir=) or App(name=) with the number of the web worker, "
+                    "STREAMTABLE_STATE_DIR), or keep the view in one process, which the others ask"
                 ) from error
             except OSError:
                 os.close(lock)
@@ -124,11 +132,24 @@ class Folder:
                 self._release_requested.unlink(missing_ok=True)
                 self._owner.unlink()
                 self.path.rmdir()
-        os.utime(self._lock)  # the start of the time that the folder is unused
+        with suppress(OSError):
+            os.utime(self._lock)  # the start of the time that the folder is unused
         os.close(self._lock)
 
 
+def too_many_files(path: Path) -> StoreBroken:
+    """Return the error for a process that may open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return StoreBroken(
+        f"{path} cannot be opened: this process has as many open files as its limit allows (soft {soft}, hard {hard}), and each "
+        f"table takes {FILES_MIN} or more for each partition: raise the limit (ulimit -Hn, LimitNOFILE of systemd, --ulimit "
+        "nofile of Docker), or run more processes with fewer partitions each"
+    )
+
+
 def broken(path: Path, error: OSError) -> StoreBroken:
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return too_many_files(path)
     return StoreBroken(
         f"{path} cannot be used: {error.strerror or error}; check space, permissions and the disk"
     )

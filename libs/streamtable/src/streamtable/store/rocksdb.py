@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
 from pathlib import Path
+from typing import ClassVar
 
 from rocksdict import (
     BlockBasedOptions,
@@ -32,7 +33,8 @@ from streamtable.errors import (
     StoreInUse,
     StreamtableError,
 )
-from streamtable.store.folder import Folder, broken
+from streamtable.own_process import OwnProcess
+from streamtable.store.folder import Folder, broken, too_many_files
 
 CHECKPOINT = b"\0"
 ROW = b"\1"
@@ -55,6 +57,10 @@ class RocksStores:
             may be memory tables. The cache rejects no block that a read needs, so this is a target and not a hard limit.
     """
 
+    # RocksDB has one pool of threads for all databases of a process, also for later ones. After a fork it has none, and
+    # does not notice: a flush would wait for ever.
+    _threads: ClassVar[OwnProcess | None] = None
+
     def __init__(self, root: Path, *, memory_bytes: int = 64 << 20) -> None:
         self._root = root
         # The clock cache has few shards: in the LRU cache's half-megabyte shards a filter of a million keys finds no
@@ -71,6 +77,8 @@ class RocksStores:
 
     def open(self, table: str, partition: int, *, spare: bool = False) -> "RocksStore":
         path = self._path(table, partition)
+        RocksStores._threads = RocksStores._threads or OwnProcess("RocksDB, with its threads,")
+        RocksStores._threads.check()
         with self._lock:
             if (table, partition) in self._open:
                 raise StoreInUse(f"{path} is open in this process already").at(table, partition)
@@ -148,9 +156,10 @@ class RocksStores:
         # A memory table takes memory by such pieces: with RocksDB's 1 MB, 64 nearly empty stores take 64 MB.
         options.set_arena_block_size(64 << 10)
         options.set_max_background_jobs(2)
-        options.set_max_open_files(256)
+        # Of table files; opening one again costs less than reading a block. A process with many partitions has many stores.
+        options.set_max_open_files(64)
         options.set_manifest_preallocation_size(64 << 10)
-        options.set_keep_log_file_num(2)
+        options.set_keep_log_file_num(1)
         options.set_max_log_file_size(1 << 20)
         options.set_stats_dump_period_sec(0)
         options.set_stats_persist_period_sec(0)
@@ -341,6 +350,8 @@ class RocksStore:
         named: StreamtableError
         if text.startswith(_DAMAGE):
             named = StoreCorrupted(f"{self._folder.path} is damaged: {text}")
+        elif "Too many open files" in text:
+            named = too_many_files(self._folder.path)
         elif "lock hold" in text or "/LOCK:" in text:
             named = StoreInUse(f"{self._folder.rows} is held by another program, not by this library: {text}")
         else:

@@ -84,9 +84,13 @@ class ChangelogReader:
             for place, replica in list(self._replicas.items()):
                 # A callback may have removed the replicas behind its own: a partition has several tables.
                 if self._replicas.get(place) is replica and place not in self._to_assign:
-                    replica.advance(self._reader.position(place))
-                    if (advanced := self._callbacks[place]) is not None:
-                        advanced(replica)
+                    try:
+                        replica.advance(self._reader.position(place))
+                    except StreamtableError as error:  # a full disk takes no checkpoint either
+                        self._fail(place, error)
+                    else:
+                        if (advanced := self._callbacks[place]) is not None:
+                            advanced(replica)
         return applied
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class ReplicaState(Enum):
     LOADING = "loading"
     """It reads the changelog and has never been complete: nothing is answered from it."""
     STALE = "stale"
-    """It was complete in an earlier life and reads what it has missed. It answers while Kafka is away."""
+    """It was complete in an earlier life and reads what it has missed. It answers only readers who accept that."""
     CURRENT = "current"
     """It has reached an end that the changelog had in this life, and keeps up."""
     FAILED = "failed"

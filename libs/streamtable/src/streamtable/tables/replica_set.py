@@ -8,8 +8,16 @@ from dataclasses import dataclass
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.errors import (
+    InputLost,
+    NotReady,
+    RetryLater,
+    StoreCorrupted,
+    StreamtableError,
+    TopicMismatch,
+)
 from streamtable.observe import Metrics
+from streamtable.own_process import OwnProcess
 from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
@@ -24,7 +32,6 @@ _LOOK_SECONDS = 1.0
 _CHECK_SECONDS = 30.0  # between two checks of the topic itself
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
-_AWAY_SECONDS = 2.0  # after this time without an answer since the start, Kafka counts as unreachable
 
 Marks = Mapping[TopicPartition, Watermarks]
 
@@ -60,6 +67,7 @@ class ReplicaSet:
         applying: Makes the span around every batch of changes of a complete replica.
 
     Attributes:
+        here: The process that it was made in.
         arrivals: Lets callers wait until a partition has reached a changelog offset.
         loads: Changes when a replica is loaded again: rows that were read before may not exist any more.
     """
@@ -77,6 +85,7 @@ class ReplicaSet:
     ) -> None:
         self.arrivals: OffsetBarrier[int, None] = OffsetBarrier()
         self.loads = 0
+        self.here = OwnProcess(f"the view of {table!r}")
         self._table = table
         self._stores = stores
         self._clock = clock
@@ -92,8 +101,8 @@ class ReplicaSet:
         self._failure: Exception | None = None
         self._ready = False
         self._opened = False
-        self._answered = False  # Kafka, in this life
-        self._opened_at = self._saved_at = clock.monotonic()
+        self._silence = ""  # why Kafka has not answered the last question
+        self._saved_at = clock.monotonic()
         self._asked_at = 0.0  # wall time
 
     # ---- any thread ------------------------------------------------------------------------------------------------
@@ -104,38 +113,45 @@ class ReplicaSet:
         self._end(NotReady(f"view of {self._table!r} is closed"))
 
     def close(self) -> None:
-        """Close the stores, after its last turn."""
+        """Close the stores, after its last turn. A store that cannot be closed in order is loaded again at the next start."""
         self.stop()
         if self._turns is not None:
             self._turns.close()
         self._ready = False
         for replica in self._replicas:
-            replica.close()
+            try:
+                replica.close()
+            except (StreamtableError, OSError) as error:
+                log.warning("copy not closed in order", **replica.place._asdict(), reason=str(error))
 
     @property
     def ready(self) -> bool:
-        """Whether every partition can answer. Raises like `check`."""
+        """Whether every partition has reached the end that Kafka named after the start. Raises like `check`."""
         self.check()
-        return self._ready or self._complete_on_disk()
+        return self._ready
+
+    @property
+    def complete(self) -> bool:
+        """Whether the replicas hold the whole table as of some time, maybe of an earlier life. Raises like `check`."""
+        self.check()
+        return bool(self._replicas) and all(replica.complete for replica in self._replicas)
 
     def check(self) -> None:
-        """Raise the error that has stopped the set for good, if there is one."""
+        """Raise the error that has stopped the set for good, if there is one; `UsedAfterFork` in a forked process."""
+        self.here.check()
         if self._failure is not None:
             raise self._failure
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until every partition can answer, `timeout` seconds at most. Returns whether it can."""
+        """Wait until it is ready, `timeout` seconds at most. Returns whether it is."""
         left = math.inf if timeout is None else timeout
         while not self.ready and not self._stop.is_set() and left > 0:
             with self._changed:
-                self._changed.wait(min(left, _WAKE_SECONDS))  # an unreachable Kafka notifies nothing
+                self._changed.wait(
+                    min(left, _WAKE_SECONDS)
+                )  # never long: the main thread handles signals between
             left -= _WAKE_SECONDS
         return self.ready
-
-    def _complete_on_disk(self) -> bool:
-        """Whether the replicas on disk were current, so that they answer while Kafka is away, and only then."""
-        away = not self._answered and self._clock.monotonic() - self._opened_at > _AWAY_SECONDS
-        return away and bool(self._replicas) and all(replica.complete for replica in self._replicas)
 
     def all(self) -> list[PartitionReplica]:
         """Return the replicas by partition; empty while the number of partitions is not known."""
@@ -162,13 +178,22 @@ class ReplicaSet:
         )
 
     def missing(self) -> str:
-        """Return the reason why it is not ready yet."""
+        """Return the reason why it is not ready yet, with the error of the last question to Kafka."""
+        return f"{self.not_ready} ({self._silence})" if self._silence else self.not_ready
+
+    @property
+    def not_ready(self) -> str:
+        """The reason why it is not ready yet, without names of hosts; empty if it is. Raises like `check`."""
+        if self.ready:
+            return ""
         if self._stop.is_set():
             return "it is closed"
         if not self._opened:
             return "it was not started"
+        if self._silence:
+            return "Kafka does not answer"
         if not self._replicas:
-            return "the broker has not answered yet"
+            return "Kafka has not answered yet"
         loading = [replica.lag for replica in self._replicas if not replica.current]
         return (
             f"{len(loading)} of {len(self._replicas)} partitions are loading, {sum(loading):,} records to go"
@@ -184,8 +209,8 @@ class ReplicaSet:
     # ---- the updater's thread --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the replicas on disk. If Kafka is away, those that were current answer as they are."""
-        self._opened, self._opened_at = True, self._clock.monotonic()
+        """Open the replicas on disk."""
+        self._opened = True
         present = sorted(partition for table, partition in self._stores.present() if table == self._table)
         opened = [self._open(partition) for partition in present]
         if present and present == list(range(len(present))) and _partitions(opened) == {len(present)}:
@@ -216,7 +241,8 @@ class ReplicaSet:
             try:
                 topic = cluster.topics([self._table]).get(self._table)
             except RetryLater as error:
-                log.warning("view waits for Kafka", table=self._table, reason=str(error))
+                self._silence = str(error)
+                log.warning("view waits for Kafka", table=self._table, reason=self._silence)
                 again_at = self._clock.monotonic() + wait
                 while self._clock.monotonic() < again_at:
                     yield
@@ -247,8 +273,7 @@ class ReplicaSet:
                     asked_at = self._clock.monotonic()
                     if (marks := self._ask(cluster, places)) is not None:
                         if not following:
-                            self._ready = self.ready  # a caller that has had answers still gets them
-                            self._answered = following = True
+                            following = True
                             self._begin(topic, marks, reader)
                         shorter = any(marks[each.place].high < each.position for each in self._replicas)
                         if shorter or asked_at - checked_at >= _CHECK_SECONDS:
@@ -268,10 +293,13 @@ class ReplicaSet:
     def _ask(self, cluster: ClusterClient, places: list[TopicPartition]) -> Marks | None:
         self._asked_at = self._clock.now()
         try:
-            return cluster.watermarks(places)
+            marks = cluster.watermarks(places)
         except RetryLater as error:
-            log.warning("view cannot get the end of the changelog", table=self._table, reason=str(error))
+            self._silence = str(error)
+            log.warning("view cannot get the end of the changelog", table=self._table, reason=self._silence)
             return None
+        self._silence = ""
+        return marks
 
     def _compare(self, topic: TopicInfo, marks: Marks, *, shorter: bool) -> None:
         """Compare the replicas with the offsets of the log. `shorter`: its ends are not reliable, as one has decreased."""

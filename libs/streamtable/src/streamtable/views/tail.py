@@ -25,6 +25,7 @@ from streamtable.errors import (
     TopicMismatch,
     TopicMissing,
 )
+from streamtable.own_process import OwnProcess
 from streamtable.partitioner import partition_for
 from streamtable.ports import ClusterClient, Log, TopicInfo, WindowedKeys
 from streamtable.topics import Stream
@@ -241,6 +242,7 @@ class Tail(Generic[K, V]):
         self._waiting: dict[tuple[int, bytes], set[Following[K, V]]] = {}
         self._failure: Exception | None = None
         self._client: ClusterClient | None = None
+        self._here = OwnProcess(f"the tail of {stream.name!r}")
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix=self._name)
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -253,6 +255,8 @@ class Tail(Generic[K, V]):
 
     def close(self) -> None:
         """Stop following the stream; readers that wait raise an error. May be called twice."""
+        if self._here.elsewhere:  # in a forked process there is nothing to close
+            return
         self._stop.set()
         self._end(StreamtableError(f"the tail of {self.stream.name!r} was closed", topic=self.stream.name))
         if self._thread.is_alive():
@@ -454,6 +458,7 @@ class Tail(Generic[K, V]):
 
     def _check(self) -> None:
         """Raise the error that has stopped it. With the lock held, as a reader that begins to wait afterwards is not woken."""
+        self._here.check()
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # which would grow each time
 

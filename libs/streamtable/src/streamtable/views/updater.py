@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import structlog
 
 from streamtable.clock import Clock
 from streamtable.observe import Metrics
+from streamtable.own_process import OwnProcess
 from streamtable.ports import ClusterClient, Log, Stores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica_set import ReplicaSet
@@ -37,6 +39,7 @@ class ViewUpdater:
         self.commits = CommitWatcher(self._cluster, clock)
         self._tables: list[ReplicaSet] = []
         self._leaving: dict[ReplicaSet, threading.Event] = {}
+        self._here = OwnProcess("the App with its views")
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._opened = False
@@ -47,7 +50,8 @@ class ViewUpdater:
     # ---- any thread ------------------------------------------------------------------------------------------------
 
     def add(self, replicas: ReplicaSet) -> None:
-        """Keep this table current too, now or once started."""
+        """Keep this table current too, now or once started. Raises `UsedAfterFork`."""
+        self._here.check()
         with self._lock:
             if self._opened and not self._stop.is_set():
                 replicas.open()
@@ -59,12 +63,13 @@ class ViewUpdater:
         """Stop following this table and close its stores. May be called twice."""
         replicas.stop()
         with self._lock:
-            threaded = self._thread is not None and replicas in self._tables
-            left = self._leaving.setdefault(replicas, threading.Event()) if threaded else None
-        if left is None:
-            self._remove(replicas)
-        else:
-            left.wait()
+            thread, left = self._thread, None
+            if thread is not None and replicas in self._tables:
+                left = self._leaving.setdefault(replicas, threading.Event())
+        while left is not None and thread is not None and thread.is_alive():
+            if left.wait(_STEP_SECONDS):
+                return
+        self._remove(replicas)
 
     def start(self) -> None:
         """Open the replicas on disk and follow them in a thread. Does not wait for the broker."""
@@ -85,12 +90,13 @@ class ViewUpdater:
         for replicas in self._all():
             replicas.close()
         self._remove_leaving()
-        self._close_reader()
         with self._lock:
             client, self._client = self._client, None
-        if client is not None:
-            client.close()
-        self.stores.close()
+        with ExitStack() as closing:  # each, also when another one fails
+            closing.callback(self.stores.close)
+            if client is not None:
+                closing.callback(client.close)
+            closing.callback(self._close_reader)
 
     def check(self) -> None:
         """Raise the error that has stopped one of the tables for good, if there is one."""
@@ -149,11 +155,17 @@ class ViewUpdater:
             yield _STEP_SECONDS if self._reader is None or self._reader.idle else 0.0
 
     def _run(self) -> None:
-        while not self._stop.is_set():  # a table may be added after the others have ended
-            for seconds in self.turns():
-                self._stop.wait(seconds)
-            self._remove_leaving()
-            self._stop.wait(_STEP_SECONDS)
+        try:
+            while not self._stop.is_set():  # a table may be added after the others have ended
+                for seconds in self.turns():
+                    self._stop.wait(seconds)
+                self._remove_leaving()
+                self._stop.wait(_STEP_SECONDS)
+        except Exception as error:
+            # Nothing follows the tables from here on, and their readers must not take them for current.
+            for replicas in self._all():
+                replicas.fail(error)
+            raise
 
     def _remove_leaving(self) -> None:
         if self._leaving:

@@ -1,8 +1,9 @@
 """A view: a full local copy of a table that is kept current and can be queried (after Goka's views).
 
 A view never answers with part of a table as if it were all of it: until every partition has reached the end that the
-log had when the view was started, it raises `NotReady`. One that was whole once, also before a restart, keeps
-answering while the broker is away; its answers say how old they are.
+log had after the view was started, it raises `NotReady`, also after a restart. Once ready, it keeps answering while the
+broker is away; its answers say how old they are. The copy on disk of a view that is not ready is read only by callers
+who ask for it, with `stale_ok`.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class Answer(Generic[V]):
         partition: The partition of the key.
         offset: The offset in the table's topic up to which the answer holds everything.
         age_seconds: Seconds since the copy was last known to hold everything that the broker had.
-        stale: Whether the copy is older than a working broker would let it become.
+        stale: Whether the copy is older than a working broker would let it become, or has not been compared with the
+            broker since the view was started: newer rows may be missing.
     """
 
     value: V | None
@@ -54,7 +56,10 @@ class Answer(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of a partition of a view; see `Answer`. `lag` counts offsets, markers included."""
+    """The position of a partition of a view; see `Answer`. `lag` counts offsets, markers included.
+
+    `ready`: it has reached an end that the broker named after the view was started.
+    """
 
     offset: int
     lag: int
@@ -70,11 +75,13 @@ class Snapshot(Generic[K, V]):
         partition: The partition of the table.
         offset: The offset in the table's topic: all before it is in the rows, and nothing from it on.
         age_seconds: Seconds since the copy was last known to hold everything that the broker had.
+        stale: As in `Answer`.
     """
 
     partition: int
     offset: int
     age_seconds: float
+    stale: bool
     _rows: RowIterator[K, V] = field(repr=False)
 
     @property
@@ -141,6 +148,8 @@ class View(Generic[K, V]):
 
     def close(self) -> None:
         """Stop following the table, end all watches and close the copy. May be called twice."""
+        if self._replicas.here.elsewhere:  # in a forked process there is nothing to close
+            return
         self._updater.remove(self._replicas)
         if self._closed is not None:
             self._closed(self)
@@ -153,11 +162,19 @@ class View(Generic[K, V]):
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is loaded."""
+        """Whether every partition holds all that was committed when the broker was asked after the start."""
         return self._replicas.ready
 
+    @property
+    def not_ready(self) -> str:
+        """The reason why the view is not ready; empty if it is ready. It names no hosts, so that anybody may see it."""
+        return self._replicas.not_ready
+
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Wait until every partition is loaded.
+        """Wait until every partition holds all that was committed when the broker was asked after the start.
+
+        A copy that an earlier process has left on disk is not enough: it may lack any number of newer rows. While the
+        broker does not answer, no view becomes ready; `answer` and `snapshot` with `stale_ok` read the copy meanwhile.
 
         Args:
             timeout: Seconds to wait; None: no limit.
@@ -168,7 +185,7 @@ class View(Generic[K, V]):
         """
         if not self._replicas.wait_ready(timeout):
             after = "" if timeout is None else f" after {timeout:g} s"
-            raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._replicas.missing()}")
+            raise NotReady(f"view of {self.table.name!r} is not ready{after}: {self._replicas.missing()}")
 
     def wait_for(self, ack: Ack, timeout: float = 10.0) -> None:
         """Wait until the view shows the effect of an event on the table: read your writes.
@@ -223,6 +240,7 @@ class View(Generic[K, V]):
 
     def _source(self, ack: Ack) -> tuple[str, TopicPartition]:
         """Return the group that keeps the table, and the input's partition. Raises like `wait_for`."""
+        self._replicas.here.check()
         if not self.table.group:
             raise GraphError(
                 f"the table {self.table.name!r} does not say which group keeps it, so it is not known when an event is in "
@@ -262,27 +280,41 @@ class View(Generic[K, V]):
         """Return the rows of those keys that have one. Raises like `get`."""
         return {as_key(key): row for key in keys if (row := self.get(key)) is not None}
 
-    def answer(self, key: K) -> Answer[V]:
-        """Return the row of a key with partition, offset and age. Raises like `get`."""
+    def answer(self, key: K, *, stale_ok: bool = False) -> Answer[V]:
+        """Return the row of a key with partition, offset and age.
+
+            view.answer("alice", stale_ok=True)  # Answer(value=2, ..., age_seconds=3600.4, stale=True)
+
+        Args:
+            key: The key.
+            stale_ok: If the view is not ready, answer from the copy that an earlier process has left on disk, if that
+                was complete. Such an answer is `stale`.
+
+        Raises:
+            NotReady: The view is not ready; with `stale_ok`: there is no complete copy on disk.
+            UnreadableRow: The row cannot be decoded.
+        """
         data = self.table.key.encode(key)
-        loads, copies = self._replicas.loads, self._whole()
+        loads, copies = self._replicas.loads, self._whole(stale_ok=stale_ok)
         copy = copies[self._hash(data) % len(copies)]
         # Position and age before the row: the answer may hold more than it says, never less.
-        offset, age = copy.position, self._age(copy)
+        offset, (age, stale) = copy.position, self._freshness(copy)
         try:
             value = copy.store.get(data)
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
         self._unchanged(loads)
         row = None if value is None else self._reader.value(data, value, copy.position)
-        return Answer(row, copy.partition, offset, age, age > self._stale_after)
+        return Answer(row, copy.partition, offset, age, stale)
 
-    def answers(self, keys: Iterable[K]) -> dict[K, Answer[V]]:
+    def answers(self, keys: Iterable[K], *, stale_ok: bool = False) -> dict[K, Answer[V]]:
         """Return answers as `answer` does for many keys, also for those that have no row."""
-        return {as_key(key): self.answer(key) for key in keys}
+        return {as_key(key): self.answer(key, stale_ok=stale_ok) for key in keys}
 
     @contextmanager
-    def snapshot(self, partition: int, on_unreadable: OnUnreadable | None = None) -> Iterator[Snapshot[K, V]]:
+    def snapshot(
+        self, partition: int, on_unreadable: OnUnreadable | None = None, *, stale_ok: bool = False
+    ) -> Iterator[Snapshot[K, V]]:
         """Return the rows of a partition, in key order, exactly as of one offset, while the copy is kept current.
 
             with clicks.snapshot(0) as rows:
@@ -291,21 +323,23 @@ class View(Generic[K, V]):
         Args:
             partition: The partition of the table.
             on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            stale_ok: As in `answer`.
 
         Raises:
-            NotReady: The view is not complete.
+            NotReady: As in `answer`.
             ConfigurationError: The table has no such partition.
         """
-        loads, copies = self._replicas.loads, self._whole()
+        loads, copies = self._replicas.loads, self._whole(stale_ok=stale_ok)
         if not 0 <= partition < len(copies):
             raise ConfigurationError(
                 f"the table {self.table.name!r} has {len(copies)} partitions, from 0 on, and none is {partition}"
             )
-        copy, age = copies[partition], self._age(copies[partition])
+        copy = copies[partition]
+        age, stale = self._freshness(copy)
         try:
             with copy.pinned() as (offset, rows):
                 self._unchanged(loads)
-                yield Snapshot(partition, offset, age, self._rows(rows, on_unreadable))
+                yield Snapshot(partition, offset, age, stale, self._rows(rows, on_unreadable))
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
 
@@ -393,8 +427,9 @@ class View(Generic[K, V]):
 
     def position(self) -> Mapping[int, Position]:
         """Return the position of each partition."""
+        self._replicas.here.check()
         return {
-            copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.complete)
+            copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.current)
             for copy in self._replicas.all()
         }
 
@@ -426,6 +461,7 @@ class View(Generic[K, V]):
         Returns:
             The watch: iterate over it with `for` or `async for`. It ends when the view is closed or stopped by an error.
         """
+        self._replicas.here.check()
         encode = self.table.key.encode
         watch: Watch[K, V] = Watch(
             self.table,
@@ -471,10 +507,15 @@ class View(Generic[K, V]):
         """The number of times that a row was left out or refused because it cannot be decoded, in all reads together."""
         return self._reader.unreadable
 
-    def _whole(self) -> list[PartitionReplica]:
-        if not self._replicas.ready:
-            raise NotReady(f"view of {self.table.name!r} cannot answer: {self._replicas.missing()}")
+    def _whole(self, *, stale_ok: bool = False) -> list[PartitionReplica]:
+        if not (self._replicas.ready or (stale_ok and self._replicas.complete)):
+            raise NotReady(f"view of {self.table.name!r} is not ready: {self._replicas.missing()}")
         return self._replicas.all()
+
+    def _freshness(self, copy: PartitionReplica) -> tuple[float, bool]:
+        """Return the age of a copy, and whether its rows are stale."""
+        age = self._age(copy)
+        return age, age > self._stale_after or not copy.current
 
     def _age(self, copy: PartitionReplica) -> float:
         return max(0.0, self._clock.now() - copy.current_at)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
 from streamtable.errors import ChangesMissed, UnreadableRow
+from streamtable.own_process import OwnProcess
 from streamtable.topics import Table
 from streamtable.views.rows import OnUnreadable, RowReader
 
@@ -86,6 +87,7 @@ class Watch(Generic[K, V]):
         self._ended = False
         self._wake: Wake | None = None
         self._lock = threading.Lock()  # of what is pending, and of the two fields above
+        self._here = OwnProcess(f"the watch of {table.name!r}")
 
     # ---- its reader ------------------------------------------------------------------------------------------------
 
@@ -95,6 +97,7 @@ class Watch(Generic[K, V]):
         Raises:
             ChangesMissed: Changes have been left out, as `TooSlow` if too many were waiting, or `CopyReloaded`.
         """
+        self._here.check()
         end = None if timeout is None else time.monotonic() + timeout
         while (change := self._take()) is None:
             if timeout is not None and timeout <= 0:
@@ -112,6 +115,7 @@ class Watch(Generic[K, V]):
 
         It can be cancelled, as by `asyncio.timeout`, without losing a change.
         """
+        self._here.check()
         loop = asyncio.get_running_loop()
         while (change := self._take()) is None:
             woken = loop.create_future()
