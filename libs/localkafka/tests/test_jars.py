@@ -5,7 +5,7 @@ import pytest
 
 from localkafka.cache import PINS
 from localkafka.errors import SetupError
-from localkafka.jars import KAFKA_VERSION, ROOTS, kafka_jars, read_pins, verify
+from localkafka.jars import KAFKA_3_VERSION, KAFKA_VERSION, ROOTS, kafka_jars, read_pins, verify
 
 ONE, OTHER = "org/one/1/one-1.jar", "org/other/2/other-2.jar"
 
@@ -37,12 +37,18 @@ def test_missing_and_added_jars_are_refused(tmp_path: Path) -> None:
         verify(tmp_path, {}, "jars-1")
 
 
-def test_the_pins_hold_every_root_and_no_name_twice() -> None:
-    pins = read_pins((PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
-    for group, artifact, version in ROOTS:
+@pytest.mark.parametrize("kafka", [KAFKA_VERSION, KAFKA_3_VERSION])
+def test_the_pins_hold_every_root_and_no_name_twice(kafka: str) -> None:
+    pins = read_pins((PINS / f"kafka-{kafka}.sha256").read_text())
+    for group, artifact, version in ROOTS[kafka]:
         assert f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar" in pins
     assert len({Path(path).name for path in pins}) == len(pins)
     assert all(len(digest) == 64 for digest in pins.values())
+
+
+def test_a_version_without_pins_is_refused() -> None:
+    with pytest.raises(SetupError, match=r"Kafka 2\.8\.0 has no pins"):
+        kafka_jars("2.8.0")
 
 
 @pytest.mark.broker

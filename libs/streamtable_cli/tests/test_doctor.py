@@ -54,7 +54,7 @@ def test_a_healthy_deployment_has_no_problems(cli: Cli, world: World, folder: Pa
     ]
     (members, letters) = facts(found, f"group {group.name}")
     assert members[0] == "ok"
-    assert members[1].startswith("stable, 1 member, lag ")
+    assert members[1].startswith("stable, 1 member (consumer protocol), lag ")
     assert letters == ("ok", "no dead letters")
     assert [level for level, _ in facts(found, "clock")] == ["ok"]
     assert any("KIP-848" in each["fact"] for each in found)

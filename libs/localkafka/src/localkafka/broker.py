@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from localkafka.errors import BrokerFailed, SetupError
 from localkafka.formatting import format_folder, kafka_id
-from localkafka.jars import class_archive, kafka_jars
+from localkafka.jars import KAFKA_VERSION, class_archive, kafka_jars
 from localkafka.java import BRIEF, find_java
 from localkafka.process import Child, reserve_port
 from localkafka.security import LISTENER, Security
@@ -107,6 +107,7 @@ class Broker:
         security: TLS, users and ACLs; None for plain text without authentication. Passwords are written to its folder.
         java_options: Additional options of the JVM.
         listeners: Additional listeners, for clients that connect through a proxy; see `localkafka.wire`.
+        version: The version of Kafka: `KAFKA_VERSION` or `KAFKA_3_VERSION` of `localkafka.jars`.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Broker:
         security: Security | None = None,
         java_options: Sequence[str] = (),
         listeners: Sequence[Listener] = (),
+        version: str = KAFKA_VERSION,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.log_file = self.data_dir / "broker.log"
@@ -134,6 +136,7 @@ class Broker:
         self._security = security
         self._own_java_options = tuple(java_options)
         self._listeners = tuple(listeners)
+        self._version = version
         self._held: list[socket.socket] = []
         self._quorum: Sequence[BrokerNode] = ()
         self._cluster_id = cluster_id(self.data_dir)
@@ -185,8 +188,12 @@ class Broker:
             return
         self._quorum, self._cluster_id = quorum, of_cluster
         program = find_java()
-        options = [f"-Xmx{self._heap}", *self._java_options(), *_class_archive_options(program)]
-        java = [str(program), *options, "-cp", f"{kafka_jars()}/*"]
+        options = [
+            f"-Xmx{self._heap}",
+            *self._java_options(),
+            *_class_archive_options(program, self._version),
+        ]
+        java = [str(program), *options, "-cp", f"{kafka_jars(self._version)}/*"]
         settings = self.data_dir / "server.properties"
         (self.data_dir / "tmp").mkdir(parents=True, exist_ok=True)
         settings.touch(0o600)
@@ -200,7 +207,8 @@ class Broker:
         if not (self.data_dir / "logs" / "meta.properties").exists():
             # Only the first compiler: the tool ends before the second one would pay off.
             tool = [java[0], BRIEF, *java[1:], "kafka.tools.StorageTool"]
-            format_folder(tool, settings, self.data_dir / "logs", of_cluster, self._node_id, self._security)
+            logs = self.data_dir / "logs"
+            format_folder(tool, settings, logs, of_cluster, self._node_id, self._version, self._security)
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         command = [*java, *self._own_java_options, "kafka.Kafka", str(settings)]
         self._child = Child(command, self.log_file, detached=self._detached)
@@ -407,8 +415,8 @@ def cluster_id(data_dir: Path) -> str:
     return kafka_id(uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)))
 
 
-def _class_archive_options(program: Path) -> list[str]:
-    archive = class_archive(program)
+def _class_archive_options(program: Path, version: str) -> list[str]:
+    archive = class_archive(program, version)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 

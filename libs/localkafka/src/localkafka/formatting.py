@@ -12,10 +12,8 @@ from pathlib import Path
 
 from localkafka.cache import cache_folder, cached
 from localkafka.errors import BrokerFailed
-from localkafka.jars import KAFKA_VERSION
 from localkafka.security import Security
 
-KEPT = f"kafka-{KAFKA_VERSION}-formatted"
 CHECKPOINT = "bootstrap.checkpoint"
 """The initial feature versions and users of a cluster; the same for all clusters without users."""
 
@@ -26,6 +24,7 @@ def format_folder(
     logs: Path,
     of_cluster: str,
     node_id: int,
+    version: str,
     security: Security | None = None,
 ) -> None:
     """Format a broker's data folder.
@@ -36,15 +35,16 @@ def format_folder(
         logs: The folder of `log.dirs` in these settings.
         of_cluster: The cluster id.
         node_id: The broker's node id.
+        version: The version of Kafka, which decides the initial feature versions.
         security: The security settings with the initial users, or None.
 
     Raises:
         BrokerFailed: The tool failed; the message has its output.
     """
-    kept = cache_folder() / KEPT / CHECKPOINT
-    if security is None and kept.exists():
+    kept = f"kafka-{version}-formatted"
+    if security is None and (cache_folder() / kept / CHECKPOINT).exists():
         logs.mkdir(parents=True, exist_ok=True)
-        shutil.copy(kept, logs / CHECKPOINT)
+        shutil.copy(cache_folder() / kept / CHECKPOINT, logs / CHECKPOINT)
         # Written last: a folder with this file counts as formatted.
         (logs / "meta.properties").write_text(
             f"version=1\ncluster.id={of_cluster}\nnode.id={node_id}\ndirectory.id={kafka_id(uuid.uuid4())}\n"
@@ -63,7 +63,7 @@ def format_folder(
             f"the broker's data folder could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}"
         )
     if security is None:
-        cached(KEPT, lambda folder: _keep(logs / CHECKPOINT, folder))
+        cached(kept, lambda folder: _keep(logs / CHECKPOINT, folder))
 
 
 def _keep(checkpoint: Path, folder: Path) -> None:

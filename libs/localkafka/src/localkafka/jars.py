@@ -17,25 +17,33 @@ from localkafka.errors import SetupError
 from localkafka.java import find_java, system_java
 
 KAFKA_VERSION = "4.3.1"
-# The broker; its command-line tools, which the storage tool needs; and the logging backend.
-ROOTS = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-)
+KAFKA_3_VERSION = "3.9.2"
+"""The last release before 4.0. Its jars (49 MB) are fetched by the first test that starts such a broker."""
+_LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
+# The broker; its command-line tools, which the storage tool of 4.x needs; and the logging backend.
+ROOTS = {
+    KAFKA_VERSION: (
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        _LOGGING,
+    ),
+    KAFKA_3_VERSION: (("org.apache.kafka", "kafka_2.13", KAFKA_3_VERSION), _LOGGING),
+}
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 JGO = "jgo-3.2.0"
 
 log = logging.getLogger(__name__)
 
 
-def kafka_jars() -> Path:
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """Return the folder that holds all jars of the broker and its tools, and nothing else.
 
     Raises:
-        SetupError: They cannot be fetched, or do not match the pins.
+        SetupError: They cannot be fetched, or do not match the pins; or this version has no pins.
     """
-    return maven_jars(f"kafka-{KAFKA_VERSION}", ROOTS, (PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
+    if version not in ROOTS:
+        raise SetupError(f"Kafka {version} has no pins: expected one of {', '.join(ROOTS)}")
+    return maven_jars(f"kafka-{version}", ROOTS[version], (PINS / f"kafka-{version}.sha256").read_text())
 
 
 def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: str) -> Path:
@@ -53,11 +61,11 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
     return cached(name, lambda target: _build(name, roots, read_pins(pinned), target))
 
 
-def class_archive(java: Path) -> Path:
-    """Return the path of the broker's class archive for this Java; `localkafka.classes` makes the file."""
+def class_archive(java: Path, version: str = KAFKA_VERSION) -> Path:
+    """Return the path of the broker's class archive for this Java; `localkafka.classes` makes that of `KAFKA_VERSION`."""
     program = java.resolve()
     of_java = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    return cache_folder() / f"kafka-{KAFKA_VERSION}-classes-{of_java}" / "kafka.jsa"
+    return cache_folder() / f"kafka-{version}-classes-{of_java}" / "kafka.jsa"
 
 
 def _build(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamtable import Group
-from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.errors import AuthorizationError, ConfigurationError, RetryLater
 from streamtable.topic_check import check_topics
 from streamtable.topic_owners import refuse_topics_of_others, shared_topics
 from streamtable.topic_settings import topic_warnings
@@ -29,6 +29,7 @@ SKEW_MS = 1_000
 OFFSETS_TOPIC = "__consumer_offsets"
 DAY_MINUTES = 1_440
 
+_PROTOCOLS = "group.coordinator.rebalance.protocols"
 ONE_BROKER = "one broker only: nothing is replicated, and while it is down nothing works"
 
 
@@ -47,17 +48,26 @@ def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Fi
             continue
         features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
         yield ok(subject, f"features: {features or 'none'}")
-        if found.consumer_groups:
-            yield ok(subject, "groups can use the consumer protocol (KIP-848)")
-        elif cluster.kafka.group_protocol == "consumer":
-            yield problem(
-                subject,
-                "groups cannot use the consumer protocol (KIP-848): group.version is not 1",
-                "Kafka 4.0 or newer has it (kafka-features.sh upgrade --feature group.version=1); with an older one "
-                "set STREAMTABLE_GROUP_PROTOCOL=classic",
-            )
+        offered = found.consumer_groups and "consumer" in _protocols(cluster, broker)
+        if cluster.kafka.group_protocol == "classic":
+            yield ok(subject, "groups use the classic protocol, as STREAMTABLE_GROUP_PROTOCOL says")
+        elif offered:
+            yield ok(subject, "groups use the consumer protocol (KIP-848)")
         else:
-            yield ok(subject, "no consumer protocol (KIP-848); groups are set to the classic one")
+            yield warning(
+                subject,
+                "groups use the classic protocol: this broker does not offer the consumer protocol (KIP-848)",
+                "Kafka 4.0 or newer has it, with group.version=1 (kafka-features.sh upgrade --feature group.version=1) "
+                f"and {_PROTOCOLS}=classic,consumer; set STREAMTABLE_GROUP_PROTOCOL=classic to keep the classic one",
+            )
+
+
+def _protocols(cluster: Cluster, broker: BrokerAddress) -> str:
+    """Return the protocols that a broker's settings allow; all of them if this user may not see its settings."""
+    try:
+        return cluster.admin.broker_settings(broker.number).get(_PROTOCOLS, "consumer")
+    except AuthorizationError:
+        return "consumer"
 
 
 def topics(cluster: Cluster, file: Path) -> Iterator[Finding]:
@@ -111,7 +121,9 @@ def group(cluster: Cluster, name: str) -> Iterator[Finding]:
     else:
         offsets = group_offsets(cluster, found)
         behind = known_lag(offsets)
-        fact = f"{found.state}, {count(len(found.members), 'member')}, lag {'unknown' if behind is None else behind}"
+        protocol = f" ({found.protocol} protocol)" if found.members else ""
+        members = f"{count(len(found.members), 'member')}{protocol}"
+        fact = f"{found.state}, {members}, lag {'unknown' if behind is None else behind}"
         if not found.members:
             found_so = warning if behind == 0 else problem
             yield found_so(subject, fact, "no process of it is running: start it if it should run")

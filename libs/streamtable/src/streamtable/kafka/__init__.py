@@ -6,7 +6,7 @@ spawn, and make the clients in the process that uses them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Client
@@ -26,7 +26,7 @@ from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.observe import log_as_set, log_to_stderr_by_default
 from streamtable.partitioner import LIBRDKAFKA, Partitioner
-from streamtable.settings import Settings
+from streamtable.settings import GroupProtocol, Settings
 from streamtable.tracing import Tracer
 
 __all__ = ["Kafka"]
@@ -40,7 +40,8 @@ class Kafka:
         bootstrap_servers: `host:port`, separated by commas.
         options: Settings of librdkafka for all clients, over the library's own; those that would break a guarantee
             are refused.
-        group_protocol: "consumer" (brokers from 4.0 on), or "classic" for older ones.
+        group_protocol: "consumer", or "classic". On a broker that does not offer the consumer protocol (before 4.0, or
+            without group.version=1), groups use the classic one by themselves, and log that.
         static_membership: A restarted instance gets its partitions back without a rebalance; after a kill it waits
             until its former session has ended.
         admin_timeout: Seconds to wait for each answer about topics.
@@ -52,7 +53,7 @@ class Kafka:
 
     bootstrap_servers: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold a password
-    group_protocol: Literal["consumer", "classic"] = "consumer"
+    group_protocol: GroupProtocol = "consumer"
     static_membership: bool = False
     admin_timeout: float = 10.0
     tracer: Tracer | None = field(default=None, repr=False, compare=False)
@@ -94,19 +95,18 @@ class Kafka:
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)
-        if self.group_protocol == "consumer":
-            config |= {"group.protocol": "consumer", "group.remote.assignor": "range"}
-        else:
-            config |= {"partition.assignment.strategy": "range"}
         if self.static_membership:
             config["group.instance.id"] = instance_id
         config["enable.partition.eof"] = (
             True  # only so the client says that it has passed transaction markers
         )
         log, config = self._watched(f"{group}.{instance_id}", config, group=group)
-        return KafkaGroupConsumer(
-            lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
-        )
+
+        def create(protocol: GroupProtocol) -> Consumer:
+            made: Consumer = _made(Consumer, options.member(config, protocol))
+            return made
+
+        return KafkaGroupConsumer(create, log, self.group_protocol)
 
     def transactional_producer(
         self,

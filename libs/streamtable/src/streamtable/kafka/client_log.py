@@ -1,6 +1,7 @@
 """The log lines and connection errors of the client, at a limited rate."""
 
 import logging
+import re
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,10 @@ from streamtable.kafka.identity import UNRESOLVED, ClientIdentity
 
 EVERY_S = 10.0
 _UNRESOLVED_S = 30.0  # the client tries again every ten seconds at least
+_HEARTBEAT_VERSION = (
+    1  # of ConsumerGroupHeartbeat, as the client sends it; Kafka 3.7 to 3.9 have only version 0
+)
+_HEARTBEAT = re.compile(r"ApiKey ConsumerGroupHeartbeat \(68\) Versions \d+\.\.(\d+)")
 
 
 class ClientLog:
@@ -24,6 +29,8 @@ class ClientLog:
 
     Attributes:
         transaction_failed: The client's message about the failure of its transaction; cleared when a transaction begins.
+        no_consumer_protocol: Whether a broker has connected that does not support the consumer protocol (KIP-848). The
+            client itself says nothing then: it looks for another coordinator for ever.
     """
 
     def __init__(
@@ -35,6 +42,10 @@ class ClientLog:
     ) -> None:
         self.caller = caller or ClientIdentity(bootstrap_servers)
         self.transaction_failed = ""
+        self.no_consumer_protocol = False
+        self._heartbeats: dict[
+            str, int
+        ] = {}  # by connection: the newest version of this request, in its list of requests
         self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock
@@ -48,9 +59,24 @@ class ClientLog:
             level = logging.DEBUG
         elif facility == "TXNERR":
             self.transaction_failed = text
+        elif facility == "APIVERSION":
+            self._note_abilities(text)
         elif text.endswith(": retrying"):  # as on a broker that has just started
             level = min(level, logging.INFO)
         self.event(level, "kafka client", facility, text)
+
+    def _note_abilities(self, text: str) -> None:
+        """Note a line about what a broker supports: first all its requests, then the features that follow from them."""
+        connection, _, said = text.partition(": ")
+        if said.endswith("Broker API support:"):
+            self._heartbeats[connection] = -1
+        elif found := _HEARTBEAT.search(said):
+            self._heartbeats[connection] = int(found.group(1))
+        elif (
+            ":  Feature " in said
+            and self._heartbeats.pop(connection, _HEARTBEAT_VERSION) < _HEARTBEAT_VERSION
+        ):
+            self.no_consumer_protocol = True
 
     def error(self, error: KafkaError) -> None:
         """Log an error of the client, or an error item among records."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import lt
 
+import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
@@ -29,12 +30,17 @@ from streamtable.kafka.errors import (
 )
 from streamtable.kafka.fetch import fetch, split
 from streamtable.ports import RebalanceListener
+from streamtable.settings import GroupProtocol
 from streamtable.types import Committed, RecordBatch, TopicPartition
+
+log = structlog.get_logger()
 
 REJOIN_EVERY_S = 1.0
 START = OFFSET_BEGINNING
 UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 """The text by which a fatal error names its cause: its error code says only that it is fatal."""
+UNSUPPORTED = KafkaError(KafkaError.UNSUPPORTED_VERSION).str()
+"""The same, for a broker that knows the consumer protocol and does not offer it."""
 SEEK_WAIT_S = 2.0
 WAKE_WAIT_S = 0.1
 QUIET_S = 5.0
@@ -85,16 +91,20 @@ class KafkaGroupConsumer:
     A partition arrives paused at no position of its own: `seek` says where to read before `resume` lets it.
 
     Args:
-        create: Makes the client; called again when a static member has to wait for its former session to end.
-        log: Receives the client's errors.
-        incremental: Whether assignments come as changes (the consumer protocol) or as a whole (classic range).
+        create: Makes the client; called again when a static member has to wait for its former session to end, and when
+            the broker does not have the protocol.
+        log: Receives the client's log lines and errors.
+        protocol: With "consumer", assignments come as changes; with "classic", which takes its place on a broker that
+            does not have it, as a whole.
     """
 
-    def __init__(self, create: Callable[[], Consumer], log: ClientLog, *, incremental: bool) -> None:
+    def __init__(
+        self, create: Callable[[GroupProtocol], Consumer], log: ClientLog, protocol: GroupProtocol
+    ) -> None:
         self._create = create
         self._log = log
-        self._incremental = incremental
-        self._consumer = create()
+        self.protocol: GroupProtocol = protocol
+        self._consumer = create(protocol)
         self._closed = False
         self._failure: BaseException | None = None
         self._next: dict[TopicPartition, int] = {}  # where reading continues; no entry until the first seek
@@ -119,6 +129,9 @@ class KafkaGroupConsumer:
             return []
         messages = fetch(self._consumer, max_records, timeout)
         self._raise_failure()
+        if self.protocol == "consumer" and self._log.no_consumer_protocol:
+            self._fall_back()
+            return []
         ends: dict[TopicPartition, int] = {}
         batches = [
             read
@@ -282,7 +295,7 @@ class KafkaGroupConsumer:
             # out of range or none committed, the client stops the partition and refuses every seek.
             each.offset = START
         self._disturbed = True
-        if self._incremental:
+        if self.protocol == "consumer":
             consumer.incremental_assign(assigned)
         else:
             consumer.assign(assigned)
@@ -306,7 +319,7 @@ class KafkaGroupConsumer:
             self._assigned.discard(place)
             self._paused.discard(place)
         self._disturbed = True
-        if self._incremental:
+        if self.protocol == "consumer":
             consumer.incremental_unassign(gone)
         else:
             consumer.unassign()
@@ -335,6 +348,9 @@ class KafkaGroupConsumer:
             return
         if error.code() in DEAD and UNRELEASED in error.str():
             self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
+        elif error.code() in DEAD and UNSUPPORTED in error.str():
+            self._log.no_consumer_protocol = True
+            return
         elif refusal := forbidden(error):
             raise self._log.caller.lacks(refusal, "READ", message.topic() or "")
         elif error.fatal() or error.code() in DEAD:
@@ -351,12 +367,27 @@ class KafkaGroupConsumer:
             time.sleep(timeout)
             return False
         time.sleep(max(0.0, wait))
-        self._consumer.close()
-        self._consumer = self._create()
         self._rejoin_at = None
+        self._join_again()
+        return True
+
+    def _fall_back(self) -> None:
+        """Join with the classic protocol instead: the broker is older than 4.0, or its consumer protocol is switched off."""
+        log.warning(
+            "classic group protocol used: the broker has no consumer protocol (KIP-848), which comes with Kafka 4.0 and "
+            "group.version=1",
+            client=self._log.caller.group,
+        )
+        self._join_again("classic")
+
+    def _join_again(self, protocol: GroupProtocol | None = None) -> None:
+        """Replace the client, which loses all assigned partitions."""
+        self._consumer.close()
+        self._raise_failure()
+        self.protocol = protocol or self.protocol
+        self._consumer = self._create(self.protocol)
         if self._subscription is not None:
             self.subscribe(*self._subscription)
-        return True
 
     def _uncommitted(self, error: KafkaError) -> StreamtableError:
         if error.code() in MIGRATED:

@@ -4,13 +4,15 @@ import math
 from collections.abc import Mapping
 
 from streamtable.errors import ConfigurationError
-from streamtable.settings import REFUSED_KAFKA_OPTIONS
+from streamtable.settings import REFUSED_KAFKA_OPTIONS, GroupProtocol
 
 TRANSACTION_TIMEOUT_S = 10.0
 DELIVERY_TIMEOUT_S = 120.0
 _DELIVERY_TIMEOUT_MIN_S = 0.1  # the client sends a batch after some milliseconds only
 _DELIVERY_TIMEOUT_MAX_S = 3_600.0
 _REQUEST_TIMEOUT_MS = 30_000
+ABILITIES = "feature"
+"""The value of `debug` with which the client logs what a broker supports, at each new connection and at no other time."""
 
 
 def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
@@ -60,6 +62,14 @@ def consumer(group: str) -> dict[str, object]:
         "queued.max.messages.kbytes": 8_192,
         "queued.min.messages": 10_000,
     }
+
+
+def member(config: Mapping[str, object], protocol: GroupProtocol) -> dict[str, object]:
+    """Return the options of a consumer, completed for a member of its group with this protocol."""
+    if protocol == "classic":
+        return {**config, "partition.assignment.strategy": "range"}
+    debug = ",".join(filter(None, (str(config.get("debug", "")), ABILITIES)))
+    return {**config, "group.protocol": "consumer", "group.remote.assignor": "range", "debug": debug}
 
 
 def outsider(group: str) -> dict[str, object]:
