@@ -159,8 +159,8 @@ def versions_that_end_with_their_record_are_not_seen(patch: pytest.MonkeyPatch) 
     """They are deleted in the batch in which the record comes out."""
     as_of = AsOfJoin._as_of
 
-    def as_of_what_is_stored(self: AsOfJoin, table: Any, where: Any, record: Any, _: Any) -> Any:
-        return as_of(self, table, where, record, defaultdict(deque))
+    def as_of_what_is_stored(self: AsOfJoin, table: Any, where: Any, _: Any) -> Any:
+        return as_of(self, table, where, defaultdict(deque))
 
     patch.setattr(AsOfJoin, "_as_of", as_of_what_is_stored)
 

@@ -7,6 +7,7 @@ from streamtable.errors import AuthorizationError, GraphError, TopicShared
 from streamtable.flow import Flow
 from streamtable.graph import Group, Input, Loop, Output, Persist, Visit
 from streamtable.state import State
+from streamtable.tables.kept import KeptRecord, Seen
 from streamtable.tables.position import TablePosition
 from streamtable.topic_owners import (
     refuse_shared_topics,
@@ -74,7 +75,10 @@ def test_groups_with_names_that_begin_alike_share_nothing() -> None:
 def committed(name: str, *, tables: Any = (), left: Any = (), changelog: int = 0, topics: Any = ()) -> Any:
     """The committed offsets of a group."""
     position = TablePosition(
-        changelog, exact=True, tables=dict.fromkeys(tables, 0), left=dict.fromkeys(left, 0)
+        changelog,
+        exact=True,
+        tables=dict.fromkeys(tables, 0),
+        record=KeptRecord(left=dict.fromkeys(left, Seen(0))),
     )
     ends = ("retry", *topics)
     return {TopicPartition(f"{name}-{end}", 0): Committed(NextOffset(0), position.encode()) for end in ends}

@@ -80,6 +80,12 @@ class Committing:
             )
         return found
 
+    def group_names(self) -> frozenset[str]:
+        raise AssertionError("not called in these tests")
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        raise AssertionError("not called in these tests")
+
     def close(self) -> None:
         self.closed = True
 
