@@ -24,7 +24,7 @@ OUT = Stream[str, Any]("out", String(), Json())
 STREAMS = {"a": A, "b": B}
 SUMS = State("sums", key=String(), value=Long())
 Parts = frozenset[str]
-"""What a version consists of: inputs, tables and steps, by name."""
+"""The parts of a version: inputs, tables and steps, by name."""
 
 _HISTORIES = 30
 _KEYS = "klmnop"
@@ -93,7 +93,7 @@ FED: dict[str, Callable[[Parts], bool]] = {
 
 
 class Oracle:
-    """What each table has seen of each partition of the inputs, and what it lacks."""
+    """The records of each partition of the inputs that each table has seen, and those that it lacks."""
 
     def __init__(self) -> None:
         self.seen: defaultdict[str, list[Record]] = defaultdict(list)

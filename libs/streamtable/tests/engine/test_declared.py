@@ -1,4 +1,4 @@
-"""What the declarations say of a group's own table and of the ids of `Once` is recorded, and another program is refused."""
+"""The declared meaning of a group's own table and of the ids of `Once` is recorded, and another one is refused."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -19,7 +19,7 @@ from streamtable.tables.kept import (
     bounded_meaning,
     digest,
     inner_topic,
-    lacking,
+    tables_left,
     unsettled,
 )
 from streamtable.tables.position import TablePosition
@@ -48,7 +48,7 @@ class Life:
         program = KeptTables("g", tables)
         now = program.continued(0, self._inputs(inputs), states)
         offsets = {name: self.offsets[name] + (handles if name in INPUTS else 0) for name in inputs}
-        lacks = lacking(now, offsets)
+        lacks = tables_left(now.values()) if handles else set()
         for name in inputs:
             metadata = TablePosition(0, exact=True, record=now[name].with_lacks(lacks)).encode()
             assert len(metadata) < 4096
@@ -116,7 +116,7 @@ def test_a_table_is_refused_for_an_input_that_is_not_read_any_more_when_the_tabl
 
 
 def test_a_version_without_the_table_that_has_handled_only_other_inputs_is_enough() -> None:
-    """What the table follows may have changed by them."""
+    """The table may follow another one, which they have changed."""
     life = Life()
     life.start(state("t"), inputs=frozenset("a"))
     life.start(inputs=frozenset("b"), handles=0)
@@ -215,3 +215,10 @@ def test_after_a_reset_a_follower_begins_with_the_changes_that_are_still_there()
         INPUTS | RETRY, KeptRecord()
     )  # as the command writes it; older changes have been purged
     life.start(counts, sums)
+
+
+def test_an_input_that_does_not_feed_a_table_is_no_gap_of_it_when_the_table_is_away_for_a_moment() -> None:
+    life = Life()
+    life.start(state("t", frozenset("a")))
+    life.start(handles=0)
+    life.start(state("t", frozenset("a")))

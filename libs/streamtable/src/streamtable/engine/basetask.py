@@ -17,7 +17,7 @@ from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
 from streamtable.graph import Group
 from streamtable.ports import Store
-from streamtable.tables.kept import KeptRecord, lacking
+from streamtable.tables.kept import KeptRecord, tables_left
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
@@ -105,6 +105,7 @@ class BaseTask(ABC):
         self.stores = dict(stores)
         self.changelog_position = changelog_position
         self.committed_offsets = dict(next_offsets)
+        self._started_at = dict(next_offsets)
         self.uncommitted = uncommitted
         self.named_positions: dict[str, int] = {}
         self.traced: list[Headers] = []
@@ -268,8 +269,9 @@ class BaseTask(ABC):
 
     def records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
         """Return the records of the group's tables, by topic, for the metadata of these offsets."""
-        handled = {topic: at for topic, at in next_offsets.items() if topic not in self.group.only_joined}
-        tables = lacking(self.kept_records, handled)
+        handled = next_offsets.keys() - self.group.only_joined
+        moved = any(next_offsets[topic] != self._started_at[topic] for topic in handled)
+        tables = tables_left(self.kept_records.values()) if moved else set()
         return {topic: record.with_lacks(tables) for topic, record in self.kept_records.items()}
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:

@@ -1,4 +1,4 @@
-"""What the declarations of a group say of its tables: which it keeps, which inputs reach them, and what their rows mean."""
+"""The tables that a group keeps as its declarations say: the inputs that reach them, and the meaning of their rows."""
 
 from typing import Any
 

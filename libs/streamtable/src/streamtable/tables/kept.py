@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class KeptRecord:
-    """What an offset's metadata say of the group's tables.
+    """The part of the metadata of an offset that is about the tables of the group.
 
     Attributes:
         kept: The tables that have seen all records of the input before the offset, by name, with the digest of their topic.
@@ -402,22 +402,10 @@ def _entry(there: InputRecord, name: str) -> Seen | None:
     return Seen(there.offset, there.record.kept[name]) if name in there.record.kept else None
 
 
-def lacking(records: Mapping[str, KeptRecord], offsets: Mapping[str, int]) -> set[str]:
-    """Return the tables that were left and lack records when these offsets are committed.
-
-    Args:
-        records: The record of each input, as it was at the start.
-        offsets: The next offset of each input whose records are handled.
-    """
-    if not any(record.left for record in records.values()):
-        return set()
-    kept = {name for record in records.values() for name in record.kept}
-    return {
-        name
-        for topic, record in records.items()
-        for name, seen in record.left.items()
-        if name not in kept and offsets.get(topic, seen.offset) != seen.offset
-    }
+def tables_left(records: Iterable[KeptRecord]) -> set[str]:
+    """Return the tables that a group has kept and does not keep now. `records`: those of all its inputs."""
+    found = list(records)
+    return {name for each in found for name in each.left} - {name for each in found for name in each.kept}
 
 
 def unsettled(inputs: Iterable[tuple[InputRecord, KeptRecord]]) -> bool:
