@@ -57,7 +57,7 @@ class Join:
         sides, keys, times = zip(*events, strict=True)
         records = list(zip(sides, values, map(str.encode, values), strict=True))
         columns = Columns(String(), keys, None, records, times, [-1] * len(events), None)
-        scope: Any = SimpleNamespace(table=lambda _: SimpleNamespace(raw=self._table))
+        scope: Any = SimpleNamespace(table=lambda _: SimpleNamespace(raw=self._table, late=0, offered=0))
         return self._step.step(scope, columns)
 
     def commit(self) -> list[bytes]:
