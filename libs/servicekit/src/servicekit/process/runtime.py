@@ -23,6 +23,7 @@ from servicekit.http.connections import ConnectionLimits
 from servicekit.http.metrics import HttpMetrics
 from servicekit.http.origins import BrowserRules
 from servicekit.http.server import HttpServer
+from servicekit.output import complain
 from servicekit.process.auditing import auditing
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.service_settings import ServiceSettings
@@ -40,7 +41,6 @@ from streamtable.errors import (
     TopicMismatch,
 )
 from streamtable.hosts import OwnHosts, is_loopback, is_unspecified
-from streamtable.log_stream import LogStream
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
 from streamtable.settings import Address
@@ -196,7 +196,7 @@ class Program(Generic[S]):
             configure_logging(settings.log_format, settings.log_level, sys.stderr, measured.log_lost.inc)
             kafka = Kafka.from_settings(settings)
             if fail_fast and (silence := self._silence(kafka)):
-                LogStream(sys.stderr).write(f"{silence}\n")
+                complain(silence)
                 return 1
             admission, http = edge.admission(self.name), HttpMetrics.register(registry)
             status = StatusBoard(self.name, settings.instance_id)
@@ -209,7 +209,7 @@ class Program(Generic[S]):
                 parts = (settings, service, edge, admission, traced, registry, measured, http, status, tracer)
                 return command(Runtime(self.name, *parts, note))
         except ConfigurationError as error:
-            LogStream(sys.stderr).write(f"{error}\n")
+            complain(str(error))
             return EXIT_CONFIGURATION
         except StreamtableError as error:
             log.exception("stopped by an error", error=type(error).__name__)
