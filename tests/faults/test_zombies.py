@@ -8,6 +8,8 @@ from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 from tests.faults.worker import EXIT_GAVE_UP
 
+from streamtable.types import TopicPartition
+
 TRANSACTION_SECONDS = 12.0  # the producer's 10, and what the broker takes to notice
 
 LOAD_SECONDS = 3.0  # enough for several commits
@@ -63,6 +65,31 @@ def test_a_process_frozen_past_its_session_writes_nothing_when_it_wakes(make: Ar
     zombie.child.pause()
     arena.feed(second)
     taken_over(arena, zombie)
+    return f"the zombie {go_on(arena, zombie)}"
+
+
+@aside
+def test_a_process_whose_input_was_purged_while_it_was_frozen_goes_on_without_its_partitions(
+    make: ArenaMaker,
+) -> str:
+    arena = make(kind="purged")
+    first, second, _ = parts(arena.events, 3)
+    zombie = arena.start("zombie")
+    zombie.wait_joined()
+    arena.start("heir")
+    arena.feed(first)
+    arena.wait_at_work()
+    zombie.child.pause()
+    arena.feed(second)
+    taken_over(arena, zombie)
+    cluster = arena.kafka.cluster()
+    places = [TopicPartition(arena.input, number) for number in range(arena.partitions)]
+
+    def purged() -> bool:
+        return all(low > 0.9 * high for low, high in cluster.watermarks(places).values())
+
+    wait_until(purged, "the heir has purged what the frozen process was about to read", 60)
+    cluster.close()
     return f"the zombie {go_on(arena, zombie)}"
 
 

@@ -32,7 +32,7 @@ from streamtable.errors import StreamtableError
 from streamtable.observe import configure_logging
 
 EXIT_GAVE_UP = 3
-KINDS = ("count", "handler", "order", "states", "fatal")
+KINDS = ("count", "handler", "purged", "order", "states", "fatal")
 TOTALS = State("totals", key=String(), value=Long())
 """A state table used as the table of a group of the kind `states`."""
 THIRDS = State("thirds", key=String(), value=Long())
@@ -74,6 +74,8 @@ def group(kind: str, name: str, topic: str) -> Group[str, Any]:
         return Group(name, Input(stream(topic), aggregate=Count()), Persist(Avro("long")))
     if kind == "handler":
         return Group(name, Input(stream(topic), add_one), Persist(Long()))
+    if kind == "purged":
+        return Group(name, Input(stream(topic), add_one, purge=True), Persist(Long()))
     if kind == "states":
         return Group(name, Input(stream(topic), add_one_to_each), Persist(Long()), TOTALS, THIRDS)
     if kind == "fatal":
