@@ -1,6 +1,7 @@
 """Late records are counted in the Tester's summary, which a failing test shows."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -41,10 +42,13 @@ def test_an_error_that_leaves_the_block_carries_the_summary() -> None:
     assert note.startswith(SUMMARY)
 
 
-def test_the_report_of_a_failing_test_shows_the_summary_of_the_fixture(pytester: pytest.Pytester) -> None:
+def test_the_report_of_a_failing_test_shows_the_summary_of_the_fixture(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     pytester.makepyfile(
         """
-        from libs.streamtable_testing.tests.test_late_summary import emit_late
+        from test_late_summary import emit_late
 
         def test_fails(tester):
             emit_late(tester)
@@ -54,7 +58,7 @@ def test_the_report_of_a_failing_test_shows_the_summary_of_the_fixture(pytester:
             emit_late(tester)
         """
     )
-    result = pytester.runpytest("-p", "no:xdist")
+    result = pytester.runpytest_subprocess("-p", "no:xdist")
     result.assert_outcomes(failed=1, passed=1)
     shown = [line for line in result.outlines if line.startswith(SUMMARY)]
     assert len(shown) == 1
