@@ -16,7 +16,7 @@ Made from the docstrings by `make gen`; a test sees to it that it is up to date.
 """
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Streams and tables": ("Stream", "Table"),
-    "Codecs": ("String", "Bytes", "Long", "NoKey", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
+    "Codecs": ("String", "Bytes", "Long", "NoKey", "Json", "Avro", "avro_branch", "avro_branch_of", "SingleObject", "Plain", "Confluent"),
     "Groups": (
         "Group",
         "Input",
@@ -158,7 +158,8 @@ Documented = griffe.Object | griffe.Alias
 
 def page() -> str:
     """Return the whole page."""
-    package = griffe.load("streamtable", search_paths=[ROOT / "libs" / "streamtable" / "src"])
+    both = [ROOT / "libs" / name / "src" for name in ("streamtable", "exactavro")]
+    package = griffe.load("streamtable", search_paths=both, resolve_aliases=True, resolve_external=True)
     testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
     parts = [HEAD]
     for title, names in CHAPTERS.items():

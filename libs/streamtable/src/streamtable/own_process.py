@@ -1,4 +1,4 @@
-"""What was made before a fork says so in the child, where its threads do not exist: there it would wait for ever."""
+"""Objects that were made before a fork say so in the child, where their threads do not exist: there they would wait for ever."""
 
 import os
 from dataclasses import dataclass, field

@@ -45,7 +45,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class History:
-    """What is in the topics, and how it is read."""
+    """The records in the topics, and the order in which they are read."""
 
     events: Sequence[tuple[int, str, int, int, int]]  # the source, the key, the number, the time, the delay
     names: Sequence[str]
