@@ -16,7 +16,19 @@ Made from the docstrings by `make gen`; a test sees to it that it is up to date.
 """
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Streams and tables": ("Stream", "Table"),
-    "Codecs": ("String", "Bytes", "Long", "NoKey", "Json", "Avro", "avro_branch", "avro_branch_of", "SingleObject", "Plain", "Confluent"),
+    "Codecs": (
+        "String",
+        "Bytes",
+        "Long",
+        "NoKey",
+        "Json",
+        "Avro",
+        "avro_branch",
+        "avro_branch_of",
+        "SingleObject",
+        "Plain",
+        "Confluent",
+    ),
     "Groups": (
         "Group",
         "Input",

@@ -185,8 +185,7 @@ def test_versions_and_records_that_come_too_late_are_counted(operator: str) -> N
                 sample.value
                 for metric in registry.collect()
                 for sample in metric.samples
-                if sample.name == "streamtable_late_records_total"
-                and sample.labels["topic"] == "f-with-user"
+                if sample.name == "streamtable_late_records_total" and sample.labels["topic"] == "f-with-user"
             )
 
         emit(tester, ("u", "a", "x", 10), ("c", "a", "1", 20), ("u", "z", "z", 100))
