@@ -134,7 +134,7 @@ def itself(event: Any) -> Any:
 
 @dataclass(frozen=True)
 class OfNumbers(Aggregate[E_contra, V]):
-    """An aggregate of a number, or another value, that `of` takes from each event. An event is left out where it is None."""
+    """An aggregate of a number, or another value, that `of` takes from each event. An event is skipped where it is None."""
 
     of: Callable[[E_contra], Any]
 
@@ -173,7 +173,7 @@ class _Combine(OfNumbers[E_contra, V]):
 
 
 class Sum(_Combine[E_contra, N]):
-    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`. None is left out; with NaN the sum is NaN."""
+    """Sums a number of each event: `Sum(lambda sale: sale["cents"])`. None is skipped; with NaN the sum is NaN."""
 
     combine = staticmethod(plus)
 
@@ -212,14 +212,14 @@ class _Extreme(_Combine[E_contra, V], Ranked[E_contra, V]):
 
 
 class Min(_Extreme[E_contra, V]):
-    """Keeps the least of the values that `of` takes from the events. None is left out; NaN is greater than any number."""
+    """Keeps the least of the values that `of` takes from the events. None is skipped; NaN is greater than any number."""
 
     combine = staticmethod(least)
     descending = False
 
 
 class Max(_Extreme[E_contra, V]):
-    """Keeps the greatest of the values that `of` takes from the events. None is left out; NaN is greater than any number."""
+    """Keeps the greatest of the values that `of` takes from the events. None is skipped; NaN is greater than any number."""
 
     combine = staticmethod(greatest)
     descending = True
@@ -267,7 +267,7 @@ class TopK(Ranked[V, list[V]]):
 
 @dataclass(frozen=True)
 class Mean(OfNumbers[E_contra, dict[str, Any]]):
-    """Keeps the mean of a number of each event: a row has `mean`, and `sum` and `count`, which it is made of. None is left out.
+    """Keeps the mean of a number of each event: a row has `mean`, and `sum` and `count`, which it is made of. None is skipped.
 
     Args:
         of: Takes the number from an event.

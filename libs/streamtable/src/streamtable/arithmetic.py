@@ -1,6 +1,6 @@
 """The numbers of aggregates: the result is the same in whatever order the records come.
 
-None is no number, and is left out, as SQL leaves out NULL. NaN is greater than any other number, and a sum with NaN, or with
+None is no number, and is skipped, as SQL leaves out NULL. NaN is greater than any other number, and a sum with NaN, or with
 infinities of both signs, is NaN: so does Spark.
 """
 
@@ -29,7 +29,7 @@ def greatest(one: Any, other: Any) -> Any:
 
 
 def numbers_only(found: Iterable[Any], beside: Sequence[T]) -> tuple[list[Any], Sequence[T]]:
-    """Return the numbers among these, and the items beside them: None is left out."""
+    """Return the numbers among these, and the items beside them: None is skipped."""
     numbers = list(found)
     if set(map(type, numbers)) == {int}:  # mostly
         return numbers, beside

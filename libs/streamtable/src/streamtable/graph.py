@@ -65,7 +65,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
         custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
             that these call.
         tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
-            goes to the dead letters. "skip": it is left out, and counted in `streamtable_tombstones_skipped_total`.
+            goes to the dead letters. "skip": it is skipped, and counted in `streamtable_tombstones_skipped_total`.
         watermarks: Whether another group writes the stream with `Output(watermarks=True)`: the stream then carries the
             watermarks of that group's tasks, and its records carry whether they are late.
         any_partition: Whether the writers of the stream choose partitions by something else than the key. By default the

@@ -33,7 +33,7 @@ NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
 """The errors of handlers that are not caused by the record."""
 
 TOMBSTONE = DeserializationError("the record has no value, and its input leaves out tombstones")
-"""Stands for the reason why a tombstone is left out, which is no fault."""
+"""Stands for the reason why a tombstone is skipped, which is no fault."""
 
 T = TypeVar("T")
 

@@ -99,7 +99,7 @@ class IdTable:
         self._inputs[name].take_back(0, failed=True)
 
     def left_out(self, name: str, timestamp_ms: int) -> None:
-        """Let the timestamp of a record that has an id and is left out move the stream time of an input."""
+        """Let the timestamp of a record that has an id and is skipped move the stream time of an input."""
         self._inputs[name].left_out(timestamp_ms, int(self._clock.now() * 1000))
 
     @property

@@ -133,7 +133,7 @@ class InputCalls:
         """Handle all records but the bad ones. Returns as `handle`."""
         if not bad:
             return self._call(decoded)
-        # What is left out may move the stream time of `once`, for the records after it and not for those before.
+        # What is skipped may move the stream time of `once`, for the records after it and not for those before.
         in_order = self._calls.careful or self._edge.once is not None
         return self._between(decoded, bad) if in_order else self._around(decoded, bad)
 
@@ -218,7 +218,7 @@ class InputCalls:
         return self._ids.accept(self._edge.stream.name, ids, records.timestamps())
 
     def _note_left_out(self, one: Events) -> None:
-        """Let a record that is left out move the stream time, if it has an id: as if its handler had failed."""
+        """Let a record that is skipped move the stream time, if it has an id: as if its handler had failed."""
         if self._edge.once is None or self._ids is None:
             return
         ids, _ = ids_of(self._edge.once, one.events)
@@ -266,7 +266,7 @@ def unfit(
         keys: Their decoded keys.
         events: Their decoded values.
         mode: The careful mode of the partition, and the records that have failed.
-        deletions: Whether a record without a value has a meaning, or is left out without a dead letter ("skip").
+        deletions: Whether a record without a value has a meaning, or is skipped without a dead letter ("skip").
         keyless: Whether a record needs no key.
     """
     bad: dict[int, StreamtableError] = {}

@@ -70,7 +70,7 @@ class PassedOn:
         ]
 
     def must_commit(self, idle: Callable[[int], bool], now: float) -> bool:
-        """Whether marks must be written now: some were left out, or a stage has become idle."""
+        """Whether marks must be written now: some were skipped, or a stage has become idle."""
         if self._waits:
             return now >= (self._told_at or 0.0) + _SECONDS
         return any(not told.idle and idle(stage) for stage, told in self._told.items())

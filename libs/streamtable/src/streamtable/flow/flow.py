@@ -98,7 +98,7 @@ class Flow:
             once: The deduplication of repeated events, by their ids.
             group: The end of the name of the group that reads it, `<flow>-<group>`: for streams that are keyed or
                 partitioned differently from the flow's others. By default all are read by the group `<flow>`.
-            tombstones: Take records without a value too, as None. By default they are left out, and counted in the metric
+            tombstones: Take records without a value too, as None. By default they are skipped, and counted in the metric
                 `streamtable_tombstones_skipped_total`. Not together with `time` or `once`, which need a value.
         """
         check_kind(stream, "stream()", Stream)

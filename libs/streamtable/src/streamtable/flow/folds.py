@@ -141,7 +141,7 @@ def numbers_of_rows(of: Function) -> Take:
 def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take | None, Aggregate[Any, V]]:
     """Return how to take the numbers of records, if the aggregate is of numbers, and the aggregate of the numbers.
 
-    Records whose number is None are left out before anything else is done with them.
+    Records whose number is None are skipped before anything else is done with them.
 
     Args:
         aggregate: The aggregate of the records.

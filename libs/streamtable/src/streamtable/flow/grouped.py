@@ -72,7 +72,7 @@ class Grouped(ABC, Generic[K, V]):
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value. None: the record is left out. With NaN, or infinities of both signs, the sum
+            of: Takes the number from the value. None: the record is skipped. With NaN, or infinities of both signs, the sum
                 is NaN.
             value: The codec of the sums; `Long()` unless given.
         """

@@ -72,7 +72,7 @@ def _readers(topic: str, nodes: Sequence[Node]) -> set[str]:
 def depths_of(nodes: Sequence[Node]) -> Mapping[Node, int]:
     """Return through how many topics of the flow the records of each node have come.
 
-    Nodes that no stream leads to, such as those behind changes of tables alone, are left out.
+    Nodes that no stream leads to, such as those behind changes of tables alone, are skipped.
 
     Raises:
         GraphError: Timers lead back to a step before them.

@@ -116,7 +116,7 @@ class KeepRanked:
     Args:
         state: The table: what the aggregate makes of the first rows of each group.
         ranks: All rows of each group, in order.
-        aggregate: The aggregate. A row that it ranks as None is left out.
+        aggregate: The aggregate. A row that it ranks as None is skipped.
     """
 
     state: State[Any, Any]

@@ -117,7 +117,7 @@ class StreamJoins(Generic[K, V]):
 
         Args:
             table: A table of the same group: one that the flow keeps, or one of `Flow.table`.
-            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            function: Called with the value and the row; returns the new value. A record without a row is skipped.
             value: The codec of the new values, as in `map_values`.
 
         Raises:
@@ -151,7 +151,7 @@ class StreamJoins(Generic[K, V]):
 
         Args:
             table: The table; `kept.table` of one that a flow keeps.
-            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            function: Called with the value and the row; returns the new value. A record without a row is skipped.
             on: Takes the key of the row from the value; None: there is no row.
             value: The codec of the new values, as in `map_values`.
 
@@ -193,7 +193,7 @@ class StreamJoins(Generic[K, V]):
         Args:
             name: The name of the step, and of its table.
             table: A table of the same group, of `to_table` or `Flow.table`.
-            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            function: Called with the value and the row; returns the new value. A record without a row is skipped.
             history: The time that old versions are kept, for late records: a record that is later finds no row.
             grace: The time that a record waits for late changes of the table. A change that is later counts for the
                 records from the event time that its input had reached, less the grace, and is counted as late, as are

@@ -182,7 +182,7 @@ class WindowedStream(Generic[K, V]):
 
         Args:
             name: The name of the table.
-            of: Takes the number from the value. None: the record is left out, as if it had not come. With NaN, or infinities
+            of: Takes the number from the value. None: the record is skipped, as if it had not come. With NaN, or infinities
                 of both signs, the sum is NaN.
             value: The codec of the sums; `Long()` unless given.
         """

@@ -21,7 +21,7 @@ _LAST = date(
 class ZoneDays:
     """Periods of whole days of a time zone, side by side. A day begins at the first instant of its midnight.
 
-    Where midnight is left out as clocks go forward, the day begins at the change; where clocks go back over midnight, it
+    Where midnight is skipped as clocks go forward, the day begins at the change; where clocks go back over midnight, it
     begins when midnight is there for the first time. So do the days of Java's `LocalDate.atStartOfDay`.
 
     Args:
