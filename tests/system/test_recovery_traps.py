@@ -19,7 +19,7 @@ from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
 from streamtable.kafka.transactional import KafkaTransactionalProducer
-from streamtable.tables.position import TablePosition
+from streamtable.tables.position import rebuilt
 from streamtable.types import Committed, Guarantee, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]
@@ -367,9 +367,9 @@ def test_a_changelog_that_was_rebuilt_replaces_the_local_copy(
     bench.send(bench.name("in"), *events("a", "b"))
     bench.work_off(group)
     recreate(bench, admin, group.table.name, {"cleanup.policy": "compact"})
-    rebuilt = [("a", Long().encode(10)), ("c", Long().encode(30))]
-    bench.send(group.table.name, *rebuilt)
-    metadata = TablePosition(2, exact=True).encode()
+    made = [("a", Long().encode(10)), ("c", Long().encode(30))]
+    bench.send(group.table.name, *made)
+    metadata = rebuilt(2, {}, None).encode()
     set_offsets(bench, admin, group.name, {bench.name("in"): 2, group.retry: 0}, metadata)
     bench.send(bench.name("in"), *events("a"))
     bench.work_off(group)

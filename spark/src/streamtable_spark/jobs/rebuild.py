@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from streamtable.event_time import InputTime
-from streamtable.tables.position import TablePosition
+from streamtable.tables.position import rebuilt
 from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
@@ -213,9 +213,7 @@ def _commit(
     def metadata(topic: str, number: int) -> str:
         marks = {name: parts[number] for name, parts in positions.items()}
         time = times.get(number, {}).get(names.get(topic, topic))
-        return TablePosition(
-            marks.pop(TABLE, 0), exact=True, tables=marks, time=time and InputTime(*time)
-        ).encode()
+        return rebuilt(marks.pop(TABLE, 0), marks, time and InputTime(*time)).encode()
 
     offsets = {
         Place(topic, number): Committed(NextOffset(offset), metadata(topic, number))

@@ -15,7 +15,7 @@ import orjson
 
 from streamtable.errors import StoreCorrupted
 from streamtable.event_time import NO_TIME, InputTime
-from streamtable.tables.kept import KeptRecord
+from streamtable.tables.kept import OWN, KeptRecord
 from streamtable.tables.seen import SeenInputs
 from streamtable.watermarks import PRODUCERS_MAX
 
@@ -77,6 +77,18 @@ class TablePosition:
         except orjson.JSONDecodeError:
             return None
         return None
+
+
+def rebuilt(changelog: int, tables: Mapping[str, int], time: InputTime | None) -> TablePosition:
+    """Return the position of a group's tables that a tool has made: they have seen all records before the input's offset.
+
+    Args:
+        changelog: The end of the changelog of the group's own table.
+        tables: The end of the changelog of each named table.
+        time: The event time of the input.
+    """
+    record = KeptRecord(kept=dict.fromkeys((OWN, *tables), ""))
+    return TablePosition(changelog, exact=True, tables=tables, time=time, record=record)
 
 
 def _positions(found: object) -> dict[str, int] | None:
