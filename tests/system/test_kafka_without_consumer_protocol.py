@@ -49,6 +49,23 @@ def old(classic_broker: Broker, tmp_path: Path) -> Iterator[Bench]:
     topics.delete_all()
 
 
+class Recorder:
+    """Keeps log lines, also where the logger of the module was made for an earlier configuration."""
+
+    def __init__(self) -> None:
+        self.lines: list[MutableMapping[str, Any]] = []
+
+    def __getattr__(self, level: str) -> Any:
+        return lambda event, **more: self.lines.append({"event": event, "log_level": level, **more})
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> list[MutableMapping[str, Any]]:
+    recorder = Recorder()
+    monkeypatch.setattr("streamtable.kafka.consumer.log", recorder)
+    return recorder.lines
+
+
 def said(logged: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
     return [line for line in logged if line["event"].startswith("classic group protocol used")]
 
