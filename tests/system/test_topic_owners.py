@@ -37,7 +37,9 @@ def test_a_group_does_not_start_on_the_changelog_of_another_one(first: int, benc
         assert repr(name) in str(refused.value)
     with App(bench.kafka, bench.folder / "app") as app, pytest.raises(ConfigurationError, match=one.name):
         app.create_topics(other)
-    bench.processor(one).start()  # it is the owner
+    owner = bench.processor(one)
+    owner.start()  # it is not refused
+    owner.close()
 
 
 def test_groups_that_have_started_together_end_soon_and_the_doctor_names_both(
