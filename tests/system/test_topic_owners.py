@@ -4,9 +4,10 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.system.bench import Bench, until
 
-from streamtable import App, Group, Input, Long, State, String
+from streamtable import App, Group, Input, Long, Persist, State, String
 from streamtable.errors import ConfigurationError, TopicShared
 from streamtable_admin.cluster import connect
 from streamtable_admin.findings import Level
@@ -40,6 +41,25 @@ def test_a_group_does_not_start_on_the_changelog_of_another_one(first: int, benc
     owner = bench.processor(one)
     owner.start()  # it is not refused
     owner.close()
+
+
+def test_an_open_transaction_of_one_group_keeps_no_other_from_creating_its_topics(bench: Bench) -> None:
+    shop, _ = shops(bench)
+    bench.create(shop)
+    settings = {"bootstrap.servers": bench.kafka.bootstrap_servers}
+    member = Consumer({**settings, "group.id": shop.name})
+    producer = Producer({**settings, "transactional.id": bench.name("hanging")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    place = TopicPartition(f"{shop.name}-retry", 0, 0)
+    producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), 30)
+    other: Group[str, Any] = Group(
+        f"{shop.name}-other", Input(bench.stream(), lambda ctx, event: None), Persist(Long())
+    )
+    with App(bench.kafka, bench.folder / "app") as app:
+        app.create_topics(other)
+    producer.abort_transaction(30)
+    member.close()
 
 
 def test_groups_that_have_started_together_end_soon_and_the_doctor_names_both(

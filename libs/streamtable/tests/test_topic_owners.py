@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Long, String
-from streamtable.errors import AuthorizationError, GraphError, TopicShared
+from streamtable.errors import AuthorizationError, GraphError, TopicShared, TransactionPending
 from streamtable.flow import Flow
 from streamtable.graph import Group, Input, Loop, Output, Persist, Visit
 from streamtable.state import State
@@ -118,6 +118,18 @@ def test_groups_whose_tables_are_others_are_no_obstacle(cluster: Any) -> None:
     refuse_topics_of_others(SHOP, cluster)
     replaying = group("replayer", Output(Stream("shop-totals-retry", String(), String())))
     refuse_topics_of_others(replaying, cluster)
+
+
+def test_a_transaction_of_another_group_holds_up_no_start_and_hides_no_owner(cluster: Any) -> None:
+    cluster.offsets_of_groups = {"shop-totals": {}}
+    cluster.errors = [TransactionPending("it has not ended", committed("shop-totals", tables=["month"]))]
+    refuse_topics_of_others(SHOP, cluster)
+    cluster.errors = [TransactionPending("it has not ended", committed("shop-totals", tables=["day"]))]
+    with pytest.raises(TopicShared, match="shop-totals"):
+        refuse_topics_of_others(SHOP, cluster)
+    cluster.errors = [TransactionPending("it has not ended")]
+    with pytest.raises(TransactionPending):
+        refuse_topics_of_others(SHOP, cluster)
 
 
 def test_a_group_about_which_the_user_may_not_ask_is_no_obstacle(cluster: Any) -> None:

@@ -37,8 +37,8 @@
 An error carries its facts as fields (`topic`, `partition`, `offset` where they are known) and formats itself.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 
 class StreamtableError(Exception):
@@ -213,7 +213,16 @@ class RetryKeys(RetryLater):
 
 
 class TransactionPending(RetryLater):
-    """The committed offsets of a group are held by an open transaction, which may change them."""
+    """The committed offsets of a group are held by an open transaction, which may change them.
+
+    Attributes:
+        latest: The offsets as they were committed before that transaction, by `TopicPartition`, for a caller that may use
+            them; empty if they are not known.
+    """
+
+    def __init__(self, message: str, latest: Mapping[Any, Any] | None = None) -> None:
+        super().__init__(message)
+        self.latest = latest or {}
 
 
 class PartitionNotAssigned(StreamtableError):

@@ -11,7 +11,7 @@ name begins with.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamtable.errors import AuthorizationError, GraphError, TopicShared
+from streamtable.errors import AuthorizationError, GraphError, TopicShared, TransactionPending
 from streamtable.graph import Group
 from streamtable.ports import ClusterClient
 from streamtable.tables.kept import OWN, is_inner_topic
@@ -65,6 +65,11 @@ def refuse_topics_of_others(group: Group[Any, Any], cluster: ClusterClient) -> N
             )
         except AuthorizationError:
             continue  # who may not ask about that group; it can ask about this one, or an administrator about both
+        except TransactionPending as pending:
+            # What it owns does not change with its transactions, and one that hangs must not hold up other groups.
+            if not pending.latest:
+                raise
+            found = pending.latest
         for topic in topics_of(other, found).intersection(topics):
             if topic in mine or topic not in {f"{other}-retry", f"{other}-dead-letters"}:
                 raise TopicShared(_text(topic, other, group.name), topic=topic)

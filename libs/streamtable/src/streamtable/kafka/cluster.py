@@ -253,30 +253,27 @@ class KafkaCluster:
             answers = consumer.committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
         except KafkaException as error:
             self._listen(group)
-            if group not in self._refused and self._pending(group, asked):
+            if group not in self._refused and (latest := self._latest(group, asked)) is not None:
                 raise TransactionPending(
-                    f"a transaction with committed offsets of group {group!r} has not ended"
+                    f"a transaction with committed offsets of group {group!r} has not ended", latest
                 ) from error
             raise self._unanswered(self._refused.get(group, cause(error)), group=group) from error
         finally:
             self._asking.release()
         self._refused.pop(group, None)
-        found: dict[TopicPartition, Committed | None] = {}
         for each in answers:
-            place = TopicPartition(each.topic, each.partition)
             if each.error is not None:
-                raise self._unanswered(each.error, topic=each.topic, group=group).at(*place)
-            none = each.offset == OFFSET_INVALID
-            found[place] = None if none else Committed(NextOffset(each.offset), each.metadata or "")
-        return found
+                unanswered = self._unanswered(each.error, topic=each.topic, group=group)
+                raise unanswered.at(each.topic, each.partition)
+        return _offsets_in(answers)
 
     def _outsider_of(self, group: str) -> Consumer:
         if group not in self._outsiders:
             self._outsiders[group] = self._outsider(group, "read_committed")
         return self._outsiders[group]
 
-    def _pending(self, group: str, asked: list[Partition]) -> bool:
-        """Whether the coordinator answers when it need not wait for transactions.
+    def _latest(self, group: str, asked: list[Partition]) -> Mapping[TopicPartition, Committed | None] | None:
+        """Return the offsets for which the coordinator need not wait for transactions; None if it does not answer.
 
         The client asks again and again while a transaction is pending, and reports only a time-out.
         """
@@ -285,10 +282,10 @@ class KafkaCluster:
         try:
             answers = self._uncommitted[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
         except KafkaException:
-            return False
+            return None
         finally:
             self._uncommitted[group].consume(_EVENTS, 0)
-        return all(each.error is None for each in answers)
+        return _offsets_in(answers) if all(each.error is None for each in answers) else None
 
     def _listen(self, group: str) -> None:
         """Poll the consumer, which reads nothing, so that its errors do not pile up.
@@ -435,3 +432,13 @@ def _retention_ms(config: Mapping[str, str]) -> int | None:
 
 def _has_leaders(topic: DescribedTopic) -> bool:
     return all(partition.leader is not None for partition in topic.partitions)
+
+
+def _offsets_in(answers: Iterable[Partition]) -> dict[TopicPartition, Committed | None]:
+    """Return the committed offsets in the client's answers, which have no errors."""
+    return {
+        TopicPartition(each.topic, each.partition): None
+        if each.offset == OFFSET_INVALID
+        else Committed(NextOffset(each.offset), each.metadata or "")
+        for each in answers
+    }
