@@ -12,6 +12,7 @@ TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
 DEFAULT = {name: service for name, service in SERVICES.items() if "profiles" not in service}
 OURS = {name: service for name, service in SERVICES.items() if service.get("pull_policy") == "never"}
+OVER: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/secure/compose.yml").read_text())["services"]
 PAGE = (ROOT / "docs/how-to/run-the-stack.md").read_text()
 UNITS = {"m": 1, "g": 1024}
 
@@ -104,12 +105,23 @@ def test_every_service_has_bounds_and_a_health_check() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_services_run_without_rights_on_a_file_system_that_is_read_only(name: str) -> None:
-    service = OURS[name]
-    assert service["read_only"] is True
+def test_our_services_run_on_a_file_system_that_is_read_only(name: str) -> None:
+    assert OURS[name]["read_only"] is True
+
+
+@pytest.mark.parametrize("name", [*SERVICES, *(OVER.keys() - SERVICES.keys())])
+def test_every_service_runs_without_capabilities_and_gains_none(name: str) -> None:
+    service = SERVICES.get(name) or OVER[name]
     assert service["cap_drop"] == ["ALL"]
-    assert "no-new-privileges:true" in service["security_opt"]
-    assert "privileged" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    for added in ("privileged", "cap_add"):
+        assert added not in service
+        assert added not in OVER.get(name, {})
+
+
+@pytest.mark.parametrize("name", ["redis", "cassandra"])
+def test_a_store_whose_image_starts_as_root_is_started_as_its_own_user(name: str) -> None:
+    assert SERVICES[name]["user"] == name  # as root it would need capabilities to give up its rights
 
 
 def test_every_published_port_is_a_variable_and_bound_to_this_machine() -> None:
@@ -122,7 +134,6 @@ def test_every_published_port_is_a_variable_and_bound_to_this_machine() -> None:
 
 
 def test_only_the_development_stack_serves_callers_that_it_does_not_know() -> None:
-    over = yaml.safe_load((ROOT / "infra/secure/compose.yml").read_text())["services"]
     open_to_all = {
         name
         for name, service in OURS.items()
@@ -131,8 +142,8 @@ def test_only_the_development_stack_serves_callers_that_it_does_not_know() -> No
     served = {name for name in OURS if name.endswith(("-emitter", "-view", "-query"))}
     assert served <= open_to_all
     for name in served:
-        assert over[name]["environment"]["SERVICEKIT_ALLOW_UNAUTHENTICATED"] == "false"
-        assert over[name]["env_file"]  # SERVICEKIT_API_KEYS
+        assert OVER[name]["environment"]["SERVICEKIT_ALLOW_UNAUTHENTICATED"] == "false"
+        assert OVER[name]["env_file"]  # SERVICEKIT_API_KEYS
 
 
 def test_every_image_of_others_is_pinned_to_an_exact_version() -> None:
