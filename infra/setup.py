@@ -62,9 +62,9 @@ def set_up(digest: str) -> None:
         "Installing uv",
         [str(PYTHON), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(UV_PIN)],
     )
-    install("Installing the packages of requirements.lock", "--require-hashes", "-r", str(LOCK))
+    install("Installing the packages of requirements.lock", "-r", str(LOCK))
     editable = [argument for member in members() for argument in ("--editable", str(member))]
-    install("Installing the workspace", "--no-deps", "--no-build-isolation", *editable)
+    install("Installing the workspace", "--no-index", "--no-deps", "--no-build-isolation", *editable)
     places = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
     places += step("Keeping Kafka's classes for a quick start", [str(PYTHON), "-m", "localkafka.classes"])
     STAMP.write_text("\n".join([digest, *places.split("\n")]))
@@ -73,7 +73,7 @@ def set_up(digest: str) -> None:
 def set_up_spark(digest: str) -> None:
     """Install PySpark, and fetch the jars of its connectors."""
     SPARK_STAMP.unlink(missing_ok=True)
-    install("Installing PySpark", "--require-hashes", "-r", str(SPARK_LOCK))
+    install("Installing PySpark", "-r", str(SPARK_LOCK))
     places = step(
         "Looking for the jars of Spark's connectors", [str(PYTHON), str(ROOT / "infra" / "spark_jars.py")]
     )
@@ -81,9 +81,10 @@ def set_up_spark(digest: str) -> None:
 
 
 def install(title: str, *arguments: str) -> None:
-    """Install packages with uv."""
+    """Install packages with uv: from the index only with their hashes."""
+    pinned = [] if "--no-index" in arguments else ["--require-hashes"]
     uv = [str(PYTHON), "-m", "uv", "pip", "install", "--quiet", "--python", str(PYTHON)]
-    step(title, [*uv, *arguments], uv_environment())
+    step(title, [*uv, *pinned, *arguments], uv_environment())
 
 
 def members() -> list[Path]:

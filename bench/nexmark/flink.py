@@ -17,6 +17,7 @@ from bench.nexmark.model import Topics
 from bench.peers.rows import BUILD, HERE, SIGTERM_CODES, Peer
 from bench.site import Site
 
+from localkafka.jars import COPY_GOAL
 from streamtable import Stream
 
 READS: Mapping[int, Sequence[str]] = {5: ("bids",), 8: ("persons", "auctions")}
@@ -35,8 +36,18 @@ def peer() -> Peer:
         ("java", "mvn"),
         [
             (here, [sys.executable, "-m", "venv", str(folder)]),
-            (here, [str(folder / "bin" / "pip"), "install", "--quiet", "-r", "requirements.txt"]),
-            (here, ["mvn", "-q", "-B", "dependency:copy-dependencies", *jars]),
+            (
+                here,
+                [
+                    str(folder / "bin" / "pip"),
+                    "install",
+                    "--quiet",
+                    "--require-hashes",
+                    "-r",
+                    "requirements.txt",
+                ],
+            ),
+            (here, ["mvn", "-q", "-B", COPY_GOAL, *jars]),
         ],
         [str(folder / "bin" / "python"), str(here / "main.py"), str(folder / "jars")],
         "",

@@ -19,6 +19,8 @@ from bench.measure import Program, RowFailed
 from bench.plan import Step
 from bench.site import Site
 
+from localkafka.jars import COPY_GOAL
+
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "peers"
 SCHEMA = ROOT / "proto" / "avro" / "user_click.avsc"
@@ -61,10 +63,10 @@ def peers() -> tuple[Peer, ...]:
     """Return all peers with programs."""
     streams_out, quix = BUILD / "kafka_streams", BUILD / "quix_streams"
     jars = f"-DoutputDirectory={streams_out / 'dependency'}"
-    maven = ["mvn", "-q", "-B", f"-Dbench.out={streams_out}", "compile", "dependency:copy-dependencies", jars]
+    maven = ["mvn", "-q", "-B", f"-Dbench.out={streams_out}", "compile", COPY_GOAL, jars]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     classes = f"{streams_out / 'classes'}:{streams_out / 'dependency'}/*"
-    pip = [str(quix / "bin" / "pip"), "install", "--quiet", "-r", "requirements.txt"]
+    pip = [str(quix / "bin" / "pip"), "install", "--quiet", "--require-hashes", "-r", "requirements.txt"]
     return (
         Peer(
             "kafka_streams",

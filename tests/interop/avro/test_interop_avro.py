@@ -24,6 +24,7 @@ import pytest
 from contracts import records
 from contracts.schema import RecordSchema
 from exactavro import Schema
+from localkafka.jars import COPY_GOAL
 from streamtable.codec import Avro, Plain
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +45,7 @@ def avro_jars() -> Path | None:
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
         jars = Path(folder, "jars")
-        command = [maven, "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), "dependency:copy-dependencies"]
+        command = [maven, "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), COPY_GOAL]
         got = subprocess.run(
             [*command, f"-DoutputDirectory={jars}"], timeout=100, check=False, capture_output=True
         )

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from localkafka.jars import COPY_GOAL
+
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[2] / "build" / "interop"
 _STOP_SECONDS_MAX = 20.0
@@ -81,7 +83,7 @@ KAFKA_STREAMS = Program(
     [
         (
             "mvn", "-q", "-B", f"-Dout={_JAVA}",
-            "compile", "dependency:copy-dependencies", f"-DoutputDirectory={_JAVA / 'dependency'}",
+            "compile", COPY_GOAL, f"-DoutputDirectory={_JAVA / 'dependency'}",
         )
     ],
     (
@@ -97,7 +99,7 @@ TOPOLOGY = Program(
     [
         (
             "mvn", "-q", "-B", f"-Dout={_TOPOLOGY}",
-            "compile", "dependency:copy-dependencies", f"-DoutputDirectory={_TOPOLOGY / 'dependency'}",
+            "compile", COPY_GOAL, f"-DoutputDirectory={_TOPOLOGY / 'dependency'}",
         )
     ],
     (

@@ -51,10 +51,21 @@ def install_wheels(pin: str | Path, target: Path) -> None:
         if (found := shutil.which("uv"))
         else None
     )
-    installer = [*uv, "pip", "install", "--quiet", "--python", sys.executable] if uv else _pip()
+    installer = [*uv, "pip", "install", "--python", sys.executable] if uv else [*_pip(), "install"]
     requirements = target / "requirements.txt"
     requirements.write_text((pin if isinstance(pin, Path) else PINS / pin).read_text())
-    run([*installer, "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)])
+    run(
+        [
+            *installer,
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--target",
+            str(target),
+            "-r",
+            str(requirements),
+        ]
+    )
 
 
 def run(command: list[str], *, env: dict[str, str] | None = None) -> None:
@@ -72,4 +83,4 @@ def _pip() -> list[str]:
         raise SetupError(
             "neither uv nor pip is installed, and one is needed to fetch a wheel: install one of them"
         )
-    return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
