@@ -10,13 +10,22 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
+from streamtable.errors import ConfigurationError
+
 _COLLECT_AFTER = 100_000  # objects
 _LOOK_SECONDS = 0.2
+ADDRESS_SPACE_MIN = 2 << 30
+"""Bytes of address space. Threads and C libraries reserve 0.5 to 1.3 GB, a tenth of which is memory."""
 
 
 @contextmanager
 def running(stop: Callable[[], object]) -> Iterator[None]:
-    """Run a processor in the block: signals stop it. Free memory is returned to the system first, and files may be opened."""
+    """Run a processor in the block: signals stop it. Free memory is returned to the system first, and files may be opened.
+
+    Raises:
+        ConfigurationError: The process is allowed too little address space.
+    """
+    require_address_space()
     trim_heap()
     raise_open_files()
     with stop_on_signals(stop), relaxed_gc():
@@ -136,6 +145,21 @@ def relaxed_gc() -> Iterator[None]:
         yield
     finally:
         _RELAXED.leave()
+
+
+def require_address_space() -> None:
+    """Refuse a limit with which C libraries abort the process, without words, when a thread or a buffer of theirs finds no room.
+
+    Raises:
+        ConfigurationError: The limit is too low.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MIN:
+        raise ConfigurationError(
+            f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {limit >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
+            "needed, most of which are only reserved: raise it, and limit memory by a cgroup (MemoryMax of systemd, "
+            "--memory of Docker); nothing was started"
+        )
 
 
 def raise_open_files() -> None:

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -43,6 +43,7 @@ from streamtable.errors import (
 from streamtable.hosts import OwnHosts, is_loopback, is_unspecified
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
+from streamtable.process import require_address_space
 from streamtable.settings import Address
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -187,6 +188,7 @@ class Program(Generic[S]):
             fail_fast: Fail if Kafka does not respond at once; otherwise the command waits for it.
         """
         try:
+            require_address_space()
             settings = Settings.from_environment()
             service = self.settings.from_environment(os.environ)
             edge = EdgeSettings.from_environment(os.environ)
@@ -218,14 +220,12 @@ class Program(Generic[S]):
     def _silence(self, kafka: Kafka) -> str | None:
         """Return why Kafka cannot be reached; empty if it can."""
         cluster = replace(kafka, admin_timeout=_FAIL_FAST_SECONDS).cluster()
-        try:
-            cluster.topics([self.topic])
-        except RetryLater as error:
-            return str(error)
-        except AuthorizationError:
-            return None  # the broker responds; not every command needs this topic
-        finally:
-            cluster.close()
+        # A right that is missing means that the broker responds; not every command needs this topic.
+        with closing(cluster), suppress(AuthorizationError):
+            try:
+                cluster.topics([self.topic])
+            except RetryLater as error:
+                return str(error)
         return None
 
 
