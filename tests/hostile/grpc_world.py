@@ -318,10 +318,10 @@ def check_answer(answer: Mapping[str, str]) -> None:
 
 
 class RawHttp2:
-    """An HTTP/2 connection that sends the given frames, valid or not."""
+    """An HTTP/2 connection that sends the given frames, valid or not; from the address `source`, if that is given."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=60)
+    def __init__(self, host: str, port: int, source: str = "") -> None:
+        self.socket = socket.create_connection((host, port), timeout=60, source_address=(source, 0))
         self.http = H2Connection(
             H2Configuration(
                 client_side=True,
@@ -332,7 +332,11 @@ class RawHttp2:
             )
         )
         self.http.initiate_connection()
-        self.flush()
+        try:
+            self.flush()
+        except OSError:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

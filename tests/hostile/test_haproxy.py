@@ -5,7 +5,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,17 +37,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _has_ipv6() -> bool:
+    with suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
+
+
 @contextmanager
-def proxy(*, rest: str = "127.0.0.1:9", grpc_server: str = "127.0.0.1:9") -> Iterator[tuple[str, str]]:
-    """HAProxy in front of these servers. Yields its addresses for REST and gRPC."""
-    at = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+def proxy(
+    *,
+    rest: str = "127.0.0.1:9",
+    grpc_server: str = "127.0.0.1:9",
+    host: str = "127.0.0.1",
+    more: Sequence[Path] = (),
+) -> Iterator[tuple[str, str]]:
+    """HAProxy in front of these servers, with more files of settings. Yields its addresses for REST and gRPC."""
+    at = f"{host}:{free_port()}", f"{host}:{free_port()}"
     own = {
         "REST_BIND": at[0],
         "REST_SERVER": rest,
         "GRPC_BIND": f"{at[1]} proto h2",
         "GRPC_SERVER": grpc_server,
     }
-    process = subprocess.Popen(["haproxy", "-db", "-f", str(CONFIGURATION)], env={**os.environ, **own})
+    files = [part for file in (CONFIGURATION, *more) for part in ("-f", str(file))]
+    process = subprocess.Popen(["haproxy", "-db", *files], env={**os.environ, **own})
     try:
         for address in at:
             wait_until(lambda: process.poll() is not None or _listens(address))  # noqa: B023 - called at once
@@ -61,7 +74,7 @@ def proxy(*, rest: str = "127.0.0.1:9", grpc_server: str = "127.0.0.1:9") -> Ite
 
 def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+    with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
         return True
     return False
 
@@ -82,9 +95,8 @@ def behind(service: World) -> Iterator[World]:
     assert service.memory_mb() - before < GROWTH_MB
 
 
-def late(world: World, count: int = 150) -> float:
+def late(stub: Any, count: int = 150) -> float:
     """The seconds within which 99 % of the calls of an honest caller are answered."""
-    stub: Any = ClickCountsStub(world.channel())
     waits = []
     for _ in range(count):
         began = time.monotonic()
@@ -115,12 +127,14 @@ def _index_bomb(raw: RawHttp2) -> bytes:
 
 
 def test_an_honest_caller_is_answered_beside_headers_that_expand(behind: World) -> None:
-    alone = late(behind)
+    stub: Any = ClickCountsStub(behind.channel())  # one connection: the proxy limits those from one address
+    alone = late(stub)
     host, _, port = behind.address.rpartition(":")
     end, sent = time.monotonic() + 4, 0
     waits = []
     while time.monotonic() < end:
-        with suppress(OSError), RawHttp2(host, int(port)) as raw:
+        # From an address of its own: callers with the address of one that attacks are refused with it.
+        with suppress(OSError), RawHttp2(host, int(port), "127.0.0.2") as raw:
             raw.socket.settimeout(1)
             for stream in range(1, 9, 2):
                 block = _index_bomb(raw)
@@ -128,7 +142,7 @@ def test_an_honest_caller_is_answered_beside_headers_that_expand(behind: World) 
                     len(block).to_bytes(3, "big") + b"\x01\x04" + stream.to_bytes(4, "big") + block
                 )
                 sent += len(block)
-        waits.append(late(behind, 20))
+        waits.append(late(stub, 20))
     assert sent > 100_000
     assert max(waits) < max(5 * alone, 0.05) * slowdown()
 
@@ -165,3 +179,22 @@ def test_a_forged_address_is_replaced_by_the_real_one(broker: Broker) -> None:
     # All of them come from 127.0.0.1: they are counted as those of one caller.
     assert set(answers) <= {200, 429}
     assert answers.count(200) <= 5
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("table", ["rest", "grpc"])
+def test_callers_of_one_ipv6_network_are_counted_as_one(table: str, tmp_path: Path) -> None:
+    stats = tmp_path / "stats.sock"
+    more = tmp_path / "more.cfg"
+    more.write_text(f"global\n    stats socket {stats} mode 600 level operator\n")
+    with (
+        proxy(host="[::1]", more=[more]) as fronts,
+        socket.create_connection(("::1", int(fronts[table == "grpc"].rpartition(":")[2])), timeout=10),
+        socket.socket(socket.AF_UNIX) as asked,
+    ):
+        asked.settimeout(10)
+        asked.connect(str(stats))
+        asked.sendall(f"show table {table}\n".encode())
+        shown = asked.recv(65536).decode()
+    # ::1 is in the network ::/64, and an IPv4 address would be counted alone.
+    assert "key=:: " in shown, shown
