@@ -301,6 +301,15 @@ def test_in_production_processors_belong_to_the_autoscaler_within_their_partitio
             assert trigger["metadata"]["bootstrapServers"] == settings["STREAMTABLE_BOOTSTRAP_SERVERS"]
 
 
+OPENED = {
+    "streamtable-metrics": ["http"],
+    "streamtable-callers": [8080],
+    "streamtable-grpc-callers": [50051],
+    "streamtable-console": [8080],
+}
+"""The ports that each network policy opens."""
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_network_lets_through_what_is_needed_and_no_more(overlay: str) -> None:
     things = rendered(overlay)
@@ -311,12 +320,16 @@ def test_the_network_lets_through_what_is_needed_and_no_more(overlay: str) -> No
         bound = {name for name, spec in policies.items() if chosen(spec["podSelector"], labels)}
         assert {"streamtable", "streamtable-metrics"} <= bound
         component = labels.get("app.kubernetes.io/component")
-        assert ("streamtable-callers" in bound) == (component in {"emitter", "view", "query"})
+        assert ("streamtable-callers" in bound) == (component in {"emitter", "query"})
+        assert ("streamtable-grpc-callers" in bound) == (component == "view")
         assert ("streamtable-console" in bound) == (component == "console")
         assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] == "tweet-reach")
-    for spec in policies.values():
+    opened = {}
+    for name, spec in policies.items():
         for rule in spec.get("ingress", []):
             assert rule["from"], "a rule without from allows every pod"
+            opened[name] = [each["port"] for each in rule["ports"]]
+    assert opened == OPENED or not things
     (monitor,) = [each["spec"] for each in things if each["kind"] == "PodMonitor"] or [None]
     assert monitor is None or all(chosen(monitor["selector"], labels_of(each)) for each in workloads)
 
