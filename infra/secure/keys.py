@@ -1,4 +1,4 @@
-"""`make secrets`: the secrets of the stack for TLS and authentication: certificates, a password for each user, an API key.
+"""`make secrets`: the secrets of the stack for TLS and authentication: certificates, and a password and an API key for each user.
 
 They are written to a folder that only its owner can enter, and never anywhere else. Existing ones are kept, except for
 certificates that expire within a month: those are reissued. --renew reissues all of them, except the authority's.
@@ -29,7 +29,7 @@ CERTIFICATES = {
     "inventory-view": ["inventory-view", "localhost", "127.0.0.1"],
 }
 CALLER = "operator"
-"""The name of the caller with the API key."""
+"""The name of the caller with the API keys."""
 
 
 def authority(folder: Path) -> Authority:
@@ -65,6 +65,13 @@ def once(folder: Path, name: str) -> str:
     return path.read_text()
 
 
+def callers(folder: Path, user: str) -> str:
+    """Return the setting of a service whose callers send the key `<user>.api-key`, which no other service accepts."""
+    digest = sha256(once(folder, f"{user}.api-key").encode()).hexdigest()
+    scopes = "read+console+replay" if user == "console" else "read+write"
+    return f"{CALLER}:{scopes}:{digest}"
+
+
 def lend(path: Path) -> None:
     """Make a file readable for the users of containers; on this machine the permissions of the folder protect it."""
     path.chmod(0o644)
@@ -89,10 +96,9 @@ def main() -> None:
     users = yaml.safe_load((ROOT / "infra" / "topics.yaml").read_text())["users"]
     for user in users:
         once(FOLDER, f"{user}.password")
-    digest = sha256(once(FOLDER, "api.key").encode()).hexdigest()
-    (FOLDER / "edge.env").write_text(f"SERVICEKIT_API_KEYS={CALLER}:read+write+console+replay:{digest}\n")
+        (FOLDER / f"{user}.env").write_text(f"SERVICEKIT_API_KEYS={callers(FOLDER, user)}\n")
     print(f"[secrets] certificates issued: {', '.join(issued) or 'none, all are good for a while'}")
-    print(f"[secrets] {len(users)} passwords and the API key of {CALLER!r} are in {FOLDER}")
+    print(f"[secrets] {len(users)} passwords, and as many API keys of {CALLER!r}, are in {FOLDER}")
 
 
 if __name__ == "__main__":

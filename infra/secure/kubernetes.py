@@ -10,12 +10,11 @@ The broker takes its certificate from the same authority: `broker.pem` in that f
 import argparse
 import sys
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import yaml
-from infra.secure.keys import CALLER, FOLDER, ROOT, authority, issue, once
+from infra.secure.keys import FOLDER, ROOT, authority, callers, issue, once
 
 ADMINISTRATOR, ADMINISTRATOR_SECRET = "admin", "streamtable-admin"
 SHARED = "streamtable-secrets"
@@ -66,12 +65,9 @@ def manifests(folder: Path, namespace: str, users: list[str], now: datetime) -> 
             "tls.key": (folder / f"{name}.key").read_text(),
         }
 
-    made = []
-    for user in users:
-        digest = sha256(once(folder, f"{user}.api-key").encode()).hexdigest()
-        made.append(
-            secret(user, namespace, {**credentials(user), "api-keys": f"{CALLER}:read+write:{digest}"})
-        )
+    made = [
+        secret(user, namespace, {**credentials(user), "api-keys": callers(folder, user)}) for user in users
+    ]
     made.append(secret(ADMINISTRATOR_SECRET, namespace, credentials(ADMINISTRATOR)))
     made.append(secret(SHARED, namespace, {name: once(folder, name) for name in COMMON}))
     return made

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_service_comes_as_its_own_user_with_its_own_password_and_asks_its_call
         f"{name}.key",
     }
     if not name.startswith("spark-"):  # which serve no calls
-        assert service["env_file"][0].endswith("edge.env")
+        assert service["env_file"] == [f"${{STACK_SECRETS:-./build/secure}}/{name}.env"]
     assert service["depends_on"]["users"] == {"condition": "service_completed_successfully"}
 
 
@@ -104,7 +105,12 @@ def test_what_is_lent_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
     folder = tmp_path / "secure"
     said = make(folder)
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert LAID["secrets"].keys() | {"api.key", "edge.env", "authority.key"} <= first.keys()
+    assert (
+        LAID["secrets"].keys()
+        | {f"{user}.{part}" for user in USERS for part in ("api-key", "env")}
+        | {"authority.key"}
+        <= first.keys()
+    )
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "authority.key").stat().st_mode) == 0o600
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(folder / "broker.pem")
@@ -117,8 +123,21 @@ def test_what_is_lent_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
     changed = {path.name for path in folder.iterdir() if path.read_bytes() != first[path.name]}
     assert {"broker.pem", "admin.crt", "click-count-view.crt"} <= changed
     assert not [
-        name for name in changed if name.startswith(("authority", "api", "edge")) or "password" in name
+        name
+        for name in changed
+        if name.startswith("authority") or name.endswith((".api-key", ".env", ".password"))
     ]
+
+
+def test_a_service_accepts_a_key_of_its_own_with_the_scopes_that_it_serves(tmp_path: Path) -> None:
+    folder = tmp_path / "secure"
+    make(folder)
+    for user in USERS:
+        key = (folder / f"{user}.api-key").read_text()
+        scopes = "read+console+replay" if user == "console" else "read+write"
+        digest = sha256(key.encode()).hexdigest()
+        assert (folder / f"{user}.env").read_text() == f"SERVICEKIT_API_KEYS=operator:{scopes}:{digest}\n"
+    assert len({path.read_text() for path in folder.glob("*.api-key")}) == len(USERS)
 
 
 # ---- brought up --------------------------------------------------------------------------------------------------------
@@ -136,6 +155,10 @@ class SecureStack(Stack):
     def folder(self) -> Path:
         return Path(self.ports["STACK_SECRETS"])
 
+    def key(self, service: str) -> dict[str, str]:
+        """Return the header with the key of a service's callers."""
+        return {"Authorization": f"Bearer {(self.folder / f'{service}.api-key').read_text()}"}
+
 
 @pytest.fixture(scope="module")
 def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
@@ -151,9 +174,10 @@ def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def secrets_in(folder: Path) -> dict[str, str]:
-    """Return the texts that must not appear anywhere: passwords, the API key, and a line of each private key."""
-    kept = {path.name: path.read_text() for path in folder.glob("*.password")}
-    kept["api.key"] = (folder / "api.key").read_text()
+    """Return the texts that must not appear anywhere: passwords, API keys, and a line of each private key."""
+    kept = {
+        path.name: path.read_text() for part in ("password", "api-key") for path in folder.glob(f"*.{part}")
+    }
     return kept | {path.name: path.read_text().splitlines()[1] for path in folder.glob("*-view.key")}
 
 
@@ -162,20 +186,21 @@ def secrets_in(folder: Path) -> dict[str, str]:
 def test_with_authentication_a_click_is_counted_for_callers_with_the_key_and_no_secret_is_shown(
     secure: SecureStack,
 ) -> None:
-    key = (secure.folder / "api.key").read_text()
     click = {"user_id": "alice", "url": "https://example.org/"}
     with httpx.Client(timeout=20) as stranger:
         assert (
             stranger.post(f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks", json=click).status_code == 401
         )
-    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {key}"}) as client:
-        sent = client.post(f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks", json=click)
+    with httpx.Client(timeout=20) as client:
+        emitted = f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks"
+        sent = client.post(emitted, json=click, headers=secure.key("click-count-emitter"))
         assert sent.status_code == 201, sent.text
-        query = f"{secure.url('STACK_CLICK_QUERY_PORT')}/clicks/alice"
-        wait_until("the click is counted", lambda: client.get(query).json().get("count") == 1)
+        query, key = f"{secure.url('STACK_CLICK_QUERY_PORT')}/clicks/alice", secure.key("click-count-query")
+        wait_until("the click is counted", lambda: client.get(query, headers=key).json().get("count") == 1)
+        assert client.post(emitted, json=click, headers=key).status_code == 401  # the key of another service
 
-        console = secure.url("STACK_CONSOLE_PORT")
-        shown = [client.get(f"{console}{path}").raise_for_status().text for path in SHOWN]
+        console, key = secure.url("STACK_CONSOLE_PORT"), secure.key("console")
+        shown = [client.get(f"{console}{path}", headers=key).raise_for_status().text for path in SHOWN]
     containers = secure.inspect_all()
     logs = [logs_of(each["Id"]) for each in containers]
     assert len(logs) == len([name for name in OVER if not name.startswith("spark-")])
@@ -280,10 +305,12 @@ def test_a_broker_that_is_restarted_shows_its_renewed_certificate_and_clicks_are
     secure.compose("restart", "kafka")
     secure.compose("up", "--detach", "--wait", "--no-recreate", "--no-deps", "kafka")
     assert ssl.get_server_certificate(address) != before
-    key = (secure.folder / "api.key").read_text()
     click = {"user_id": "bob", "url": "https://example.org/"}
-    with httpx.Client(timeout=60, headers={"Authorization": f"Bearer {key}"}) as client:
+    writes, reads = (
+        httpx.Client(timeout=60, headers=secure.key(f"click-count-{role}")) for role in ("emitter", "query")
+    )
+    with writes, reads:
         emitted = f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks"
-        wait_until("a click is taken", lambda: client.post(emitted, json=click).raise_for_status().is_success)
+        wait_until("a click is taken", lambda: writes.post(emitted, json=click).raise_for_status().is_success)
         query = f"{secure.url('STACK_CLICK_QUERY_PORT')}/clicks/bob"
-        wait_until("it is counted", lambda: client.get(query).raise_for_status().json()["count"] >= 1)
+        wait_until("it is counted", lambda: reads.get(query).raise_for_status().json()["count"] >= 1)
