@@ -9,7 +9,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 HEAD_BYTES: Final = 16 * 1024
 """The maximum size of the head of a request."""
 CHUNKS_MAX: Final = 1024
-"""The maximum number of chunks of one body: bodies have at most 64 KiB."""
+"""The maximum number of chunks of one body: bodies have at most 64 KiB, lists of events 512 KiB."""
 
 
 class BoundedFlow(FlowControl):
