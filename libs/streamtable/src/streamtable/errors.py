@@ -294,6 +294,10 @@ class Fenced(Fatal):
     """Another process has started with the same transactional id."""
 
 
+class TransactionTimeoutRefused(Fatal):
+    """The broker's `transaction.max.timeout.ms` is less than the transaction timeout that the producer asks for."""
+
+
 class StoreInUse(Fatal):
     """Another process holds the folder's lock."""
 
