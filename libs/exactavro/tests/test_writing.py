@@ -1,6 +1,7 @@
 """A value that fits exactly is written in the shortest form; any other is rejected with its place."""
 
 import math
+from struct import unpack
 from typing import Any
 
 import pytest
@@ -171,3 +172,29 @@ def test_a_dict_of_another_class_has_the_same_prefix() -> None:
     write = make_writer(Schema.load(ROW), b"before")
 
     assert write(Row(row)) == write(row)
+
+
+@pytest.mark.parametrize(
+    ("union", "value"),
+    [
+        (["int", "double"], 2**53 + 1),
+        (["double", "int"], -(2**53) - 1),
+        (["long", "double"], 2**63 + 1),
+        (["int", "float"], 2**31 + 1),
+        (["float", "double"], 2**53 + 1),
+        (["null", "string", "float"], 2**24 + 1),
+        (["int", "double"], 10**400),
+    ],
+)
+def test_a_union_refuses_a_whole_number_that_none_of_its_branches_holds_exactly(
+    union: Any, value: int
+) -> None:
+    with pytest.raises(Unfit, match="fits no branch"):
+        encode(union, value)
+
+
+@pytest.mark.parametrize(
+    ("union", "value"), [(["int", "double"], 2**53), (["int", "float", "double"], 2**31 + 1)]
+)
+def test_a_union_takes_a_float_branch_that_holds_a_whole_number_exactly(union: Any, value: int) -> None:
+    assert unpack("<d", encode(union, value)[1:]) == (value,)

@@ -38,6 +38,7 @@ _MORE = tuple(bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in ra
 """The two bytes of each 14-bit group that is not the last."""
 _FLOAT = Struct("<f").pack
 _DOUBLE = Struct("<d").pack
+_UNPACK = {"float": Struct("<f").unpack, "double": Struct("<d").unpack}
 _EMPTY_BLOCK = b"\x00"
 
 
@@ -279,7 +280,8 @@ def _union_writer(branches: list[Node]) -> Writer:
     if len(writers) == 1:
         _, only, write_only = writers[0]
         return lambda value: nothing if value is None and nothing is not None else only + write_only(value)
-    # Float branches accept ints too, and "float" rounds, so branches of the exact type are tried first.
+    # Float branches accept ints too, and may round, so branches of the exact type are tried first, and then those that do not.
+    writers = [(node, prefix, _unrounded(kind(node), write)) for node, prefix, write in writers]
     order = sorted(writers, key=lambda each: {"double": 1, "float": 2}.get(kind(each[0]), 0))
     unnamed = [(prefix, write) for node, prefix, write in order if not has_name(node)]
     named = [(node, prefix, write) for node, prefix, write in order if has_name(node)]
@@ -315,6 +317,21 @@ def _union_writer(branches: list[Node]) -> Writer:
         )
 
     return write_union
+
+
+def _unrounded(name: str, write: Writer) -> Writer:
+    """Return a writer of a union's branch: as a float, a whole number is refused where it would be rounded."""
+    unpack = _UNPACK.get(name)
+    if unpack is None:
+        return write
+
+    def write_unrounded(value: Any) -> bytes:
+        data = write(value)
+        if type(value) is not float and hasattr(value, "__index__") and unpack(data)[0] != index(value):
+            raise Unfit("a whole number that would be rounded")
+        return data
+
+    return write_unrounded
 
 
 def _by_name(named: list[tuple[Node, bytes, Writer]]) -> dict[str, tuple[bytes, Writer]]:
