@@ -8,14 +8,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streamtable.errors import (
-    Fatal,
-    Migrated,
-    OutcomeUnknown,
-    RetryLater,
-    RewindNeeded,
-    StreamtableError,
-)
+from streamtable.errors import Fatal, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import (
