@@ -1,4 +1,4 @@
-"""A link that is slower than a processor's output: commits shrink until they succeed."""
+"""A link that is slower than a processor's output: commits shrink until they succeed. A far broker: they are given time."""
 
 import tempfile
 import time
@@ -12,6 +12,8 @@ from tests.system.bench import Bench, until
 from localkafka.broker import Broker
 from localkafka.fixtures import BRISK, Topics
 from localkafka.link import SlowLink
+from localkafka.wire import WireProxy
+from streamtable import Kafka
 from streamtable.codec.plain import Long
 from streamtable.graph import Group, Input, Output, Persist
 
@@ -20,6 +22,7 @@ pytestmark = [pytest.mark.faults_long("a link of half a minute, and a broker beh
 RECORDS = 4_000
 OUTPUT_BYTES = 4_000  # 16 MB in all: half a minute of the link
 SLOW = 500_000.0
+LATENCY_SECONDS = 2.0  # a commit takes five requests, one after another
 
 
 @pytest.fixture
@@ -113,3 +116,47 @@ def test_a_record_whose_outputs_take_longer_than_a_commit_may_is_given_more_time
     link.bytes_per_second = None
     running.stop()
     assert bench.rows(group) == {"a": 2}
+
+
+@pytest.mark.timeout(400)
+def test_commits_are_given_the_time_they_take_where_every_answer_takes_seconds(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="streamtable-far-") as folder, WireProxy() as wire:
+        # Kafka's default: the client gives up a heartbeat that is not answered within the interval.
+        overrides = {
+            "group.consumer.heartbeat.interval.ms": "5000",
+            "group.consumer.session.timeout.ms": "45000",
+        }
+        broker = Broker(Path(folder), overrides=overrides, brief=True, listeners=[wire.listener])
+        bench = None
+        try:
+            broker.start()
+            bench = Bench(broker.bootstrap_servers, Topics(broker.bootstrap_servers), tmp_path)
+            group: Group[str, int] = Group(
+                bench.name("g"),
+                Input(bench.stream(), lambda ctx, _: ctx.set((ctx.value or 0) + 1)),
+                Persist(Long()),
+            )
+            bench.create(group)
+            place = bench.places(group)[0]
+            running = bench.run(group, log=Kafka(wire.bootstrap_servers), commit_interval=0.2)
+            until(lambda: running.processor.working, "the processor has a running task")
+            member = running.processor.member
+            assert member is not None
+            wire.latency_seconds = LATENCY_SECONDS
+            began, undone = time.monotonic(), []
+            for sent in range(RECORDS, 4 * RECORDS, RECORDS):
+                bench.send(bench.name("in"), *((f"k{number % 50}", "x") for number in range(RECORDS)))
+                until(lambda: bench.committed(group).get(place, 0) >= sent, "all is committed", 120)  # noqa: B023 - called at once
+                undone.append(member.undone)
+                print(f"{sent} records committed after {time.monotonic() - began:.1f} s")
+            assert undone[0] <= 3
+            assert undone[1:] == undone[:1] * 2
+            wire.latency_seconds = 0.0
+            running.stop()
+            assert sum(bench.rows(group).values()) == 3 * RECORDS
+        finally:
+            wire.latency_seconds = 0.0
+            if bench is not None:
+                bench.close()
+            broker.kill()
+            broker.close()

@@ -1,6 +1,7 @@
 """A value that fits exactly is written in the shortest form; any other is rejected with its place."""
 
 import math
+from struct import unpack
 from typing import Any
 
 import pytest
@@ -171,3 +172,60 @@ def test_a_dict_of_another_class_has_the_same_prefix() -> None:
     write = make_writer(Schema.load(ROW), b"before")
 
     assert write(Row(row)) == write(row)
+
+
+@pytest.mark.parametrize(
+    ("union", "value"),
+    [
+        (["int", "double"], 2**53 + 1),
+        (["double", "int"], -(2**53) - 1),
+        (["long", "double"], 2**63 + 1),
+        (["int", "float"], 2**31 + 1),
+        (["float", "double"], 2**53 + 1),
+        (["null", "string", "float"], 2**24 + 1),
+        (["int", "double"], 10**400),
+    ],
+)
+def test_a_union_refuses_a_whole_number_that_none_of_its_branches_holds_exactly(
+    union: Any, value: int
+) -> None:
+    with pytest.raises(Unfit, match="fits no branch"):
+        encode(union, value)
+
+
+@pytest.mark.parametrize(
+    ("union", "value"), [(["int", "double"], 2**53), (["int", "float", "double"], 2**31 + 1)]
+)
+def test_a_union_takes_a_float_branch_that_holds_a_whole_number_exactly(union: Any, value: int) -> None:
+    assert unpack("<d", encode(union, value)[1:]) == (value,)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "text"),
+    [
+        ({"type": "array", "items": "int"}, [1, "x"], "[1]: must be an int, not str"),
+        ({"type": "map", "values": "int"}, {"a": 1, "k": "x"}, "['k']: must be an int, not str"),
+        (
+            {"type": "array", "items": {"type": "map", "values": "int"}},
+            [{"k": ""}],
+            "[0]['k']: must be an int",
+        ),
+        ({"type": "enum", "name": "E", "symbols": ["X", "Y"]}, "Z", "must be one of X, Y, not 'Z'"),
+        ({"type": "int", "logicalType": "date"}, "x", "must be a date without time, not str"),
+        ({"type": "int", "logicalType": "time-millis"}, 5, "must be a time, not int"),
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            "x",
+            "must be a datetime with a time zone, not str",
+        ),
+        (
+            {"type": "long", "logicalType": "local-timestamp-micros"},
+            5,
+            "must be a datetime without a time zone, not",
+        ),
+    ],
+)
+def test_an_error_names_the_place_and_the_expected_value(schema: Any, value: Any, text: str) -> None:
+    with pytest.raises(Unfit) as caught:
+        encode(schema, value)
+    assert text in str(caught.value)

@@ -1,6 +1,7 @@
 """Confluent's framing, with ids from a file and from a registry that answers, lies, is slow or is gone."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -296,11 +297,13 @@ def test_an_id_that_is_none_means_retry_later(server: Server, registry: HttpRegi
         Avro("int", Confluent(registry, "s")).encode(1)
 
 
-def test_an_answer_that_comes_in_drops_is_given_up_after_the_timeout(clock: Clock) -> None:
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Long: "], ids=["body", "header"]
+)
+def test_an_answer_that_comes_in_drops_is_given_up_after_the_timeout(clock: Clock, head: bytes) -> None:
     class Drops(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
+            self.wfile.write(head)
             for _ in range(200):
                 self.wfile.write(b" ")
                 time.sleep(0.02)
@@ -323,6 +326,29 @@ def test_an_answer_that_comes_in_drops_is_given_up_after_the_timeout(clock: Cloc
     http.shutdown()
     http.server_close()
     thread.join()
+
+
+def test_a_thread_waits_for_the_requests_of_another_no_longer_than_for_its_own(clock: Clock) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        registry = HttpRegistry(url, timeout=0.4, attempts=1, wait=clock.pauses.append)
+        codec = Avro("int", Confluent(registry))
+        waits = []
+
+        def decode() -> None:
+            began = time.monotonic()
+            with pytest.raises(RetryLater):
+                codec.decode(message(7, "02"))
+            waits.append(time.monotonic() - began)
+
+        threads = [threading.Thread(target=decode) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        registry.close()
+    assert len(waits) == 8
+    assert max(waits) < 2  # one after the other, they would wait for 3.2 s
 
 
 def test_schemas_that_refer_to_others_are_read_together_with_them(

@@ -364,10 +364,11 @@ class Forgetful:
 
 
 def test_offsets_that_the_client_has_forgotten_to_send_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamtable.kafka.transactional.OFFSETS_WAIT_S", 0.05)
     monkeypatch.setattr("streamtable.kafka.transactional.OVERDUE_S", 0.05)
     client: Any = Forgetful(None)
-    outbox = KafkaTransactionalProducer(client, ClientLog("test", "localhost:9092"), transactional=True)
+    outbox = KafkaTransactionalProducer(
+        client, ClientLog("test", "localhost:9092"), transactional=True, transaction_seconds=0.05
+    )
     with pytest.raises(OutcomeUnknown, match="did not return"):
         outbox.send_offsets({}, GroupMembership(b"", "member"))
     client.something.set()

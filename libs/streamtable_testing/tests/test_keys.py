@@ -22,8 +22,12 @@ from streamtable import (
     String,
     avro_branch,
 )
+from streamtable.engine.placement import Placement
 from streamtable.errors import GraphError
+from streamtable.ports import TopicInfo
+from streamtable.types import RecordBatch
 from streamtable_testing import Tester
+from streamtable_testing.topic import InMemoryMessage
 
 SHOP_SKU = Avro(
     {
@@ -91,6 +95,18 @@ def test_json_keys_of_other_programs_with_unsorted_names_are_warned_of_once(test
     warnings = [line for line in logs if line["event"] == "equal keys have different bytes"]
     assert [line["place"] for line in warnings] == ["sales[0]@0"]
     assert "the names of an object are not sorted" in warnings[0]["reason"]
+
+
+@pytest.mark.parametrize("odd", [b'{"sku":"x","shop":1}', b' {"shop":1,"sku":"x"}', b"[1, 2]"])
+def test_a_json_key_of_another_form_is_noticed_wherever_it_is_in_a_batch(odd: bytes) -> None:
+    stream, group = counting(Json())
+    keys = [b'"text"', b"17", b'{"shop":1,"sku":"x"}', odd]
+    with capture_logs() as logs:
+        messages = [InMemoryMessage(offset, key, b"1", [], 0, None) for offset, key in enumerate(keys)]
+        topics = {stream.name: TopicInfo(stream.name, 1, "id", False, 0, 1_000_000)}
+        Placement(group, 0, topics).look(RecordBatch(stream.name, 0, messages))
+    warnings = [line for line in logs if line["event"] == "equal keys have different bytes"]
+    assert [line["place"] for line in warnings] == ["sales[0]@3"]
 
 
 def test_avro_keys_of_two_schemas_are_warned_of(tester: Tester) -> None:

@@ -17,5 +17,5 @@ class Unusable(ValueError):
 
 
 def placed(place: str, text: str) -> str:
-    """Prefix a message with a place. The message may already begin with the inner part of the place: ".field: ..."."""
-    return place + text if text.startswith(".") else f"{place}: {text}"
+    """Prefix a message with a place. The message may already begin with the inner part: ".field: ..." or "[0]: ..."."""
+    return place + text if text.startswith((".", "[")) else f"{place}: {text}"

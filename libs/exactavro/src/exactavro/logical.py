@@ -101,6 +101,19 @@ def _decimal(precision: int, scale: int, size: int | None) -> Conversion:
     return Conversion(load, dump)
 
 
+EXPECTED = {
+    "date": "a date without time",
+    "time-millis": "a time",
+    "time-micros": "a time",
+    "timestamp-millis": "a datetime with a time zone",
+    "timestamp-micros": "a datetime with a time zone",
+    "local-timestamp-millis": "a datetime without a time zone",
+    "local-timestamp-micros": "a datetime without a time zone",
+    "decimal": "a finite Decimal",
+    "uuid": "a UUID",
+}
+"""The description of the values of each logical type, for errors."""
+
 _CONVERSIONS = {
     ("int", "date"): Conversion(lambda days: date.fromordinal(days + _EPOCH_DAY), _dump_date),
     ("int", "time-millis"): _time_of_day(1_000),

@@ -15,8 +15,8 @@ from typing import Any
 from exactavro.branches import avro_branch_of, full_names, has_name
 from exactavro.defaults import default_value
 from exactavro.errors import Unfit, Unusable, placed
-from exactavro.logical import conversion
-from exactavro.schema import Node, Schema, kind, title
+from exactavro.logical import EXPECTED, conversion
+from exactavro.schema import Node, Schema, kind, logical, title
 from exactavro.unrolled import unrolled
 
 Writer = Callable[[Any], bytes]
@@ -38,6 +38,7 @@ _MORE = tuple(bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in ra
 """The two bytes of each 14-bit group that is not the last."""
 _FLOAT = Struct("<f").pack
 _DOUBLE = Struct("<d").pack
+_UNPACK = {"float": Struct("<f").unpack, "double": Struct("<d").unpack}
 _EMPTY_BLOCK = b"\x00"
 
 
@@ -171,8 +172,16 @@ def _writer(node: Node) -> Writer:
     rule = conversion(node)
     if rule is None:
         return write
-    dump = rule.dump
-    return lambda value: write(dump(value))
+    dump, expected = rule.dump, EXPECTED[logical(node) or ""]
+
+    def write_logical(value: Any) -> bytes:
+        try:
+            carried = dump(value)
+        except (AttributeError, TypeError):
+            raise Unfit(f"must be {expected}, not {type(value).__name__}") from None
+        return write(carried)
+
+    return write_logical
 
 
 def _plain_writer(node: str | dict[str, Any]) -> Writer:
@@ -186,10 +195,19 @@ def _plain_writer(node: str | dict[str, Any]) -> Writer:
     elif name == "map":
         write = _map_writer(_writer(node["values"]))
     elif name == "enum":
-        write = {symbol: write_long(number) for number, symbol in enumerate(node["symbols"])}.__getitem__
+        write = _Symbols(
+            (symbol, write_long(number)) for number, symbol in enumerate(node["symbols"])
+        ).__getitem__
     else:
         write = _fixed_writer(node["size"])
     return write
+
+
+class _Symbols(dict[str, bytes]):
+    """The encoded symbols of an enum."""
+
+    def __missing__(self, value: Any) -> bytes:
+        raise Unfit(f"must be one of {', '.join(self)}, not {repr(value)[:100]}")
 
 
 def _fixed_writer(size: int) -> Writer:
@@ -207,13 +225,25 @@ def _described(value: Any) -> str:
     )
 
 
+def _check(write: Writer, value: Any, place: str) -> None:
+    try:
+        write(value)
+    except WRITE_ERRORS as error:
+        raise Unfit(placed(place, str(unfit(error)))) from None
+
+
 def _array_writer(write: Writer) -> Writer:
     def write_array(value: Any) -> bytes:
         if not isinstance(value, list | tuple):
             raise Unfit(f"must be a list or tuple, not {type(value).__name__}")
         if not value:
             return _EMPTY_BLOCK
-        return b"".join((write_long(len(value)), *map(write, value), _EMPTY_BLOCK))
+        try:
+            return b"".join((write_long(len(value)), *map(write, value), _EMPTY_BLOCK))
+        except WRITE_ERRORS:
+            for number, item in enumerate(value):
+                _check(write, item, f"[{number}]")
+            raise
 
     return write_array
 
@@ -226,7 +256,10 @@ def _map_writer(write: Writer) -> Writer:
             return _EMPTY_BLOCK
         parts = [write_long(len(value))]
         for key, item in value.items():
-            parts += (_write_string(key), write(item))
+            try:
+                parts += (_write_string(key), write(item))
+            except WRITE_ERRORS as error:
+                raise Unfit(placed(f"[{repr(key)[:100]}]", str(unfit(error)))) from None
         parts.append(_EMPTY_BLOCK)
         return b"".join(parts)
 
@@ -279,7 +312,8 @@ def _union_writer(branches: list[Node]) -> Writer:
     if len(writers) == 1:
         _, only, write_only = writers[0]
         return lambda value: nothing if value is None and nothing is not None else only + write_only(value)
-    # Float branches accept ints too, and "float" rounds, so branches of the exact type are tried first.
+    # Float branches accept ints too, and may round, so branches of the exact type are tried first, and then those that do not.
+    writers = [(node, prefix, _unrounded(kind(node), write)) for node, prefix, write in writers]
     order = sorted(writers, key=lambda each: {"double": 1, "float": 2}.get(kind(each[0]), 0))
     unnamed = [(prefix, write) for node, prefix, write in order if not has_name(node)]
     named = [(node, prefix, write) for node, prefix, write in order if has_name(node)]
@@ -315,6 +349,21 @@ def _union_writer(branches: list[Node]) -> Writer:
         )
 
     return write_union
+
+
+def _unrounded(name: str, write: Writer) -> Writer:
+    """Return a writer of a union's branch: as a float, a whole number is refused where it would be rounded."""
+    unpack = _UNPACK.get(name)
+    if unpack is None:
+        return write
+
+    def write_unrounded(value: Any) -> bytes:
+        data = write(value)
+        if type(value) is not float and hasattr(value, "__index__") and unpack(data)[0] != index(value):
+            raise Unfit("a whole number that would be rounded")
+        return data
+
+    return write_unrounded
 
 
 def _by_name(named: list[tuple[Node, bytes, Writer]]) -> dict[str, tuple[bytes, Writer]]:

@@ -49,12 +49,14 @@ class WireProxy:
     Attributes:
         plan: Called for each request, in the proxy's thread; None forwards all requests.
         bytes_per_second: The rate of each direction of all connections together; None: unlimited.
+        latency_seconds: The seconds that each response travels. It does not hold up those that are sent after it.
         struck: The number of injected faults, by API key and class of fault.
     """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.bytes_per_second: float | None = None
+        self.latency_seconds = 0.0
         self.struck: Counter[tuple[int, type[Fault]]] = Counter()
         self.up, self.down = Pace(), Pace()
         self._held = reserve_port()  # for the broker
@@ -152,12 +154,16 @@ class _Connection:
         self._broker_in, self._broker_out = broker_in, broker_out
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue(_PENDING_MAX)
         self._unanswered: dict[int, Fault | None] = {}
+        self._answers: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(
+            _PENDING_MAX
+        )  # with the time of arrival
         self._all_answered = asyncio.Event()
         self._client_connected = True
 
     async def run(self) -> None:
         tasks = [
-            asyncio.create_task(work()) for work in (self._receive, self._pass_requests, self._pass_answers)
+            asyncio.create_task(work())
+            for work in (self._receive, self._pass_requests, self._receive_answers, self._pass_answers)
         ]
         try:
             await asyncio.gather(*tasks)
@@ -206,9 +212,21 @@ class _Connection:
                 await self._all_answered.wait()
         raise ConnectionResetError
 
+    async def _receive_answers(self) -> None:
+        now = asyncio.get_running_loop().time
+        try:
+            while True:
+                frame = await _frame(self._broker_in)
+                await self._answers.put((now() + self._wire.latency_seconds, frame))
+        except (OSError, asyncio.IncompleteReadError):
+            await self._answers.put((now() + self._wire.latency_seconds, b""))
+
     async def _pass_answers(self) -> None:
         while True:
-            frame = await _frame(self._broker_in)
+            arrival, frame = await self._answers.get()
+            await asyncio.sleep(arrival - asyncio.get_running_loop().time())
+            if not frame:  # the broker has disconnected
+                raise ConnectionResetError
             fault = self._unanswered.pop(_SIZE.unpack_from(frame)[0], None)
             if not self._unanswered:
                 self._all_answered.set()

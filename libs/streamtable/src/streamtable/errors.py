@@ -28,6 +28,7 @@
     └── Fatal                   stop the process; a person must look
         ├── AuthorizationError         the broker does not let this user do it: grant the right
         ├── Fenced              another process uses this instance id
+        ├── TransactionTimeoutRefused  raise transaction.max.timeout.ms of the brokers
         ├── StoreInUse          another process owns this folder
         ├── StoreBroken         the disk refuses writes
         ├── StateLost           table and committed offsets do not fit together
@@ -292,6 +293,10 @@ class AuthorizationError(Fatal):
 
 class Fenced(Fatal):
     """Another process has started with the same transactional id."""
+
+
+class TransactionTimeoutRefused(Fatal):
+    """The broker's `transaction.max.timeout.ms` is less than the transaction timeout that the producer asks for."""
 
 
 class StoreInUse(Fatal):

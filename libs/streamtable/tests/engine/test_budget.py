@@ -52,12 +52,43 @@ def test_a_commit_of_one_record_gets_more_time_until_one_is_quick_again(
     for count in (8, 2, 1, 1, 1, 1, 1):
         list(budget.parts([records.part(0, count)], lambda: 0))
         budget.failed(3_000_000, 4.1)
-        steps.append((budget.records, budget.step_seconds, budget.transaction_seconds))
-    assert steps == [(2, 4, 10), (1, 4, 10), (1, 8, 20), (1, 16, 40), (1, 32, 80), (1, 64, 160), (1, 64, 160)]
+        steps.append((budget.records, budget.step_seconds))
+        if count == 8:
+            budget.committed(1.5)  # the next failure is not the second in a row
+    assert steps == [(2, 4), (1, 4), (1, 8), (1, 16), (1, 32), (1, 64), (1, 64)]
     budget.committed(9.0)
     assert budget.step_seconds == 64
-    budget.committed(0.1)
-    assert (budget.step_seconds, budget.transaction_seconds) == (4, 10)
+
+
+def test_the_second_failure_in_a_row_gives_the_next_commit_more_time_and_not_only_less_work(
+    budget: CommitBudget,
+) -> None:
+    budget.failed(100_000, 4.1)
+    assert budget.step_seconds == 4
+    budget.failed(100_000, 4.1)
+    assert budget.step_seconds == 8
+    budget.step_seconds_max = 8
+    budget.failed(100_000, 8.1)
+    assert budget.step_seconds == 8
+
+
+def test_a_commit_is_given_the_time_that_commits_have_taken_lately(budget: CommitBudget) -> None:
+    budget.committed(9.0)
+    assert budget.step_seconds == 16
+    for _ in range(5):
+        budget.committed(0.1)
+    assert budget.step_seconds == 8
+    for _ in range(5):
+        budget.committed(0.1)
+    assert budget.step_seconds == 4
+
+
+def test_commits_that_take_long_whatever_their_size_are_not_made_smaller(budget: CommitBudget) -> None:
+    sizes = []
+    for _ in range(7):
+        budget.committed(9.0)
+        sizes.append(budget.bytes >> 10)
+    assert sizes == [512, 1024, 2048, 4096, 8192, 16384, 16384]
 
 
 def test_a_commit_that_is_refused_at_once_says_nothing_of_its_size(budget: CommitBudget) -> None:

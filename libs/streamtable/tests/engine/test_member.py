@@ -20,6 +20,7 @@ from streamtable.errors import (
     RewindNeeded,
     StoreCorrupted,
     StreamtableError,
+    TransactionTimeoutRefused,
 )
 from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Persist
@@ -73,7 +74,7 @@ class Rig:
         self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float
     ) -> Any:
         made = self.make_outbox(self.steps)
-        made.transactional_id = transactional_id
+        made.transactional_id, made.transaction_seconds = transactional_id, transaction_seconds
         self.outboxes.append(made)
         return made
 
@@ -275,6 +276,62 @@ def test_a_commit_that_was_refused_is_aborted_and_its_records_are_read_again(
     rig.turn(commit=True)
     assert rig.rows == {b"a": 2}
     assert len(rig.outboxes) == 1
+
+
+def slow(rig: Any, seconds: float) -> None:
+    """Let the next transactions take this long."""
+    outbox = rig.outboxes[-1]
+    flush = outbox.flush
+
+    def flushed_late(timeout: float) -> Any:
+        rig.clock.sleep(seconds)
+        return flush(timeout)
+
+    outbox.flush = flushed_late
+
+
+def commit_one(rig: Any, first: int) -> None:
+    rig.deliver([(b"a", b"x")], first=first)
+    rig.turn()
+    rig.turn(commit=True)
+
+
+def test_after_a_slow_commit_a_new_producer_has_a_longer_transaction_timeout_and_no_table_recovers(
+    rig: Any,
+) -> None:
+    rig.join()
+    task = rig.member.assignment.tasks[0]
+    slow(rig, 9.0)
+    commit_one(rig, 0)
+    assert [outbox.transaction_seconds for outbox in rig.outboxes] == [10, 40]
+    assert [outbox.closed for outbox in rig.outboxes] == [True, False]
+    assert (rig.rows, rig.member.ready, rig.member.undone) == ({b"a": 1}, True, 0)
+    assert rig.member.assignment.tasks[0] is task
+    rig.outboxes[1].ends = rig.outboxes[0].ends  # the log goes on
+    commit_one(rig, 1)
+    assert rig.rows == {b"a": 2}
+    assert len(rig.outboxes) == 2
+
+
+def test_after_two_commits_in_a_row_that_failed_for_their_time_the_next_one_is_given_more(rig: Any) -> None:
+    rig.join()
+    slow(rig, 4.1)
+    rig.steps.fail("flush", RewindNeeded("x"), RewindNeeded("x"))
+    for _ in range(2):
+        commit_one(rig, 0)
+    rig.turn()
+    assert [outbox.transaction_seconds for outbox in rig.outboxes] == [10, 20]
+
+
+def test_where_the_broker_refuses_a_longer_transaction_timeout_the_one_before_is_kept(rig: Any) -> None:
+    rig.join()
+    slow(rig, 9.0)
+    rig.steps.fail("open", TransactionTimeoutRefused("too long"))
+    commit_one(rig, 0)
+    rig.turn()
+    assert [outbox.transaction_seconds for outbox in rig.outboxes] == [10, 40, 20]
+    rig.recover()
+    assert rig.member.ready
 
 
 def test_records_that_were_polled_before_a_rewind_are_not_handled_behind_it(rig: Any) -> None:

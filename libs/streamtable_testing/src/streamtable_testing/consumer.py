@@ -63,8 +63,10 @@ class VirtualGroupConsumer:
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
         self._raise_failure()
-        batches = self._fetch(max_records)
-        self._heartbeat()
+        try:
+            batches = self._fetch(max_records)
+        finally:  # the client sends heartbeats from a thread of its own, whatever the fetch has found
+            self._heartbeat()
         self._raise_failure()
         if not batches:
             self._clock.sleep(timeout)

@@ -3,14 +3,16 @@
 Import this module where a URL is used: the rest of the codec does without the HTTP client.
 """
 
+import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Timer
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote
 
-from httpx import Client, HTTPError, codes
+from httpx import Client, HTTPError, Limits, ReadTimeout, codes
 from orjson import loads
 
 from exactavro import Schema, Unusable, make_reader
@@ -72,7 +74,8 @@ class HttpRegistry:
         url: For example "http://localhost:8081".
         auth: User name and password, if the registry wants them.
         timeout: Seconds for one request, with its whole answer.
-        attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
+        attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them. A schema with those
+            that it refers to takes no more time than these; neither does a thread wait longer for another's requests.
         unknown_seconds: The seconds for which an id that the registry did not know is not requested again.
         clock: Monotonic seconds.
         wait: Sleeps for a number of seconds.
@@ -94,9 +97,15 @@ class HttpRegistry:
                 "registry: needs an http(s) URL, at least 1 attempt and a timeout above 0"
             )
         self._url = url.rstrip("/")
-        self._client = Client(auth=auth, timeout=timeout, headers={"Accept": "application/json"})
+        self._client = Client(
+            auth=auth,
+            timeout=timeout,
+            headers={"Accept": "application/json"},
+            limits=Limits(max_keepalive_connections=0),  # requests are rare, and each may be cut
+        )
         self._timeout = timeout
         self._attempts = attempts
+        self._longest = attempts * timeout + _FIRST_PAUSE_SECONDS * 2 ** (attempts - 1)
         self._unknown_seconds = unknown_seconds
         self._clock = clock
         self._wait = wait
@@ -109,14 +118,14 @@ class HttpRegistry:
         known = self._schemas.get(schema_id)
         if known is not None:
             return known
-        with self._lock:  # one thread asks, the others find its answer
+        with self._alone():  # one thread asks, the others find its answer
             known = self._schemas.get(schema_id)
             if known is None:
                 known = self._schemas[schema_id] = self._ask_schema(schema_id)
             return known
 
     def id_of(self, subject: str, schema: Schema) -> int:
-        with self._lock:
+        with self._alone():
             key = subject, schema.text
             if key not in self._ids:
                 answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema.text})
@@ -132,6 +141,15 @@ class HttpRegistry:
 
     def close(self) -> None:
         self._client.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=self._longest):
+            raise RetryLater(f"registry {self._url}: another thread waits for its answer")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _ask_schema(self, schema_id: int) -> Schema:
         until, message = self._unknown.get(schema_id, (0.0, ""))
@@ -153,13 +171,15 @@ class HttpRegistry:
         if not answer.get("references"):
             return Schema.load(text)
         found: dict[str, str] = {}
-        waiting = [answer]
+        waiting, end = [answer], self._clock() + self._longest
         while waiting:
             for name, subject, version in _references(waiting.pop()):
                 if name in found:
                     continue
                 if len(found) >= _REFERENCES_MAX:
                     raise Unusable(f"refers to more than {_REFERENCES_MAX} schemas")
+                if self._clock() > end:
+                    raise RetryLater(f"registry {self._url}: not all schemas within {self._longest:g} s")
                 path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
                 other = self._ask("GET", path, None)
                 if other is None:
@@ -206,8 +226,10 @@ class HttpRegistry:
 
     def _answer(self, method: str, path: str, body: dict[str, str] | None) -> tuple[int, Any]:
         """Return the status and the JSON of an answer of bounded size. Raises `HTTPError` and `ValueError`."""
-        end = self._clock() + self._timeout
-        with self._client.stream(method, self._url + path, json=body) as response:
+        with (
+            _cut_after(self._timeout) as trace,
+            self._client.stream(method, self._url + path, json=body, extensions={"trace": trace}) as response,
+        ):
             parts: list[bytes] = []
             size = 0
             for part in response.iter_bytes():
@@ -215,9 +237,47 @@ class HttpRegistry:
                 parts.append(part)
                 if size > _ANSWER_BYTES_MAX:
                     raise ValueError(f"an answer of more than {_ANSWER_BYTES_MAX} bytes")
-                if self._clock() > end:
-                    raise ValueError(f"no whole answer within {self._timeout:g} s")
             return response.status_code, loads(b"".join(parts))
+
+
+@contextmanager
+def _cut_after(seconds: float) -> Iterator[Callable[[str, dict[str, Any]], None]]:
+    """Shut down the connection of a request after these seconds: the client's own timeout starts again with each byte of a header.
+
+    Yields the request's `trace` extension, from which the connection is known. It must not be reused for other requests.
+
+    Raises:
+        ReadTimeout: It has been shut down.
+    """
+    sockets: list[socket.socket] = []
+    over = Event()
+
+    def shut_down() -> None:
+        over.set()
+        for each in sockets:
+            with suppress(OSError):  # it has been closed
+                each.shutdown(socket.SHUT_RDWR)
+
+    def trace(event: str, info: dict[str, Any]) -> None:
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            sockets.append(info["return_value"].get_extra_info("socket"))
+            if over.is_set():
+                shut_down()
+
+    timer = Timer(seconds, shut_down)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield trace
+        problem: Exception | None = None
+    except (HTTPError, ValueError) as error:
+        problem = error
+    finally:
+        timer.cancel()
+    if over.is_set():  # an answer without a length may look whole
+        raise ReadTimeout(f"no whole answer within {seconds:g} s") from problem
+    if problem is not None:
+        raise problem
 
 
 def _references(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:

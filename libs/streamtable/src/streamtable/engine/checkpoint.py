@@ -50,7 +50,7 @@ class Checkpoint:
         producer: Transactional for exactly once, plain for at least once.
         guarantee: Exactly once or at least once.
         failpoint: Called between any two steps.
-        step_seconds: The seconds that flush, commit and abort may take, each.
+        step_seconds: The seconds that flush, commit and abort may take, each. May change between commits.
         tracer: Traces each commit. Every output, and the last row of each partition, carries its context.
     """
 

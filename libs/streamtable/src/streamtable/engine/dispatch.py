@@ -24,12 +24,7 @@ from streamtable.engine.placement import Placement
 from streamtable.engine.state import KeptState
 from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo, RowJournal
-from streamtable.errors import (
-    DeserializationError,
-    HandlerFailed,
-    RewindNeeded,
-    StreamtableError,
-)
+from streamtable.errors import DeserializationError, HandlerFailed, RewindNeeded, StreamtableError
 from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.handler_services import HandlerServices, Whole
 from streamtable.own_keys import OwnKeys, OwnRows

@@ -14,7 +14,7 @@ from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
-from streamtable.engine.budget import CommitBudget
+from streamtable.engine.budget import STEP_SECONDS, TRANSACTION_STEPS, CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
@@ -37,6 +37,7 @@ from streamtable.errors import (
     RetryLater,
     RewindNeeded,
     StoreCorrupted,
+    TransactionTimeoutRefused,
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
@@ -49,7 +50,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 _SAVE_SECONDS = 60.0  # the interval in which idle stores are marked current, and old state is removed
-_OPEN_SECONDS_MAX = 5.0
+_OPEN_SECONDS = 40.0  # some ten requests one after another, where each takes seconds
 _SPARE_SECONDS = 15.0  # three heartbeats at the broker's default
 _BACKOFF_SECONDS_MAX = 5.0
 
@@ -111,12 +112,10 @@ class Member:
         self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
         self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
-        self._producer = self._new_producer()
-        try:
-            self._producer.open(_OPEN_SECONDS_MAX)
-        except RetryLater:
-            self._producer.close()
-            raise
+        self._given = (
+            STEP_SECONDS  # the seconds of a step for which the producer's transaction timeout is made
+        )
+        self._producer = self._first_producer()
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = JoinWait(self._consumer, clock)
         reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
@@ -235,6 +234,8 @@ class Member:
                     self._vitals.committed(works, self._clock.monotonic() - began)
                     self._rebuild([task for task in tasks if task.failure is not None])
                     self._rewound |= any(task.must_recover for task in tasks)
+                    if self._needs_longer_transactions():
+                        self._replace_producer()
         # From the end of one commit to the next, as in Kafka Streams: a commit may take half the interval under load.
         self._committed_at = self._clock.monotonic()
 
@@ -452,8 +453,7 @@ class Member:
         except OutcomeUnknown as unknown:
             self._renew_later(unknown)
             return
-        # The transaction timeout is fixed when a producer is created.
-        self._renew_needed = self._budget.step_seconds > self._checkpoint.step_seconds
+        self._renew_needed = self._needs_longer_transactions()
         self._go_back()
         self._back_off()
 
@@ -480,17 +480,43 @@ class Member:
         """Replace the producer, which fences the old transaction; then every task recovers from Kafka."""
         for partition in self.assignment.tasks:
             self._consumer.pause(self.assignment.places(partition))
+        self._replace_producer()
+        if not self._renew_needed:
+            self._rewound = False
+            self.assignment.recover_again(self.assignment.tasks.values())
+
+    def _replace_producer(self) -> None:
+        """Open a new producer, with the transaction timeout that commits need now. Sets `_renew_needed` if that fails.
+
+        No transaction is open, or the one that is gets fenced.
+        """
         self._producer.close()
+        self._renew_needed = True
+        asked = self._budget.step_seconds
         self._producer = self._new_producer()
         try:
-            self._producer.open(_OPEN_SECONDS_MAX)
+            self._producer.open(max(_OPEN_SECONDS, asked))
         except RetryLater as error:
             log.warning("cannot open a new producer, will retry", reason=str(error))
             self._back_off()
-            return
-        self._checkpoint = self._new_checkpoint()
-        self._renew_needed = self._rewound = False
-        self.assignment.recover_again(self.assignment.tasks.values())
+        except TransactionTimeoutRefused as error:
+            if asked <= STEP_SECONDS:
+                raise
+            log.warning("transaction timeout refused, a shorter one is used", reason=str(error))
+            self._budget.step_seconds_max = asked / 2
+        else:
+            self._given, self._renew_needed = asked, False
+            self._checkpoint = self._new_checkpoint()
+
+    def _needs_longer_transactions(self) -> bool:
+        """Let the next commit take as long as it needs. Returns whether that takes a new producer.
+
+        The transaction timeout is fixed when a producer is created, and one that is longer than necessary does no harm
+        while the process lives.
+        """
+        asked = self._budget.step_seconds
+        self._checkpoint.step_seconds = min(asked, self._given)
+        return asked > self._given
 
     def _rebuild(self, tasks: list[BaseTask]) -> None:
         """Discard the damaged stores of these tasks and load them again."""
@@ -520,9 +546,18 @@ class Member:
         s, seconds = self.settings, self._budget.step_seconds
         return Checkpoint(self._consumer, self._producer, s.guarantee, self._reached, s.tracer, seconds)
 
+    def _first_producer(self) -> TransactionalProducer:
+        producer = self._new_producer()
+        try:
+            producer.open(_OPEN_SECONDS)
+        except RetryLater:
+            producer.close()
+            raise
+        return producer
+
     def _new_producer(self) -> TransactionalProducer:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
         return self._log.transactional_producer(
-            transactional_id, self._batch_bytes, self._budget.transaction_seconds
+            transactional_id, self._batch_bytes, self._budget.step_seconds * TRANSACTION_STEPS
         )

@@ -9,16 +9,7 @@ from typing import Any
 
 from streamtable.due import Due, DueRows
 from streamtable.flow.columns import Columns, Scope
-from streamtable.flow.joins import (
-    LEFT,
-    NEXT_KEY,
-    RIGHT,
-    Bounds,
-    PlaceKey,
-    Side,
-    closing_times,
-    other_side,
-)
+from streamtable.flow.joins import LEFT, NEXT_KEY, RIGHT, Bounds, PlaceKey, Side, closing_times, other_side
 from streamtable.flow.nodes import Closed, DueColumns, Node, Source, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.recent_records import RecentRecords

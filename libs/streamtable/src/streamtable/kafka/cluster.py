@@ -48,7 +48,8 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 _EVENTS = 1_000
 _METADATA_SECONDS = 1.0
 _LOOK_SECONDS = 0.02
-# A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile.
+# A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile. It doubles while the
+# broker does not answer at all, up to the time-out of other requests.
 _OFFSETS_SECONDS = 0.5
 _ANY_TIME = (1 << 63) - 1
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -89,6 +90,8 @@ class KafkaCluster:
         self._uncommitted: dict[str, Consumer] = {}  # by group: they do not wait for pending transactions
         self._refused: dict[str, KafkaError] = {}  # by group: why nothing may be asked about it
         self._asking = threading.Lock()  # for the consumers: one call at a time
+        self._offsets_seconds = min(timeout, _OFFSETS_SECONDS)
+        self._metadata_seconds = min(timeout, _METADATA_SECONDS)
         self._bootstrap_servers = caller.servers
         self._caller = caller
         self._connection_errors = connection_errors
@@ -141,7 +144,11 @@ class KafkaCluster:
         return descriptions
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
-        found = self._described(names, min(self._timeout, _METADATA_SECONDS))
+        try:
+            found = self._described(names, self._metadata_seconds)
+        except RetryLater:
+            self._metadata_seconds = min(self._metadata_seconds * 2, self._timeout)
+            raise
         return {name: str(topic.topic_id) for name, topic in found.items()}
 
     def _described(self, names: Iterable[str], timeout: float) -> Mapping[str, DescribedTopic]:
@@ -170,7 +177,7 @@ class KafkaCluster:
             # these very topics is requested.
             with suppress(KafkaException):
                 for topic in {place.topic for place in asked}:
-                    self._admin.list_topics(topic, timeout=min(self._timeout, _METADATA_SECONDS))
+                    self._admin.list_topics(topic, timeout=self._metadata_seconds)
             raise
 
     def _watermarks(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
@@ -250,13 +257,14 @@ class KafkaCluster:
         try:
             consumer = self._outsider_of(group)
             self._listen(group)
-            answers = consumer.committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
+            answers = consumer.committed(asked, timeout=self._offsets_seconds)
         except KafkaException as error:
             self._listen(group)
             if group not in self._refused and (latest := self._latest(group, asked)) is not None:
                 raise TransactionPending(
                     f"a transaction with committed offsets of group {group!r} has not ended", latest
                 ) from error
+            self._offsets_seconds = min(self._offsets_seconds * 2, self._timeout)
             raise self._unanswered(self._refused.get(group, cause(error)), group=group) from error
         finally:
             self._asking.release()
@@ -280,7 +288,7 @@ class KafkaCluster:
         if group not in self._uncommitted:
             self._uncommitted[group] = self._outsider(group, "read_uncommitted")
         try:
-            answers = self._uncommitted[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
+            answers = self._uncommitted[group].committed(asked, timeout=self._offsets_seconds)
         except KafkaException:
             return None
         finally:

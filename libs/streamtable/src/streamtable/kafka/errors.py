@@ -2,7 +2,15 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamtable.errors import Fatal, Fenced, InputLost, Migrated, SerializationError, StreamtableError
+from streamtable.errors import (
+    Fatal,
+    Fenced,
+    InputLost,
+    Migrated,
+    SerializationError,
+    StreamtableError,
+    TransactionTimeoutRefused,
+)
 from streamtable.types import Headers
 
 
@@ -45,6 +53,9 @@ PASSING = MIGRATED | _codes(
 )
 """The errors that a consumer reports and recovers from by itself: they are logged, never raised."""
 
+
+TOO_LONG = _codes("INVALID_TRANSACTION_TIMEOUT")
+"""The transaction timeout is more than the broker's `transaction.max.timeout.ms`."""
 
 REFUSED = _codes("MSG_SIZE_TOO_LARGE INVALID_TIMESTAMP INVALID_RECORD")
 """The topic will never accept this record."""
@@ -105,6 +116,11 @@ def fatal(error: KafkaError, doing: str) -> Fatal:
             f"{doing} was refused: another process uses the same transactional id; give each process an instance id "
             "of its own, by STREAMTABLE_INSTANCE_ID or instance_id= of App.run (by default it is the host's name, numbered on each host) "
             f"({describe(error)})"
+        )
+    if error.code() in TOO_LONG:
+        return TransactionTimeoutRefused(
+            f"{doing} was refused: raise transaction.max.timeout.ms of the brokers, by default 15 minutes, to 160 seconds at "
+            f"least ({describe(error)})"
         )
     return Fatal(f"{doing} failed for good ({describe(error)})")
 

@@ -8,14 +8,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streamtable.errors import (
-    Fatal,
-    Migrated,
-    OutcomeUnknown,
-    RetryLater,
-    RewindNeeded,
-    StreamtableError,
-)
+from streamtable.errors import Fatal, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import (
@@ -38,8 +31,6 @@ from streamtable.ports import Membership
 from streamtable.types import Committed, Headers, QueuedRecord, TopicPartition
 
 CONNECT_WAIT_S = 2.0
-QUEUE_WAIT_S = TRANSACTION_TIMEOUT_S
-OFFSETS_WAIT_S = TRANSACTION_TIMEOUT_S
 OVERDUE_S = 1.0  # a call that is asked for longer than its timeout has been forgotten by the client
 
 
@@ -148,10 +139,10 @@ class KafkaTransactionalProducer:
                     sendable(headers, topic) if headers else None,
                 )
             except BufferError:
-                deadline = deadline or time.monotonic() + QUEUE_WAIT_S
+                deadline = deadline or time.monotonic() + self._transaction_seconds
                 self._serve(self._producer.poll, 0.05)
                 if time.monotonic() > deadline:
-                    text = f"the producer's queue stayed full for {QUEUE_WAIT_S:.0f} s"
+                    text = f"the producer's queue stayed full for {self._transaction_seconds:.0f} s"
                     raise RewindNeeded(text, topic=topic) from None
             except KafkaException as exception:
                 raise self._failure(cause(exception), topic) from exception
@@ -211,9 +202,10 @@ class KafkaTransactionalProducer:
         doing = "sending offsets to the transaction"
         # librdkafka does not look at this timeout while it waits for a coordinator that has just come back, and may
         # miss that: the call then lasts until some connection changes, which can be never (librdkafka #5456).
-        asking = _Aside(lambda: self._ask(send, OFFSETS_WAIT_S, doing))
-        if not asking.ended(OFFSETS_WAIT_S + OVERDUE_S):
-            raise OutcomeUnknown(f"{doing} did not return in {OFFSETS_WAIT_S + OVERDUE_S:g} s")
+        seconds = self._transaction_seconds
+        asking = _Aside(lambda: self._ask(send, seconds, doing))
+        if not asking.ended(seconds + OVERDUE_S):
+            raise OutcomeUnknown(f"{doing} did not return in {seconds + OVERDUE_S:g} s")
 
     def commit(self, timeout: float) -> None:
         if self._transactional:
