@@ -1,8 +1,10 @@
 import contextlib
+import gc
 import socket
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from random import Random
 
@@ -220,6 +222,45 @@ def test_a_client_of_a_broker_that_is_down_is_reset(wire: WireProxy) -> None:
         socket.create_connection(("127.0.0.1", wire.port), timeout=60) as client,
     ):
         receive(client)
+
+
+def test_a_proxy_that_is_stopped_while_clients_connect_leaves_no_connection_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unclosed: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda about: unclosed.append(str(about.exc_value)))
+    stop = threading.Event()
+
+    def knock(port: int) -> None:
+        while not stop.wait(0.001):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        for _ in range(40):  # one in three left some
+            stop.clear()
+            with WireProxy() as wire:
+                threads = [threading.Thread(target=knock, args=(wire.port,)) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                time.sleep(0.01)
+            stop.set()
+            for thread in threads:
+                thread.join()
+        gc.collect()
+    assert unclosed == []
+
+
+def test_a_slow_link_delays_each_answer_and_none_behind_it(
+    wire: WireProxy, server: Server, client: socket.socket
+) -> None:
+    del server
+    wire.latency_seconds = 0.3
+    began = time.monotonic()
+    client.sendall(frame(Api.PRODUCE, 1) + frame(Api.PRODUCE, 2) + frame(Api.PRODUCE, 3))
+    assert [number_of(receive(client)) for _ in range(3)] == [1, 2, 3]
+    assert 0.3 <= time.monotonic() - began < 0.85
 
 
 def test_the_fault_of_the_nth_request_of_a_kind_depends_on_the_seed_alone() -> None:

@@ -26,6 +26,7 @@ from localkafka.wirefaults import (
 _CHUNK: Final = 8 << 10
 _PENDING_MAX: Final = 1_000  # queued requests of one connection
 _LINGER_SECONDS: Final = 10.0  # the broker's time to answer the requests of a client that has disconnected
+_ACCEPT_SECONDS: Final = 0.01
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -107,6 +108,10 @@ class WireProxy:
         async with await asyncio.start_server(self._serve, sock=self._socket):
             self._begun.set()
             await self._ended.wait()
+            # A connection that has just been accepted is attached to the server in the next turns of the loop. If the server
+            # has been closed by then, asyncio leaves it open.
+            self._loop.remove_reader(self._socket)
+            await asyncio.sleep(_ACCEPT_SECONDS)
             self._reset_all()
 
     def _reset_all(self) -> None:
