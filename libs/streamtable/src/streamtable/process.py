@@ -94,9 +94,7 @@ def run_together(runnables: Sequence[Runnable]) -> None:
         finally:
             stop()
 
-    threads = [
-        threading.Thread(target=work, args=(each,), name=f"run-{n}") for n, each in enumerate(runnables)
-    ]
+    threads = [threading.Thread(target=work, args=(r,), name=f"run-{n}") for n, r in enumerate(runnables)]
     with stop_on_signals(stop):
         for thread in threads:
             thread.start()
@@ -157,8 +155,7 @@ def require_address_space() -> None:
     if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MIN:
         raise ConfigurationError(
             f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {limit >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
-            "needed, most of which are only reserved: raise it, and limit memory by a cgroup (MemoryMax of systemd, "
-            "--memory of Docker); nothing was started"
+            "needed, most of it only reserved: raise it, and limit memory by a cgroup instead (systemd's MemoryMax)"
         )
 
 
