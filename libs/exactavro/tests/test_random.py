@@ -61,10 +61,28 @@ def values(schema: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one answer
     if name == "array":
         return st.lists(values(schema["items"]), max_size=4)
     if name == "map":
-        return st.dictionaries(st.text(max_size=5), values(schema["values"]), max_size=4)
+        # fastavro keeps the order of the entries; here they are sorted, by the encoded keys.
+        return st.dictionaries(st.text(max_size=5), values(schema["values"]), max_size=4).map(
+            lambda entries: dict(sorted(entries.items(), key=lambda entry: encoded_text(entry[0])))
+        )
     if name == "record":
         return st.fixed_dictionaries({field["name"]: values(field["type"]) for field in schema["fields"]})
     return VALUES[name]
+
+
+def encoded_text(text: str) -> bytes:
+    return fastavro_bytes("string", text)
+
+
+@settings(PATIENT, max_examples=50)
+@given(
+    st.dictionaries(st.text(max_size=5), st.integers(0, 9)).flatmap(
+        lambda e: st.permutations(list(e.items()))
+    )
+)
+def test_equal_maps_have_equal_bytes(entries: list[tuple[str, int]]) -> None:
+    write = make_writer(Schema.load({"type": "map", "values": "int"}))
+    assert encode(write, dict(entries)) == encode(write, dict(sorted(entries)))
 
 
 def fastavro_bytes(schema: Any, value: Any) -> bytes:

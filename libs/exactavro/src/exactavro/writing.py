@@ -1,12 +1,13 @@
 """Writers: functions, made once from a schema, that encode a value and reject any that does not fit exactly.
 
 Nothing is truncated or converted silently: a float for an int, an int of more than 32 bits or an unknown field is an
-error. The encoding is the shortest that Avro allows, so equal values have equal bytes, except for the order of a map's
-keys.
+error. The encoding is the shortest that Avro allows, and a map's entries are sorted by their encoded keys, so equal values have
+equal bytes.
 """
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from operator import index
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
@@ -254,14 +255,13 @@ def _map_writer(write: Writer) -> Writer:
             raise Unfit(f"must be a dict, not {type(value).__name__}")
         if not value:
             return _EMPTY_BLOCK
-        parts = [write_long(len(value))]
+        entries = []
         for key, item in value.items():
             try:
-                parts += (_write_string(key), write(item))
+                entries.append((_write_string(key), write(item)))
             except WRITE_ERRORS as error:
                 raise Unfit(placed(f"[{repr(key)[:100]}]", str(unfit(error)))) from None
-        parts.append(_EMPTY_BLOCK)
-        return b"".join(parts)
+        return b"".join((write_long(len(value)), *chain.from_iterable(sorted(entries)), _EMPTY_BLOCK))
 
     return write_map
 
