@@ -315,7 +315,8 @@ class StateMeaningChanged(Fatal):
     """The rows of a table of the group were written with another meaning than the program declares.
 
     Args:
-        state: The name of the state; `table` for the group's own table, `ids` for the ids of `Once`.
+        state: The name of the state; `table` for the group's own table, `ids` for the ids of `Once`; empty for a topic of a
+            flow's own, whose records are not kept as rows.
         group: The group that keeps it.
         recorded: The meaning that is recorded with the rows.
         declared: The meaning that the program declares.
@@ -327,9 +328,11 @@ class StateMeaningChanged(Fatal):
         another = {
             "table": "Restore the old declaration; or give the group another name",
             "ids": "Restore the old declaration; or delete the topic and create it again, so that no id is known",
+            "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
         super().__init__(
-            f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}. "
+            f"{f'the state {state!r}' if state else 'an inner topic'} of group {group!r} means {declared!r}, but "
+            f"{'its rows' if state else 'records in it'} were written as {recorded!r}. "
             f"{another}; or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')",
             topic=topic,
         )

@@ -130,7 +130,6 @@ def with_another_grace(flow: Flow) -> KeyedTable[Any, Any]:
         (with_another_operator, "sum in tumbling"),
         (with_another_codec, "Avro"),
         (without_windows, "count"),
-        (with_another_key, "Long"),
         (with_another_grace, "grace of 60000 ms"),
     ],
 )
@@ -151,6 +150,38 @@ def test_an_edit_that_changes_what_a_name_means_is_refused_at_the_start(
     # The command needs both options: what the error says can be pasted.
     assert f"group reset {refused.value.group} --to earliest --empty-table" in str(refused.value)
     assert tester.table(table.table) == kept
+
+
+def counted_by(value: Any, key: Any) -> Callable[[Flow], object]:
+    def build(flow: Flow) -> object:
+        of_digit = (lambda v: v) if isinstance(key, Long) else str
+        return stream(flow).group_by("digit", of_digit, key=key, value=value).count("counts")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "declared"),
+    [
+        (String(), Avro("double"), "codecs [-_A-Za-z0-9]{8}"),
+        (Long(), Long(), r"Long\(\) to Long\(\)"),
+    ],
+)
+def test_another_codec_of_an_inner_topic_is_refused_since_records_may_be_unread(
+    tester: Tester, key: Any, value: Any, declared: str
+) -> None:
+    first, second = Flow("f"), Flow("f")
+    counted_by(Long(), String())(first)
+    run(tester, first)
+    for group in first.groups:
+        tester.leave(group)
+    counted_by(value, key)(second)
+    with pytest.raises(
+        StateMeaningChanged,
+        match=rf"inner topic of group 'f' means .{declared}., but records in it were written as "
+        r"'String\(\) to Long\(\)'. Give the step a new name.*\(f-digit",
+    ):
+        rerun(tester, first, second)
 
 
 class Plain(String):

@@ -1,10 +1,12 @@
 """The tables that a group keeps as its declarations say: the inputs that reach them, and the meaning of their rows."""
 
+from dataclasses import replace
 from typing import Any
 
 from streamtable.graph import HANDLED, IDS, STATES, Group, Input
 from streamtable.state import codec_name
-from streamtable.tables.kept import OWN, Keeps, KeptTables, bounded_meaning, inner_topic
+from streamtable.tables.kept import OWN, Keeps, KeptTables, bounded_codecs, bounded_meaning, inner_topic
+from streamtable.topics import Stream
 
 
 def kept_tables(group: Group[Any, Any]) -> KeptTables:
@@ -25,8 +27,16 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
             own.append(Keeps(name, topic, changes))
         elif name != STATES:  # which has a meaning for each state, and comes and goes with them
             own.append(_fed(group, name, name, topic))
-    inner = [_fed(group, topic, inner_topic(topic), topic, is_table=False) for topic in group.inner_topics]
+    outputs = {edge.stream.name: edge.stream for edge in group.outputs}
+    inner = [_inner(group, outputs[topic]) for topic in group.inner_topics]
     return KeptTables(group.name, (*own, *inner), group.version, group.only_joined)
+
+
+def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:
+    """Return an inner topic, whose records, as those of a table, may not have been read when a version ends."""
+    kept = _fed(group, stream.name, inner_topic(stream.name), stream.name, is_table=False)
+    means = bounded_codecs(f"{codec_name(stream.key)} to {codec_name(stream.value)}")
+    return replace(kept, means=dict.fromkeys(kept.fed_by, means))
 
 
 def _fed(group: Group[Any, Any], fed: str, name: str, topic: str, *, is_table: bool = True) -> Keeps:

@@ -9,7 +9,8 @@ topics, through which a flow sends records to its next group, are recorded like 
   has rows: it would take away rows that it has never added, so it is refused.
 - A topic that was deleted and created again is another table, which begins empty.
 - The ids of `Once` and the values of handled rows are of one input each: another input begins with its own.
-- What the declarations say of the rows is recorded too. A version that says something else is refused, if there are rows.
+- What the declarations say of the rows is recorded too. A version that says something else is refused, if there are rows;
+  or if it has an inner topic, whose records may not have been read yet.
 - The record is committed before the first record of a version is handled, so it is never behind the rows.
 - The record is bounded. Of tables that were left long ago only the fact remains that there were some: a table with rows
   that is not in the record is then refused, and so is an inner topic.
@@ -30,6 +31,7 @@ _OF_ONE_INPUT = frozenset({IDS, HANDLED})
 _LEFT_CHARS = 32  # of one table that was left, beside its name
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
+_CODECS_CHARS_MAX = 24
 _DIGEST_BYTES = 6
 
 
@@ -180,6 +182,11 @@ def bounded_meaning(text: str) -> str:
     return f"{text[: _MEANING_CHARS_MAX - 20]}... ({digest(text)})"
 
 
+def bounded_codecs(text: str) -> str:
+    """Return the codecs of an inner topic as they are recorded: a flow may have many such topics."""
+    return text if len(text) <= _CODECS_CHARS_MAX else f"codecs {digest(text)}"
+
+
 @dataclass(frozen=True)
 class KeptTables:
     """The tables of a version of a group's program.
@@ -253,7 +260,9 @@ class _Start:
             if table.name == OWN or topic in table.means:
                 meanings[table.name] = table.means.get(topic, "")
         gone = self._gone(topic)
-        meanings = {name: each for name, each in meanings.items() if each and name in {*kept, *left, *gone}}
+        # Inner topics that were left may be many, and they are refused when they come back.
+        known = {*kept, *(name for name in (*left, *gone) if not is_inner_topic(name))}
+        meanings = {name: each for name, each in meanings.items() if each and name in known}
         return KeptRecord(kept, left | gone, meanings, self.program.version, self._has_left_more())
 
     def _seen(self, table: Keeps, topic: str) -> Seen | None:
@@ -336,7 +345,7 @@ class _Start:
                     declared = f"version {self.program.version!r} of the program's functions"
                 if recorded and declared and recorded != declared:
                     raise StateMeaningChanged(
-                        state=table.name,
+                        state=table.name if table.is_table else "",
                         group=self.program.group,
                         recorded=recorded,
                         declared=declared,
