@@ -45,6 +45,11 @@ class BaseContext(Generic[K, V]):
         self._emit = self._emit_stamped if reach.in_band else reach.emit
         self._records: RecordBatch
 
+    @property
+    def repeats(self) -> bool:
+        """Whether records may be handled again, with the rows as they were left: the group runs at least once."""
+        return self._reach.repeats
+
     def work_on(self, rows: "TableRows[V]") -> None:
         """Read and write these rows from now on."""
         self._rows = rows

@@ -93,6 +93,7 @@ class HandlerServices:
         event_clock: The event time of the partition; None: the group does not follow it.
         timers: Sets timers; None: the group has none.
         in_band: The outputs whose records carry whether they are late.
+        repeats: Records may be handled again, with the rows as they were left: the group runs at least once.
     """
 
     emit: Emit
@@ -106,3 +107,4 @@ class HandlerServices:
     event_clock: Watermark | None = None
     timers: "Timers | None" = None
     in_band: frozenset[str] = frozenset()
+    repeats: bool = False

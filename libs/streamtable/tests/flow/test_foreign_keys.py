@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamtable import Group, Json, Long, Stream, String
+from streamtable import Bytes, Group, Json, Long, Stream, String
 from streamtable.errors import HandlerFailed, StateMeaningChanged
 from streamtable.flow import Flow, KeyedTable
 from streamtable.flow.sides import packed
 from streamtable.partitioner import partition_for
 from streamtable.tables.position import TablePosition
-from streamtable.types import Committed, NextOffset
+from streamtable.types import Committed, Guarantee, NextOffset
 from streamtable_testing.tester import Tester
 
 # A sale is a key and the number of its product, -1: none; a price is the number of a product and a text. Empty: deleted.
@@ -71,6 +71,26 @@ def test_a_change_of_a_right_row_updates_all_left_rows_that_name_it(tester: Test
     assert rows(tester) == {"a": [1, "z"], "b": [2, "z"], "c": [3, "y"]}
     emit(tester, (7, None))
     assert rows(tester) == {"c": [3, "y"]}
+
+
+def test_rows_that_are_written_again_unchanged_make_no_changes_and_no_answers(tester: Tester) -> None:
+    tester.run(joined("join"), partitions=3)
+    emit(tester, ("a", (1, 7)), ("b", (2, 7)), (7, "x"))
+    before, answers = written(tester), len(tester.records(Stream("f-priced-answers", String(), Bytes())))
+    emit(tester, (7, "x"), ("a", (1, 7)), (7, "x"))
+    assert written(tester) == before
+    assert len(tester.records(Stream("f-priced-answers", String(), Bytes()))) == answers
+    emit(tester, (7, "y"), ("a", (1, 7)), ("b", (3, 7)))
+    assert rows(tester) == {"a": [1, "y"], "b": [3, "y"]}
+
+
+@pytest.mark.parametrize("again", [(7, "x"), ("a", (1, 7))])
+def test_at_least_once_unchanged_rows_of_either_side_are_written_again(tester: Tester, again: Any) -> None:
+    tester.run(joined("join"), guarantee=Guarantee.AT_LEAST_ONCE)
+    emit(tester, (7, "x"), ("a", (1, 7)))
+    before = written(tester)
+    emit(tester, again)
+    assert written(tester) == [*before, ("a", [1, "x"])]
 
 
 def test_a_left_row_may_turn_to_another_key(tester: Tester) -> None:

@@ -13,6 +13,7 @@ from streamtable import Group, Input, Json, Long, OnError, Persist, Stream, Stri
 from streamtable.errors import DeserializationError, Fatal, GraphError, StateMeaningChanged, TopicMismatch
 from streamtable.flow import Flow, KeyedTable, Tumbling
 from streamtable.ports import Decoded
+from streamtable.types import Guarantee
 from streamtable_testing.tester import Tester
 
 USERS = Stream("users", String(), String())
@@ -72,6 +73,27 @@ def test_a_joined_row_follows_both_sides_and_is_taken_back_with_them(
     emit(tester, (USERS, "a", "u"), (CITIES, "a", "c"), (USERS, "a", "v"), (CITIES, "a", None))
     emit(tester, (CITIES, "a", "d"), (USERS, "a", None), (CITIES, "a", None))
     assert written(tester) == [("a", each) for each in expected]
+
+
+@pytest.mark.parametrize("operator", ["join", "left_join", "outer_join"])
+def test_a_row_that_is_written_again_unchanged_makes_no_change(tester: Tester, operator: str) -> None:
+    flow, _ = joined(operator)
+    tester.run(flow)
+    emit(tester, (USERS, "a", "u"), (CITIES, "a", "c"))
+    before = written(tester)
+    emit(tester, (USERS, "a", "u"), (CITIES, "a", "c"), (USERS, "b", None))
+    assert written(tester) == before
+    emit(tester, (USERS, "a", "v"))
+    assert written(tester) == [*before, ("a", ["v", "c"])]
+
+
+def test_at_least_once_an_unchanged_row_is_written_again_since_its_first_output_may_be_lost(
+    tester: Tester,
+) -> None:
+    flow, _ = joined("join")
+    tester.run(flow, guarantee=Guarantee.AT_LEAST_ONCE)
+    emit(tester, (USERS, "a", "u"), (CITIES, "a", "c"), (USERS, "a", "u"))
+    assert written(tester) == [("a", ["u", "c"])] * 2
 
 
 def test_joined_rows_are_taken_away_from_their_group_and_added_to_another(tester: Tester) -> None:

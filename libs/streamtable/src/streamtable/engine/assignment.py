@@ -22,7 +22,7 @@ from streamtable.graph import Group
 from streamtable.handler_services import Whole
 from streamtable.tables.kept import left_names
 from streamtable.topics import Table
-from streamtable.types import Committed, TopicPartition, Watermarks
+from streamtable.types import Committed, Guarantee, TopicPartition, Watermarks
 
 log = structlog.get_logger()
 
@@ -114,6 +114,7 @@ class TableTasks:
             tracer=self._settings.tracer,
             mode=self._modes[recovered.partition],
             times=recovered.plan.times,
+            repeats=self._settings.guarantee is Guarantee.AT_LEAST_ONCE,
         )
 
     def close(self) -> None:

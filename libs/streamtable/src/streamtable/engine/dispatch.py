@@ -66,6 +66,7 @@ class Dispatcher:
         next_offsets: The next offset of each topic.
         mode: The careful mode of the partition, and the records that have failed.
         event_clock: The event time of the partition; None if the group does not follow it.
+        repeats: Records may be handled again: the group runs at least once.
 
     Attributes:
         next_offsets: The next offset of each topic, after the records that were handled.
@@ -92,6 +93,7 @@ class Dispatcher:
         next_offsets: Mapping[str, NextOffset],
         mode: CarefulMode,
         event_clock: EventClock | None = None,
+        repeats: bool = False,
     ) -> None:
         self.next_offsets = dict(next_offsets)
         self._committed = dict(next_offsets)
@@ -125,6 +127,7 @@ class Dispatcher:
             event_clock=event_clock,
             timers=None if self._timers is None else self._timers.timers,
             in_band=frozenset(edge.stream.name for edge in group.outputs if edge.watermarks),
+            repeats=repeats,
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, reach)

@@ -63,6 +63,7 @@ class Task(BaseTask):
         tracer: Traces each batch of records.
         mode: The careful mode of the partition, and the records that have failed; it outlives the task.
         times: The event time that was committed with each input.
+        repeats: Records may be handled again: the group runs at least once.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Task(BaseTask):
         tracer: Tracer = UNTRACED,
         mode: CarefulMode | None = None,
         times: Mapping[str, InputTime] | None = None,
+        repeats: bool = False,
     ) -> None:
         super().__init__(
             group,
@@ -172,6 +174,7 @@ class Task(BaseTask):
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
             event_clock=self.event_clock,
+            repeats=repeats,
         )
         self.cache(cache_bytes)
 

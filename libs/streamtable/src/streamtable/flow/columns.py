@@ -30,6 +30,8 @@ class Scope(Protocol):
 
     @property
     def partition(self) -> int: ...
+    @property
+    def repeats(self) -> bool: ...
 
     def emit_many(
         self,

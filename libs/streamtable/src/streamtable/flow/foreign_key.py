@@ -172,7 +172,7 @@ class Left:
     asking: Stream[Any, Parts]
 
     def step(self, scope: Scope, records: Columns) -> Columns:
-        """Follow changes of left rows, each a pair, and answers. Returns one change for each key."""
+        """Follow changes of left rows, each a pair, and answers. Returns one change for each key, as `TableJoin` does."""
         keys = records.raw_keys
         assert keys is not None, "changes of tables keep their keys"
         local = [_ROW + key for key in keys]
@@ -198,7 +198,8 @@ class Left:
                 raw_keys=[fk for fk, _, _ in sent],
                 timestamps_ms=_timestamps(records, [at for _, _, at in sent]),
             )
-        order = sorted(last_of, key=last_of.__getitem__)
+        changed = last_of if scope.repeats else [key for key in last_of if rows[key] != before[key]]
+        order = sorted(changed, key=last_of.__getitem__)
         made = records.at([last_of[key] for key in order])
         function, values = self.join.function, self.join.values
         news = joined_rows(function, values, [self._parts(rows[key]) for key in order])
@@ -283,7 +284,7 @@ class Right:
             made = (
                 self._asked(table, key, value)
                 if isinstance(value, Parts)
-                else self._changed(table, key, value[1])
+                else self._changed(table, key, value[1], even_if_unchanged=scope.repeats)
             )
             sent.extend((left, asker, answer, index) for left, asker, answer in made)
         if sent:
@@ -309,12 +310,17 @@ class Right:
         row = table.get(_RIGHT + key)
         yield left, asker, Parts(asked.version, (None if row is None else row.parts[0],))
 
-    def _changed(self, table: StateRows[Parts], key: bytes, row: Any) -> Iterator[tuple[bytes, Part, Parts]]:
-        data = None if row is None else self.join.values[1].encode(row)
-        if data is None:
+    def _changed(
+        self, table: StateRows[Parts], key: bytes, row: Any, *, even_if_unchanged: bool
+    ) -> Iterator[tuple[bytes, Part, Parts]]:
+        after = None if row is None else Parts(0, (self.join.values[1].encode(row),))
+        if after == table.get(_RIGHT + key) and not even_if_unchanged:
+            return
+        data = None if after is None else after.parts[0]
+        if after is None:
             table.delete(_RIGHT + key)
         else:
-            table.put(_RIGHT + key, Parts(0, (data,)))
+            table.put(_RIGHT + key, after)
         prefix = _subscribers(key)
         for subscriber, subscribed in table.scan(prefix, after_prefix(prefix)):
             yield subscriber[len(prefix) :], subscribed.parts[0], Parts(subscribed.version, (data,))

@@ -85,7 +85,11 @@ class TableJoin:
         return keys, values, times, late_before
 
     def _changes(self, scope: Scope, changes: Columns, state: State[Any, Sides]) -> Columns:
-        """Put changes, each a pair of its side and the new row, beside the other side. Returns one change for each key."""
+        """Put changes, each a pair of its side and the new row, beside the other side. Returns one change for each key.
+
+        A key whose rows are as they were has none. Where records may be handled again, it has one: its rows may be of the
+        first time, whose output was not written.
+        """
         keys = changes.raw_keys
         assert keys is not None, "changes of tables keep their keys"
         rows = scope.table(state).raw.changing(keys)
@@ -97,7 +101,9 @@ class TableJoin:
             there = rows[key] or Sides(None, None)
             after = Sides(data, there.right) if side == LEFT else Sides(there.left, data)
             rows[key] = None if after == (None, None) else after
-        made = changes.at(sorted(last_of.values()))
+        made = changes.at(
+            sorted(at for key, at in last_of.items() if scope.repeats or rows[key] != before[key])
+        )
         changed = made.raw_keys or ()
         news = self._joined([rows[key] for key in changed])
         olds = self._joined([before[key] for key in changed])
