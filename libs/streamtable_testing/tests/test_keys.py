@@ -141,6 +141,43 @@ def test_a_range_of_keys_without_an_order_is_refused(tester: Tester, codec: Any,
     assert stream.name == "sales"
 
 
+@pytest.mark.parametrize("codec", [Avro("string"), Json(), SHOP_SKU])
+def test_a_prefix_of_keys_that_say_where_they_end_is_refused(tester: Tester, codec: Any) -> None:
+    state: State[Any, int] = State("rows", key=codec, value=Long())
+    stream: Stream[Any, Any] = Stream("sales", codec, Json())
+    refused: list[str] = []
+
+    def count(ctx: Context[Any, int], _: Any) -> None:
+        ctx.set(1)
+        with pytest.raises(GraphError, match="no key of 'rows' begins with another one") as error:
+            ctx.table(state).prefix(ctx.key)
+        refused.append(str(error.value))
+
+    group = Group("g", Input(stream, count), state, Persist(Long()))
+    tester.run(group)
+    tester.emit(stream, KEY if codec is SHOP_SKU else "a", 1)
+    view, text = tester.view(group.table), "no key of 'g-table' begins with another one"
+    assert len(refused) == 1
+    for read in (view.iterate, view.watch):
+        with pytest.raises(GraphError, match=text):
+            read(prefix="a")
+
+
+def test_rows_of_a_state_are_found_by_several_keys_that_are_records(tester: Tester) -> None:
+    stream: Stream[Any, Any] = Stream("sales", SHOP_SKU, Json())
+    state: State[Any, int] = State("rows", key=SHOP_SKU, value=Long())
+    found: list[Any] = []
+
+    def count(ctx: Context[Any, Any], _: Any) -> None:
+        ctx.table(state).put(ctx.key, 7)
+        found.append(ctx.table(state).get_many([ctx.key, dict(ctx.key)]))
+
+    tester.run(Group("g", Input(stream, count), state))
+    tester.emit(stream, KEY, 1)
+    ((key, row),) = found[0].items()
+    assert (key, row) == (KEY, 7)
+
+
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from streamtable.errors import GraphError
-from streamtable.ports import CanonicalKeys, Codec, OrderedKeys
+from streamtable.ports import CanonicalKeys, Codec, OrderedKeys, VersionedKeys
 
 K = TypeVar("K")
 Span = tuple[bytes | None, bytes | None]
@@ -51,3 +51,24 @@ def spans_of(codec: Codec[K], start: K | None, end: K | None, topic: str) -> Seq
         f"the keys of {topic!r} have no order that a range could follow: {codec!r} encodes keys in another order than that of "
         "their values. Read all rows and filter them, or use keys of String(), Bytes() or Long(), or a codec with spans()"
     )
+
+
+def prefix_span(codec: Codec[K], prefix: K, topic: str) -> tuple[bytes, bytes | None]:
+    """Return the span of the encoded keys that begin with an encoded key.
+
+    Raises:
+        GraphError: An encoded key of this codec says how long it is, or where it ends, so no other key begins with it.
+    """
+    if isinstance(codec, CanonicalKeys | VersionedKeys):
+        raise GraphError(
+            f"no key of {topic!r} begins with another one, as {codec!r} encodes them: read all rows and filter them, or use "
+            "keys of String(), of Bytes(), or of a codec whose encoded keys begin with their first part"
+        )
+    start = codec.encode(prefix)
+    return start, after_prefix(start)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the first key behind all that begin with this prefix; None if there is none behind them."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

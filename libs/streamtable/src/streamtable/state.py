@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
-from streamtable.keys import canonical, spans_of
+from streamtable.keys import as_key, canonical, prefix_span, spans_of
 from streamtable.ports import Codec
 from streamtable.topics import legal_codec, legal_key
 
@@ -137,7 +137,7 @@ class StateTable(Generic[K, V]):
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:
         """Return the rows of several keys, None where there is none."""
-        keys = list(dict.fromkeys(keys))
+        keys = list(dict.fromkeys(map(as_key, keys)))
         return dict(zip(keys, self.raw.get_many(map(self._encode, keys)), strict=True))
 
     def put(self, key: K, row: V) -> None:
@@ -166,9 +166,12 @@ class StateTable(Generic[K, V]):
         return (row for span in spans for row in self._decoded(*span))
 
     def prefix(self, key: K) -> Iterator[tuple[K, V]]:
-        """Iterate over the rows whose encoded keys begin with the encoded key, in the order of their encoded keys."""
-        start = self._encode(key)
-        return self._decoded(start, after_prefix(start))
+        """Iterate over the rows whose encoded keys begin with the encoded key, in the order of their encoded keys.
+
+        Raises:
+            GraphError: No other key can begin with it, as with Avro and JSON.
+        """
+        return self._decoded(*prefix_span(self.state.key, key, self.state.name))
 
     def work_on(self, rows: StateRows[V]) -> None:
         """Read and write these rows from now on."""
@@ -177,9 +180,3 @@ class StateTable(Generic[K, V]):
     def _decoded(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[K, V]]:
         decode = self.state.key.decode
         return ((decode(key), row) for key, row in self.raw.scan(start, end))
-
-
-def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key behind all that begin with this prefix; None if there is none behind them."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -21,6 +21,7 @@ from streamtable.errors import (
     TopicMismatch,
     UnreadableRow,
 )
+from streamtable.keys import after_prefix
 from streamtable.observe import Metrics
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
@@ -29,7 +30,7 @@ from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.views.updater import ViewUpdater
-from streamtable.views.view import View, _after_prefix
+from streamtable.views.view import View
 from streamtable.views.watch import CopyReloaded
 
 TABLE = Table("g-table", String(), Long())
@@ -154,7 +155,7 @@ def test_a_walk_that_was_given_up_does_not_keep_the_view_from_closing(view: View
 def test_the_bound_after_a_prefix_separates_exactly_the_keys_that_begin_with_it(
     prefix: bytes, keys: list[bytes]
 ) -> None:
-    end = _after_prefix(prefix)
+    end = after_prefix(prefix)
     for key in [*keys, prefix, prefix + b"\xff" * 3]:
         assert key.startswith(prefix) == (key >= prefix and (end is None or key < end))
 

@@ -25,8 +25,9 @@ from streamtable.flow.plan import Plan
 from streamtable.flow.sides import Part, packed, unpacked
 from streamtable.flow.table_join import joined_rows, marked_changes, only_changes, refuse_windowed
 from streamtable.graph import Input, Output
+from streamtable.keys import after_prefix
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State, StateRows, after_prefix, codec_name
+from streamtable.state import State, StateRows, codec_name
 from streamtable.topics import Stream
 
 _LENGTH = Struct(">I")

@@ -18,8 +18,9 @@ from streamtable.flow.nodes import Node
 from streamtable.flow.ordered_bytes import ordered_bytes
 from streamtable.flow.plan import Plan
 from streamtable.flow.table import KeyedTable
+from streamtable.keys import after_prefix
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State, StateRows, after_prefix, codec_name
+from streamtable.state import State, StateRows, codec_name
 
 K = TypeVar("K")
 V = TypeVar("V")

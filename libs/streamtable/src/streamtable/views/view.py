@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Generic, Self, TypeVar
 
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
-from streamtable.keys import as_key, spans_of
+from streamtable.keys import as_key, prefix_span, spans_of
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
@@ -406,7 +406,7 @@ class View(Generic[K, V]):
     def iterate(
         self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
     ) -> RowIterator[K, V]:
-        """Iterate over all rows whose encoded key begins with `prefix`, in key order, those after key `after` only.
+        """Iterate over all rows whose encoded key begins with `prefix`, in the order of encoded keys, those after `after` only.
 
         Each partition is read as of the time when its first row is requested.
 
@@ -417,12 +417,14 @@ class View(Generic[K, V]):
 
         Returns:
             An iterator; its `unreadable` counts the rows that have been left out so far.
+
+        Raises:
+            GraphError: No other key can begin with `prefix`, as with Avro and JSON.
         """
-        encode = self.table.key.encode
-        start = b"" if prefix is None else encode(prefix)
-        end = _after_prefix(start)
+        key = self.table.key
+        start, end = (b"", None) if prefix is None else prefix_span(key, prefix, self.table.name)
         if after is not None:
-            start = max(start, encode(after) + b"\0")
+            start = max(start, key.encode(after) + b"\0")
         return self._rows(self._scan(start, end), on_unreadable)
 
     def position(self) -> Mapping[int, Position]:
@@ -453,7 +455,7 @@ class View(Generic[K, V]):
 
         Args:
             key: Only changes of this key.
-            prefix: Only changes of keys whose encoded bytes begin with this one's.
+            prefix: Only changes of keys whose encoded bytes begin with this one's. Refused as by `iterate`.
             capacity: The number of changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
             on_unreadable: Called with the error of each change that is left out because it cannot be decoded.
             capacity_bytes: The bytes of the rows in these changes, 64 MiB by default. One change may be larger.
@@ -466,7 +468,7 @@ class View(Generic[K, V]):
         watch: Watch[K, V] = Watch(
             self.table,
             None if key is None else encode(key),
-            b"" if prefix is None else encode(prefix),
+            b"" if prefix is None else prefix_span(self.table.key, prefix, self.table.name)[0],
             capacity,
             capacity_bytes,
             self._watches.discard,
@@ -537,9 +539,3 @@ class View(Generic[K, V]):
 
 def _leave_out(_: UnreadableRow) -> None:
     """Do nothing: the row is counted already."""
-
-
-def _after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first byte string after all that begin with `prefix`; None if there is none."""
-    shortened = prefix.rstrip(b"\xff")
-    return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None
