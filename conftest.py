@@ -77,15 +77,17 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C end the programs that tests start, also in a session that a script has put into the background.
+    """Let Ctrl-C and hangups end the programs that tests start, also in a session in the background or under nohup.
 
-    Such a session ignores it, and what it starts would do the same. And let requests that name no time-out wait as long as
+    Such a session ignores them, and so would the programs that it starts. And let requests that name no time-out wait as long as
     other waits of tests: five seconds, which is httpx's own, says something about the machine.
     """
     waits = signature(httpx.get).parameters["timeout"].default  # one for all functions and clients
     waits.connect = waits.read = waits.write = waits.pool = REQUEST_SECONDS
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # a handler does not outlive exec, as SIG_IGN does
 
 
 @pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers

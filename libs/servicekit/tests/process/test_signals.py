@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -22,9 +23,15 @@ say("stopped")
 """
 
 
-def start(seconds: float, most: float = 600, *before: str) -> "subprocess.Popen[str]":
+@contextmanager
+def start(seconds: float, most: float = 600, *before: str) -> Iterator["subprocess.Popen[str]"]:
     command = [*before, sys.executable, "-c", PROGRAM, str(seconds), str(most)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 @pytest.fixture
