@@ -11,8 +11,10 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -556,3 +558,25 @@ def test_memory_tables_of_64_stores_stay_near_their_share_of_the_bound(root: Pat
     stores.close()
     assert held <= 12 << 20  # a quarter of the bound is 8 MiB; 38 MB were written
     assert peak <= 14 << 20  # some are being written out while others fill
+
+
+def test_the_stores_of_a_folder_are_listed_while_others_are_destroyed(tmp_path: Path) -> None:
+    """As views with tables of their own share a folder."""
+    stores, others, stop = RocksStores(tmp_path), RocksStores(tmp_path), threading.Event()
+    stores.open("kept", 0)
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            others.open("other", 0).close()
+            others.destroy("other", 0)
+
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(come_and_go)
+        try:
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                assert ("kept", 0) in stores.present()
+        finally:
+            stop.set()
+        going.result()
+    stores.close()

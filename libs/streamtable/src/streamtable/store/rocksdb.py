@@ -7,7 +7,7 @@ families a crash could keep the newer state of one and the older state of the ot
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
 from typing import ClassVar
@@ -113,13 +113,16 @@ class RocksStores:
                 raise
 
     def present(self) -> Mapping[tuple[str, int], float]:
+        found: dict[tuple[str, int], float] = {}
         try:
-            owners = [path for path in self._root.glob("*/*/owner") if path.parent.name.isdecimal()]
-            return {
-                (owner.parent.parent.name, int(owner.parent.name)): owner.stat().st_mtime for owner in owners
-            }
+            for folder in chain.from_iterable(map(_entries, _entries(self._root))):
+                # Other tables of the folder may be destroyed meanwhile.
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    if folder.name.isdecimal():
+                        found[folder.parent.name, int(folder.name)] = (folder / "owner").stat().st_mtime
         except OSError as error:
             raise broken(self._root, error) from error
+        return found
 
     def close(self) -> None:
         """Close all stores, even if one of them fails; then raises its error."""
@@ -441,3 +444,11 @@ class _Scan:
     def release(self) -> None:
         with self._lock:
             self._rows = None
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing if there is none, or none any more."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
