@@ -18,7 +18,7 @@ from localstores.redis import RedisServer
 from microbatch.stores.redis import RedisDriver
 from microbatch.stores.versions import ABSENT, NOTHING, Version, VersionedCell
 from streamtable import Avro
-from streamtable.partitioner import partition_for
+from streamtable.base.partitioner import partition_for
 
 RATE = 10_000
 WAIT_MS = 1000

@@ -10,8 +10,8 @@ from typing import Any
 from bench.nexmark.model import BID, BID_SCHEMA, Auction, Bid, Topics, many, record
 
 from streamtable import Avro, EventTime, Long, Stream
+from streamtable.base.ports import Codec
 from streamtable.flow import Flow, GroupedStream, Hopping, KeyedStream, Session, Tumbling, Windowed
-from streamtable.ports import Codec
 
 WINDOW = timedelta(seconds=10)
 PERIOD = timedelta(seconds=5)

@@ -25,8 +25,8 @@ from bench.streams import number, rate
 from confluent_kafka import Consumer, TopicPartition
 
 from streamtable import App, Kafka, Long
-from streamtable.partitioner import partition_for
-from streamtable.ports import Codec
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import Codec
 
 QUERIES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
 BESIDE = (1, 3, 5, 8)

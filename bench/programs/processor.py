@@ -34,13 +34,13 @@ from streamtable import (
     String,
     Table,
 )
+from streamtable.base.observe import configure_logging
 from streamtable.flow import Flow, Session, Tumbling, WindowedKey
-from streamtable.observe import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamtable.group_processor import GroupProcessor
+    from streamtable.engine import GroupProcessor
 
 _LOOK_SECONDS = 0.005
 _AMPLIFIED = 4_000  # bytes

@@ -10,8 +10,8 @@ from typing import Any, cast
 from bench.programs.marks import mark
 
 from streamtable import Kafka
-from streamtable.partitioner import Partitioner
-from streamtable.ports import (
+from streamtable.base.partitioner import Partitioner
+from streamtable.base.ports import (
     ClusterClient,
     GroupConsumer,
     Log,
@@ -20,7 +20,7 @@ from streamtable.ports import (
     TableReader,
     TransactionalProducer,
 )
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.base.types import RecordBatch, TopicPartition
 
 
 class _Listening:

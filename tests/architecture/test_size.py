@@ -9,11 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_600,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_020,  # aim 1,500
-    "libs/streamtable_cli": 3_960,  # aim 3,500
-    "libs/microbatch": 3_380,  # aim 3,000
-    "libs/servicekit": 6_890,  # aim 6,000
+    "libs/streamtable": 22_731,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable_admin": 2_012,  # aim 1,500
+    "libs/streamtable_cli": 3_952,  # aim 3,500
+    "libs/microbatch": 3_377,  # aim 3,000
+    "libs/servicekit": 6_865,  # aim 6,000
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
@@ -24,8 +24,7 @@ FUNCTION_LINES_MAX = 70
 LONGER_FUNCTIONS = {
     "microbatch/processor.py:__init__": 79,
     "servicekit/status/publisher.py:status_of": 78,
-    "streamtable/engine/dispatch.py:__init__": 76,
-    "streamtable/engine/member.py:__init__": 74,
+    "streamtable/engine/member.py:__init__": 72,
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,
     "streamtable_cli/reset.py:reset": 85,

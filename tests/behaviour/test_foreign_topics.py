@@ -6,8 +6,8 @@ import pytest
 from tests.behaviour.world import World
 
 from streamtable import Json, NoKey, Stream, String
+from streamtable.base.partitioner import Partitioner
 from streamtable.flow import Flow
-from streamtable.partitioner import Partitioner
 
 HEADERS = (("ce_type", b"visit"), ("id", b"42"))
 

@@ -7,9 +7,9 @@ import pytest
 from tests.behaviour.world import World, text_stream
 
 from streamtable import Aggregate, BatchContext, Count, Group, Input, Long, Loop, Persist
-from streamtable.aggregate import AggregateRows
+from streamtable.base.partitioner import partition_for
 from streamtable.errors import WrongPartition
-from streamtable.partitioner import partition_for
+from streamtable.handlers.aggregate_rows import AggregateRows
 
 PARTITIONS = 4
 HERE = "a"

@@ -26,7 +26,7 @@ from streamtable import (
     Visit,
 )
 from streamtable.errors import HandlerFailed
-from streamtable.visiting import VisitProgress
+from streamtable.graph.visiting import VisitProgress
 
 
 def users_of(world: World) -> Group[str, int]:

@@ -15,9 +15,9 @@ from tests.system.bench import SECONDS_MAX, Bench, Running, until
 
 from localkafka.fixtures import Topics
 from streamtable import Ack, App, Emitter, Group, Guarantee, Stream, String, Table
+from streamtable.base.ports import Codec
+from streamtable.base.types import Headers, KafkaMessage, TopicPartition, Watermarks
 from streamtable.errors import StreamtableError
-from streamtable.ports import Codec
-from streamtable.types import Headers, KafkaMessage, TopicPartition, Watermarks
 from streamtable.views.view import View
 from streamtable_testing import DeadLetter, Emitted, Tester
 from streamtable_testing.tester import rows_of

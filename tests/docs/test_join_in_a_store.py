@@ -17,8 +17,8 @@ from localkafka.fixtures import OwnBroker
 from localkafka.waiting import Deadline
 from localstores.redis import RedisServer
 from streamtable import Emitter, Json, Kafka, Stream, String
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.types import TopicPartition
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs/tutorial/join-in-a-store.md").read_text("utf-8")

@@ -16,8 +16,8 @@ from click_count.emitter import build_emitter
 from contracts.records import UserClick
 from servicekit.http.produce import SendTimeouts
 from servicekit.http.server import HttpServer
+from streamtable.base.types import Ack
 from streamtable.errors import QueueFull, RetryLater, SerializationError
-from streamtable.types import Ack
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/send-with-retries.md").read_text("utf-8")
 (CLIENT,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

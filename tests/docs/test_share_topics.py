@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streamtable import Long, Table
+from streamtable.base.partitioner import partition_for
 from streamtable.codec import Avro
-from streamtable.partitioner import partition_for
 from streamtable_testing import Tester
 
 ROOT = Path(__file__).resolve().parent.parent.parent

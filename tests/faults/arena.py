@@ -22,11 +22,11 @@ from tests.faults.patience import patiently
 from localkafka import waiting
 from localkafka.fixtures import Topics
 from streamtable import App, Kafka
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.emitter import Emitter
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
 from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.types import Committed, TopicPartition
 
 # The session timeout is 3 s, half of the usual one in tests, because these tests mostly wait for it.
 BROKER_SETTINGS = {

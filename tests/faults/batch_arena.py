@@ -21,9 +21,9 @@ from microbatch.committed_state import committed_state_of
 from microbatch.stores.redis import RedisDriver
 from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from streamtable import Json, Kafka, Long, Stream, String
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.emitter import Emitter
 from streamtable.errors import RetryLater
-from streamtable.types import Committed, TopicPartition
 
 PARTITIONS = 4
 KEYS = [f"key-{number}" for number in range(24)]

@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 from streamtable import Kafka, Long, Stream, String
+from streamtable.base.types import Ack
 from streamtable.emitter import Emitter
-from streamtable.types import Ack
 
 EVENTS_PER_KEY = 100
 

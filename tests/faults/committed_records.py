@@ -8,9 +8,9 @@ from tests.faults.patience import patiently
 
 from localkafka import waiting
 from localkafka.reading import read_to_end
+from streamtable.base.ports import ClusterClient
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.ports import ClusterClient
-from streamtable.types import TopicPartition
 
 _TRANSACTION_SECONDS = 60.0
 """A broker looks every 10 s for transactions that have lasted longer than their 10 s."""

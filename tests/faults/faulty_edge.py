@@ -13,8 +13,8 @@ from typing import Any, Final
 from click_count import main as click_count
 from click_count import topics
 from servicekit.http import produce
+from streamtable.base.types import Ack
 from streamtable.errors import StreamtableError
-from streamtable.types import Ack
 
 PAUSE_SECONDS: Final = 0.2
 

@@ -18,9 +18,9 @@ from tests.faults.worker import EXIT_GAVE_UP
 from tests.simulation.joins import LEFT, RIGHT, Keyed, Made, Timed
 
 from streamtable import Long
+from streamtable.base.partitioner import partition_for
 from streamtable.errors import RetryLater
-from streamtable.partitioner import partition_for
-from streamtable.topic_check import required_topics
+from streamtable.graph.topic_check import required_topics
 
 _KEYS = 100
 _PER_SECOND = 200

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypedDict
 
-from streamtable.partitioner import partition_for
+from streamtable.base.partitioner import partition_for
 
 _HASH_BYTES = 16
 

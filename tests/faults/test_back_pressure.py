@@ -14,7 +14,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import Kafka
 from streamtable.codec.plain import Long
-from streamtable.graph import Group, Input, Output, Persist
+from streamtable.graph.group import Group, Input, Output, Persist
 
 RECORDS = 100
 OUTPUTS = 100  # of each record

@@ -18,7 +18,7 @@ from tests.faults.reader import Reader
 from localkafka.broker import Broker
 from localkafka.fixtures import PATIENT, Topics
 from streamtable import Kafka
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 
 KILLS_LONG = 3
 # After a start that took this long, as on a very busy machine, the next kill waits until records are accepted:

@@ -10,10 +10,10 @@ from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from streamtable.clock import SystemClock
+from streamtable.base.clock import SystemClock
 from streamtable.codec.plain import Long
-from streamtable.graph import Group, Input, Persist
-from streamtable.once import Once
+from streamtable.graph.group import Group, Input, Persist
+from streamtable.graph.once import Once
 
 EVENTS = 400
 TIMES_SENT = 3

@@ -8,9 +8,9 @@ from tests.faults.arena import Arena, Process
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 
-from streamtable.failpoint import ALL_STEPS, BATCH_STEPS, COMMIT_STEPS
+from streamtable.base.failpoint import ALL_STEPS, BATCH_STEPS, COMMIT_STEPS
+from streamtable.base.types import TopicPartition
 from streamtable.tables.position import TablePosition
-from streamtable.types import TopicPartition
 
 pytestmark = pytest.mark.faults
 

@@ -10,8 +10,8 @@ from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 from tests.faults.worker import FATAL
 
+from streamtable.base.partitioner import partition_for
 from streamtable.codec.plain import Long
-from streamtable.partitioner import partition_for
 
 DEATHS_MAX = 12
 DIED = "the previous process died while it handled these records"

@@ -12,7 +12,7 @@ from tests.faults.aside import ArenaMaker, aside
 from tests.faults.chain_arena import listed
 from tests.faults.join_arena import JoinArena
 
-from streamtable.failpoint import COMMIT_STEPS
+from streamtable.base.failpoint import COMMIT_STEPS
 
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
 SHORT = ("kill", "freeze", "disk")

@@ -16,7 +16,7 @@ from tests.faults.aside import ArenaMaker, aside
 from tests.faults.chain_arena import ChainArena, listed
 
 from localkafka.broker import Broker
-from streamtable.failpoint import COMMIT_STEPS, RECOVERY_STEPS
+from streamtable.base.failpoint import COMMIT_STEPS, RECOVERY_STEPS
 
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
 SHORT_SECONDS = 10.0

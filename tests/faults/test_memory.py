@@ -17,9 +17,9 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import Child
 from streamtable import Avro, Kafka
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
-from streamtable.types import TopicPartition
 
 PARTITIONS = 64
 BOUND_MB = 512

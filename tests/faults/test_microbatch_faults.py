@@ -8,7 +8,7 @@ from tests.faults.arena import Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.batch_arena import PARTITIONS, BatchArena, EmbeddedArena
 
-from streamtable.failpoint import COMMIT_STEPS
+from streamtable.base.failpoint import COMMIT_STEPS
 
 pytestmark = pytest.mark.faults
 

@@ -13,7 +13,7 @@ from tests.faults.oracle import (
     violations,
 )
 
-from streamtable.partitioner import partition_for
+from streamtable.base.partitioner import partition_for
 
 
 def test_a_key_says_how_many_events_it_gets() -> None:

@@ -15,7 +15,7 @@ from localkafka.link import SlowLink
 from localkafka.wire import WireProxy
 from streamtable import Kafka
 from streamtable.codec.plain import Long
-from streamtable.graph import Group, Input, Output, Persist
+from streamtable.graph.group import Group, Input, Output, Persist
 
 pytestmark = [pytest.mark.faults_long("a link of half a minute, and a broker behind it"), pytest.mark.broker]
 

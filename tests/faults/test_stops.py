@@ -7,7 +7,7 @@ from tests.faults.arena import Arena
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 
-from streamtable.failpoint import RECOVERY_STEPS
+from streamtable.base.failpoint import RECOVERY_STEPS
 from streamtable.store.rocksdb import RocksStores
 
 pytestmark = pytest.mark.faults

@@ -30,9 +30,9 @@ from localkafka.wirefaults import (
     any_fault,
 )
 from streamtable import Kafka
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
 from streamtable.kafka.consumer import KafkaGroupConsumer
-from streamtable.types import TopicPartition
 
 LONG_SECONDS: Final = float(os.environ.get("FAULTS_SECONDS", "120"))
 LATE: Final = 7.0  # longer than the client's timeout of any step of a commit

@@ -8,7 +8,7 @@ from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 from tests.faults.worker import EXIT_GAVE_UP
 
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 
 TRANSACTION_SECONDS = 12.0  # the producer's 10, and what the broker takes to notice
 

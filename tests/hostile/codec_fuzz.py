@@ -27,9 +27,9 @@ from uuid import UUID
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from exactavro import Schema
+from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Bytes, Confluent, Framing, Json, Long, Plain, SingleObject, String
 from streamtable.errors import ConfigurationError, DeserializationError
-from streamtable.ports import Codec
 
 MEMORY_BYTES = 1_000_000_000
 DAMAGES = 25  # of each value's bytes

@@ -28,10 +28,16 @@ from messaging.commands import ROLES
 from messaging.groups import GROUPS
 from servicekit_testing import Process
 from streamtable import Avro, Group, Kafka
-from streamtable.deadletter import ATTEMPT, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
+from streamtable.base.deadletter import (
+    ATTEMPT,
+    ORIGIN_OFFSET,
+    ORIGIN_PARTITION,
+    ORIGIN_TIMESTAMP,
+    ORIGIN_TOPIC,
+)
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater, SerializationError
-from streamtable.topic_check import required_topics
-from streamtable.types import TopicPartition
+from streamtable.graph.topic_check import required_topics
 from tweet_reach.stages import authors_stage, urls_stage
 from user_status.topics import statuses
 

@@ -33,8 +33,8 @@ from streamtable import (
     String,
     Table,
 )
+from streamtable.base.types import TopicPartition
 from streamtable.errors import InputLost, UnreadableRow
-from streamtable.types import TopicPartition
 
 CLICK: Any = {"type": "record", "name": "Click", "fields": [{"name": "note", "type": "string"}]}
 CODEC: Avro[Any] = Avro(CLICK)

@@ -20,9 +20,9 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from servicekit.process.edge_settings import EdgeSettings
 from streamtable import App, Count, Group, Input, Kafka, Long, Persist, Settings, Stream, String
+from streamtable.base.ports import TopicDescription
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, Fenced, GraphError, StoreBroken, StoreInUse
-from streamtable.ports import TopicDescription
 from streamtable.store.rocksdb import RocksStores
 
 SECRET = "hunter2"

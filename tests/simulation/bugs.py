@@ -9,33 +9,33 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.event_time import NO_TIME, InputTime
+from streamtable.base.types import NextOffset, RecordBatch, TopicPartition
+from streamtable.base.watermarks import Mark
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
-from streamtable.engine.calls import HandlerCalls
-from streamtable.engine.checkpoint import Checkpoint
-from streamtable.engine.dispatch import Dispatcher
-from streamtable.engine.due import DueIndex
-from streamtable.engine.event_time import EventClock
-from streamtable.engine.ids import IdTable, _Accepted
-from streamtable.engine.meanings import StateRecords
+from streamtable.engine.calls.handlers import HandlerCalls
+from streamtable.engine.calls.undo import RowJournal
+from streamtable.engine.commit.checkpoint import Checkpoint
+from streamtable.engine.due.index import DueIndex
 from streamtable.engine.member import Member
-from streamtable.engine.output import OutputBuffer
-from streamtable.engine.passed_on import PassedOn
-from streamtable.engine.producer_times import ProducerTimes
-from streamtable.engine.restore import Restorer
-from streamtable.engine.silence import Silence
-from streamtable.engine.state import KeptState
+from streamtable.engine.named.ids import IdTable, _Accepted
+from streamtable.engine.named.meanings import StateRecords
+from streamtable.engine.named.state import KeptState
+from streamtable.engine.output.buffer import OutputBuffer
+from streamtable.engine.records.dispatch import Dispatcher
+from streamtable.engine.recovery.restore import Restorer
 from streamtable.engine.task import Task
-from streamtable.engine.undo import RowJournal
+from streamtable.engine.time.event_time import EventClock
+from streamtable.engine.time.passed_on import PassedOn
+from streamtable.engine.time.producers import ProducerTimes
+from streamtable.engine.time.silence import Silence
 from streamtable.errors import OutcomeUnknown
-from streamtable.event_time import NO_TIME, InputTime
-from streamtable.graph import IDS
+from streamtable.graph.group import IDS
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import plan_join
 from streamtable.tables.working_table import WorkingTable
-from streamtable.types import NextOffset, RecordBatch, TopicPartition
-from streamtable.watermarks import Mark
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import VirtualMembership
 from streamtable_testing.topic import InMemoryMessage, Partition
@@ -274,7 +274,7 @@ def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> Non
     def to_the_end(log: Any, local: Any, committed: Any, _: Any, now: float) -> Any:
         return plan_join(log, local, committed, None, now)
 
-    patch.setattr("streamtable.engine.restore.plan_join", to_the_end)
+    patch.setattr("streamtable.engine.recovery.restore.plan_join", to_the_end)
 
 
 def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> None:

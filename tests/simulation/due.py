@@ -9,12 +9,13 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from streamtable.codec.plain import Bytes, Json, String
-from streamtable.context import Context
-from streamtable.due import Due, DueRows
-from streamtable.engine.due_chunks import entry_of
-from streamtable.graph import OnError, Output
-from streamtable.state import State
-from streamtable.timer import Timer
+from streamtable.engine.due.chunks import entry_of
+from streamtable.graph.due import Due
+from streamtable.graph.group import OnError, Output
+from streamtable.graph.state import State
+from streamtable.graph.timer import Timer
+from streamtable.handlers.context import Context
+from streamtable.handlers.due_rows import DueRows
 from streamtable.topics import Stream
 
 AHEAD_MS_MAX = 20_000

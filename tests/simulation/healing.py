@@ -10,7 +10,7 @@ from tests.simulation.life import BACKGROUND, MAIN
 from tests.simulation.oracle import Wrong
 from tests.simulation.world import World
 
-from streamtable.watermarks import Mark
+from streamtable.base.watermarks import Mark
 from streamtable_testing.topic import InMemoryMessage, Partition
 
 IDLE_ROUNDS_MAX = 600  # without a commit

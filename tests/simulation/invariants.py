@@ -23,14 +23,14 @@ from tests.simulation.shape import Kind
 from tests.simulation.times import TimeBooks
 from tests.simulation.trace import Trace
 
+from streamtable.base.deadletter import Origin
+from streamtable.base.types import Committed, TopicPartition
+from streamtable.base.watermarks import Mark
 from streamtable.codec.plain import Json, Long
-from streamtable.deadletter import Origin
-from streamtable.graph import IDS
-from streamtable.once import IdChunk
+from streamtable.graph.group import IDS
+from streamtable.graph.once import IdChunk
+from streamtable.graph.visiting import VisitProgress
 from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.types import Committed, TopicPartition
-from streamtable.visiting import VisitProgress
-from streamtable.watermarks import Mark
 from streamtable_testing.log import VirtualKafka
 from streamtable_testing.topic import InMemoryMessage, Partition
 

@@ -14,14 +14,25 @@ from zlib import crc32
 from tests.simulation.due import DueHandlers
 from tests.simulation.shape import JobShape, Kind
 
-from streamtable.aggregate import Sum
+from streamtable.base.types import Headers
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import BatchContext, Context
-from streamtable.graph import Changes, EventTime, Group, Input, Join, Loop, OnError, Output, Persist, Visit
-from streamtable.once import Once
-from streamtable.row_change import RowChange
+from streamtable.graph.aggregate import Sum
+from streamtable.graph.group import (
+    Changes,
+    EventTime,
+    Group,
+    Input,
+    Join,
+    Loop,
+    OnError,
+    Output,
+    Persist,
+    Visit,
+)
+from streamtable.graph.once import Once
+from streamtable.graph.row_change import RowChange
+from streamtable.handlers.context import BatchContext, Context
 from streamtable.topics import Stream, Table
-from streamtable.types import Headers
 
 _STEP = Struct(">qq")
 ROW_BYTES_MAX = 20_000

@@ -11,11 +11,11 @@ from tests.simulation.oracle import Replayed, Wrong, committed_records
 from tests.simulation.shape import JoinShape
 from tests.simulation.trace import Trace
 
+from streamtable.base.deadletter import Origin
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.codec.plain import Long
-from streamtable.deadletter import Origin
-from streamtable.engine.due_chunks import entries_in, entry_of
+from streamtable.engine.due.chunks import entries_in, entry_of
 from streamtable.tables.position import TablePosition
-from streamtable.types import Committed, TopicPartition
 from streamtable_testing.log import VirtualKafka
 from streamtable_testing.topic import InMemoryMessage
 

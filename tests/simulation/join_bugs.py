@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from streamtable.engine.due_chunks import Chunks
-from streamtable.engine.state import KeptState
-from streamtable.flow.as_of import AsOfJoin
-from streamtable.flow.foreign_key import Left, Parts, Right
-from streamtable.flow.joins import Bounds
-from streamtable.flow.key_filter import KeyFilter
-from streamtable.flow.recent_records import RecentRecords
-from streamtable.flow.stream_join import StreamJoin, _Joining
-from streamtable.flow.waiting_records import records_of, times_of
+from streamtable.engine.due.chunks import Chunks
+from streamtable.engine.named.state import KeptState
+from streamtable.flow.joins.as_of import AsOfJoin
+from streamtable.flow.joins.foreign_key import Left, Parts, Right
+from streamtable.flow.joins.key_filter import KeyFilter
+from streamtable.flow.joins.recent_records import RecentRecords
+from streamtable.flow.joins.rules import Bounds
+from streamtable.flow.joins.streams import StreamJoin, _Joining
+from streamtable.flow.joins.waiting_records import records_of, times_of
 from streamtable.tables.ordered_table import OrderedTable
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -73,7 +73,7 @@ def closed_windows_match(patch: pytest.MonkeyPatch) -> None:
         return match(self, side, first, keys, times, [-1] * len(late_before))
 
     patch.setattr(_Joining, "_match", match_all)
-    patch.setattr("streamtable.flow.stream_join.times_of", lambda record: (*times_of(record)[:2], -1))
+    patch.setattr("streamtable.flow.joins.streams.times_of", lambda record: (*times_of(record)[:2], -1))
 
 
 def waiting_records_of_the_same_time_replace_each_other(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def waiting_records_of_the_same_time_replace_each_other(patch: pytest.MonkeyPatc
     def records_from_0(side: Any, times: Any, _: int, *rest: Any) -> Any:
         return records_of(side, times, 0, *rest)
 
-    patch.setattr("streamtable.flow.stream_join.records_of", records_from_0)
+    patch.setattr("streamtable.flow.joins.streams.records_of", records_from_0)
 
 
 def records_that_are_rolled_back_stay_in_memory(patch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def versions_that_end_with_their_record_are_not_seen(patch: pytest.MonkeyPatch) 
 
 
 def a_base_is_replaced_by_an_older_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamtable.flow.as_of._since", lambda _: 0)
+    patch.setattr("streamtable.flow.joins.as_of._since", lambda _: 0)
 
 
 # ---- foreign key ----------------------------------------------------------------------------------------------------------
@@ -196,8 +196,9 @@ def partitions_that_have_asked_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A change of a right row goes to the partitions of the left keys."""
     changed = Right._changed
 
-    def changed_for_the_keys(self: Right, *change: Any) -> Any:
-        return ((left, None, answer) for left, _, answer in changed(self, *change))
+    def changed_for_the_keys(self: Right, *change: Any, even_if_unchanged: bool) -> Any:
+        made = changed(self, *change, even_if_unchanged=even_if_unchanged)
+        return ((left, None, answer) for left, _, answer in made)
 
     patch.setattr(Right, "_changed", changed_for_the_keys)
 
@@ -205,8 +206,8 @@ def partitions_that_have_asked_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def changes_of_right_rows_reach_no_subscriber(patch: pytest.MonkeyPatch) -> None:
     changed = Right._changed
 
-    def changed_in_silence(self: Right, table: Any, key: bytes, row: Any) -> Any:
-        list(changed(self, table, key, row))
+    def changed_in_silence(self: Right, table: Any, key: bytes, row: Any, *, even_if_unchanged: bool) -> Any:
+        list(changed(self, table, key, row, even_if_unchanged=even_if_unchanged))
         return iter(())
 
     patch.setattr(Right, "_changed", changed_in_silence)

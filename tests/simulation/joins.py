@@ -15,7 +15,7 @@ from tests.simulation.shape import JoinShape
 
 from streamtable.codec.plain import Json, Long, String
 from streamtable.flow import Flow, KeyedStream
-from streamtable.graph import EventTime
+from streamtable.graph.group import EventTime
 from streamtable.topics import Stream
 
 LEFT, RIGHT = "in0", "in1"

@@ -13,10 +13,10 @@ from tests.simulation.due import Planned, planned
 from tests.simulation.jobs import Job, Row, source_id
 from tests.simulation.shape import Kind
 
+from streamtable.base.deadletter import Origin
+from streamtable.base.watermarks import LATE_BEFORE, Mark
 from streamtable.codec.plain import Json, Long
-from streamtable.deadletter import Origin
-from streamtable.graph import OnError
-from streamtable.watermarks import LATE_BEFORE, Mark
+from streamtable.graph.group import OnError
 from streamtable_testing.topic import InMemoryMessage, Partition
 
 FAR_MS = 1 << 45

@@ -17,7 +17,7 @@ from tests.simulation.shape import Shape, draw
 from tests.simulation.trace import LOG, Trace
 from tests.simulation.world import Violation, World
 
-from streamtable.observe import Metrics
+from streamtable.base.observe import Metrics
 
 Draw = Callable[[Random], Shape]
 
@@ -78,7 +78,10 @@ def run_seed(seed: int, metrics: Metrics, *, log: bool = False, drawn: Draw = dr
     world = World(drawn(rng), rng, metrics)
     broken, cause = None, ""
     # Three rows at a time; otherwise a visit would end with its first record.
-    with logging_to(world.trace if log else None), patch("streamtable.engine.dispatch.ROWS_AT_ONCE", 3):
+    with (
+        logging_to(world.trace if log else None),
+        patch("streamtable.engine.records.dispatch.ROWS_AT_ONCE", 3),
+    ):
         try:
             Scheduler(world).run()
         except Violation as violation:

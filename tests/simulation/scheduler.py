@@ -10,11 +10,11 @@ from tests.simulation.life import BACKGROUND, MAIN, Life, ViewLife
 from tests.simulation.oracle import FAR_MS
 from tests.simulation.world import World
 
+from streamtable.base.deadletter import Origin
+from streamtable.base.types import Ack, TopicPartition
 from streamtable.codec.plain import Long
-from streamtable.deadletter import Origin
-from streamtable.graph import OnError
-from streamtable.types import Ack, TopicPartition
-from streamtable.visiting import VisitProgress
+from streamtable.graph.group import OnError
+from streamtable.graph.visiting import VisitProgress
 
 _POISON: Sequence[tuple[bytes | None, bytes | None]] = (
     (b"k1", b"short"),

@@ -19,8 +19,8 @@ from tests.simulation.run import Draw, Outcome, run_seed
 from tests.simulation.shape import draw, draw_join
 from tests.simulation.trace import CALL
 
-from streamtable.failpoint import ALL_STEPS, BATCH_STEPS
-from streamtable.observe import Metrics
+from streamtable.base.failpoint import ALL_STEPS, BATCH_STEPS
+from streamtable.base.observe import Metrics
 from streamtable_testing.faults import CALLS, Fault
 
 SEEDS = Path(__file__).with_name("seeds.toml")

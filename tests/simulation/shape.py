@@ -10,8 +10,8 @@ from enum import Enum
 from random import Random
 from zlib import crc32
 
-from streamtable.graph import OnError
-from streamtable.types import Guarantee
+from streamtable.base.types import Guarantee
+from streamtable.graph.group import OnError
 
 FOREVER = 1e6
 

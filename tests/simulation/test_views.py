@@ -10,12 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.simulation.views import Broken, ViewWorld
 
-from streamtable.observe import Metrics
+from streamtable.base.observe import Metrics
+from streamtable.base.types import RecordBatch
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import why_discard
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaSet
-from streamtable.types import RecordBatch
 from streamtable.views.read_your_writes import CommitWatcher
 from streamtable.views.watch import Watches
 

@@ -12,11 +12,11 @@ from tests.simulation.jobs import LATE_BEFORE
 from tests.simulation.oracle import Expected, Wrong
 from tests.simulation.trace import Trace
 
-from streamtable.engine.silence import observe_seconds
-from streamtable.event_time import NO_TIME
-from streamtable.graph import EventTime
+from streamtable.base.event_time import NO_TIME
+from streamtable.base.types import Committed, Headers, TopicPartition
+from streamtable.engine.time.silence import observe_seconds
+from streamtable.graph.group import EventTime
 from streamtable.tables.position import TablePosition
-from streamtable.types import Committed, Headers, TopicPartition
 from streamtable_testing.log import VirtualKafka
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
 
 CALL = "call"
 LOG = "log"

@@ -14,13 +14,13 @@ from tests.simulation.oracle import Wrong
 from tests.simulation.shape import Shape
 from tests.simulation.trace import Trace
 
-from streamtable.engine.restore import Stage
+from streamtable.base.observe import Metrics
+from streamtable.base.partitioner import partition_for
+from streamtable.base.types import TopicPartition
+from streamtable.engine.recovery.restore import Stage
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
-from streamtable.observe import Metrics
-from streamtable.partitioner import partition_for
+from streamtable.graph.topic_check import required_topics
 from streamtable.tables.position import LocalPosition
-from streamtable.topic_check import required_topics
-from streamtable.types import TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka
 

@@ -28,7 +28,7 @@ from streamtable import (
     Stream,
     String,
 )
-from streamtable.ports import TopicDescription
+from streamtable.base.ports import TopicDescription
 
 chaos = load("infra/chaos.py")
 Fault, Step = chaos.Fault, chaos.Step

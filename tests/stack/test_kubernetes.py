@@ -17,7 +17,7 @@ import yaml
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.tracing import trace_settings
 from streamtable import Settings
-from streamtable.hosts import OwnHosts
+from streamtable.base.hosts import OwnHosts
 from streamtable_admin import declared
 from streamtable_admin.acls import required_acls
 

@@ -18,19 +18,19 @@ from localkafka.fixtures import Topics
 from localkafka.reading import read_to_end
 from localkafka.waiting import Deadline
 from streamtable import App, Kafka, View
-from streamtable.clock import Clock, SystemClock
+from streamtable.base.clock import Clock, SystemClock
+from streamtable.base.failpoint import Failpoint, no_failpoint
+from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.ports import Log, TopicDescription
+from streamtable.base.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import RetryLater
-from streamtable.failpoint import Failpoint, no_failpoint
-from streamtable.graph import Group, Input, Persist
-from streamtable.observe import Metrics, SilentProgress
-from streamtable.ports import Log, TopicDescription
+from streamtable.graph.group import Group, Input, Persist
+from streamtable.graph.topic_check import required_topics
 from streamtable.store.rocksdb import RocksStores
-from streamtable.topic_check import required_topics
 from streamtable.topics import Stream
-from streamtable.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.views.lookup import LookupTables
 
 SECONDS_MAX = 60.0

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from localkafka.waiting import Deadline
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 
 _SECONDS_MAX = 60.0
 _INIT_PRODUCER_ID, _ADD_OFFSETS, _END, _COMMIT_OFFSETS = 22, 25, 26, 28

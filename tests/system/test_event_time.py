@@ -14,8 +14,8 @@ from tests.system.bench import Bench, until
 from tests.system.timed import WINDOW_MS, group_of
 
 from streamtable import EventTime, Group
+from streamtable.base.types import TopicPartition
 from streamtable.tables.position import TablePosition
-from streamtable.types import TopicPartition
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.broker

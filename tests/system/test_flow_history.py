@@ -11,8 +11,8 @@ from tests.system.bench import Bench, until
 from tests.system.test_flow import running
 
 from streamtable import App, EventTime, Json, Stream, String
+from streamtable.base.ports import Codec
 from streamtable.flow import Flow
-from streamtable.ports import Codec
 
 ANY: Codec[Any] = Json()
 PARTITIONS = 4

@@ -10,8 +10,8 @@ from tests.system.bench import Bench, until
 from tests.system.test_flow import running
 
 from streamtable import App, EventTime, Json, Stream, String
+from streamtable.base.partitioner import partition_for
 from streamtable.flow import Flow, Tumbling
-from streamtable.partitioner import partition_for
 
 
 def pair(left: str | None, right: str | None) -> str:

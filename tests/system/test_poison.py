@@ -19,8 +19,8 @@ from streamtable import (
     Stream,
     String,
 )
+from streamtable.base.types import TopicPartition
 from streamtable.errors import HandlerFailed
-from streamtable.types import TopicPartition
 
 POISON = b"\xff\xfe"
 

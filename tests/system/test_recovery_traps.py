@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.system.bench import Bench, events, until
 
 from localkafka.broker import Broker
-from streamtable.clock import SystemClock
+from streamtable.base.clock import SystemClock
+from streamtable.base.types import Committed, Guarantee, NextOffset, TopicPartition
 from streamtable.codec.plain import Long
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
 from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.tables.position import rebuilt
-from streamtable.types import Committed, Guarantee, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]
 BOTH = pytest.mark.parametrize("guarantee", list(Guarantee))

@@ -28,10 +28,10 @@ from localkafka.certificates import Authority, write_secret
 from localkafka.security import BROKER
 from servicekit_testing import with_ids
 from streamtable import Emitter, Kafka
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import TopicPartition
 from streamtable.errors import AuthenticationFailed, AuthorizationError
 from streamtable.kafka.acls import Acl
-from streamtable.ports import TopicDescription
-from streamtable.types import TopicPartition
 from user_status.topics import UPDATES
 
 pytestmark = [

@@ -11,11 +11,11 @@ from tests.system.bench import Bench, until
 
 from localkafka.waiting import Deadline
 from streamtable import App, ChangesMissed, Following, Stream, String, Tail
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import BadToken
 from streamtable.errors import DeserializationError, NotReady
 from streamtable.flow import SessionKey, Windowed
-from streamtable.partitioner import partition_for
-from streamtable.ports import TopicDescription
-from streamtable.types import BadToken
 from streamtable.views import tail as module
 
 PARTITIONS = 3

@@ -12,10 +12,10 @@ from tests.system.bench import Bench, until
 
 from localkafka.fixtures import OwnBroker
 from streamtable import App, EventTime, Json, Kafka, Long, Stream, String
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import TopicMismatch
 from streamtable.flow import Flow, Tumbling, Windowed, WindowedKey, WindowedTable
-from streamtable.ports import TopicDescription
-from streamtable.types import TopicPartition, Watermarks
 
 MINUTE_MS = 60_000
 BEGAN_MS = 1_700_000_040_000  # a minute of November 2023

@@ -19,7 +19,7 @@ from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import Deadline
 from servicekit_testing import Process
 from streamtable import Emitter, Kafka, Stream, String
-from streamtable.ports import Codec
+from streamtable.base.ports import Codec
 from user_status.domain import is_later, row_of
 from user_status.topics import CHANGES, UPDATES, click_counts, statuses
 

@@ -13,10 +13,10 @@ from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
 from streamtable import App, Bytes, Long, String, Table, View
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import TopicPartition as Place
 from streamtable.errors import NotReady, TopicMismatch, UnreadableRow
-from streamtable.partitioner import partition_for
-from streamtable.ports import TopicDescription
-from streamtable.types import TopicPartition as Place
 from streamtable.views.watch import CopyReloaded, TooSlow
 
 PARTITIONS = 3

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from microbatch.buffer import Buffer, PoisonBisector
 from microbatch.limits import Limits
+from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.errors import HandlerFailed
-from streamtable.types import NextOffset, RecordBatch
 
 
 @dataclass

@@ -5,8 +5,8 @@ import pytest
 
 from microbatch.committed_state import committed_state_of, decode, document
 from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
+from streamtable.base.types import Committed, NextOffset
 from streamtable.errors import InputLost, StateLost
-from streamtable.types import Committed, NextOffset
 
 
 def encode(committed_state: CommittedState, inputs: Iterable[str]) -> str:

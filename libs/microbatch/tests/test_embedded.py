@@ -8,10 +8,10 @@ import pytest
 from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.embedded import KeyOwners
 from streamtable import Guarantee, Long, OnError, Stream, String
+from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.types import TopicPartition
 from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
-from streamtable.failpoint import COMMIT_STEPS
 from streamtable.store.memory import MemoryStore
-from streamtable.types import TopicPartition
 from streamtable_testing import Tester
 from streamtable_testing.instance import MakeTasks
 

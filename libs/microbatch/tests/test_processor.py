@@ -17,8 +17,8 @@ from microbatch import Batch, BatchMetrics, BatchProcessor, MicroBatch, Rows, Se
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.redis import RedisDriver
 from streamtable import App, Emitter, Guarantee, Kafka, Long, Settings, Stream, String
+from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, RetryLater, StateLost
-from streamtable.types import TopicPartition
 
 TOTALS = Rows("totals", value=Long())
 PARTITIONS = 2

@@ -15,10 +15,10 @@ from microbatch.stores.versions import ledger_key
 from microbatch.task import BatchTask
 from microbatch.tasks import BatchTasks
 from streamtable import Long, OnError, Stream, String
-from streamtable.custom_task import AT_ONCE, CommitDue
+from streamtable.base.failpoint import no_failpoint
+from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.errors import Fatal, HandlerFailed, RetryLater
-from streamtable.failpoint import no_failpoint
-from streamtable.types import NextOffset, RecordBatch
+from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable_testing import Tester
 from streamtable_testing.clock import VirtualClock
 

@@ -11,8 +11,8 @@ from microbatch import Batch, BatchMetrics, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.tasks import BatchTasks
 from streamtable import Long, Stream, String
-from streamtable.tracing import contexts
-from streamtable.types import Headers, RecordBatch
+from streamtable.base.tracing import contexts
+from streamtable.base.types import Headers, RecordBatch
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.ports import Membership, RebalanceListener, TopicInfo
+from streamtable.base.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.basetask import Work
-from streamtable.engine.declared import kept_tables
+from streamtable.engine.recovery.declared import kept_tables
 from streamtable.engine.task import Task
-from streamtable.graph import Group, Input, Persist
-from streamtable.ports import Membership, RebalanceListener, TopicInfo
+from streamtable.graph.group import Group, Input, Persist
+from streamtable.graph.topic_check import required_topics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.kept import InputRecord, TopicState
 from streamtable.tables.position import TablePosition
-from streamtable.topic_check import required_topics
 from streamtable.topics import Stream
-from streamtable.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
 
 
 @dataclass

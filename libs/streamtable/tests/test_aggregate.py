@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.aggregate import Aggregate, Count, Last, Max, Mean, Min, Sum
+from streamtable.graph.aggregate import Aggregate, Count, Last, Max, Mean, Min, Sum
 
 EVENTS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(-5, 5)))
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from streamtable import process
 from streamtable.app import App
+from streamtable.base import process
+from streamtable.base.types import Guarantee
 from streamtable.codec import Avro
 from streamtable.codec.plain import Long, String
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
-from streamtable.graph import Group, Input, Persist
+from streamtable.graph.group import Group, Input, Persist
 from streamtable.kafka import Kafka
 from streamtable.topics import Stream, Table
-from streamtable.types import Guarantee
 
 GROUP: Group[str, int] = Group(
     "g", Input(Stream("in", String(), String()), lambda ctx, event: ctx.set(1)), Persist(Long())
@@ -26,7 +26,7 @@ UNREACHABLE = "127.0.0.1:1"
 
 TWICE = """
 import os, signal, sys, time
-from streamtable.process import stop_on_signals
+from streamtable.base.process import stop_on_signals
 with stop_on_signals(lambda: print("stopping", flush=True)):
     print("ready", flush=True)
     time.sleep(60)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import Avro, EventTime, Group, Input, Json, Max, Min, Persist, Stream, String, Sum
-from streamtable.arithmetic import greatest, least, numbers_only, plus
+from streamtable.base.arithmetic import greatest, least, numbers_only, plus
 from streamtable.errors import HandlerFailed
 from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling
-from streamtable.flow.table_sums import ExactSum, ExactSumCodec
+from streamtable.flow.folds.table_sums import ExactSum, ExactSumCodec
 from streamtable_testing import Tester
 
 OTHER_NAN: float = struct.unpack(">d", b"\xff\xf8" + bytes(5) + b"\x07")[0]

@@ -12,7 +12,7 @@ from streamtable.codec.lazy import Lazy
 from streamtable.errors import DeserializationError, SerializationError
 
 if TYPE_CHECKING:
-    from streamtable.ports import Codec
+    from streamtable.base.ports import Codec
 
 json_values = st.recursive(
     st.none()

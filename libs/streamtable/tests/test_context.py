@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.types import Headers, RecordBatch
 from streamtable.codec.plain import Json, String
-from streamtable.context import BatchContext, Context
 from streamtable.errors import GraphError, Rejected, WrongPartition
-from streamtable.handler_services import HandlerServices
-from streamtable.own_keys import OwnKeys
+from streamtable.handlers.context import BatchContext, Context
+from streamtable.handlers.own_keys import OwnKeys
+from streamtable.handlers.services import HandlerServices
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream
-from streamtable.types import Headers, RecordBatch
 
 Make = Callable[..., RecordBatch]
 BYTES_MAX = 1_000_000

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.deadletter import PREFIX, Origin, OutputRecord, dead_letter, replayed_marker
+from streamtable.base.deadletter import PREFIX, Origin, OutputRecord, dead_letter, replayed_marker
+from streamtable.base.types import RecordBatch
 from streamtable.errors import DeserializationError, HandlerFailed
-from streamtable.types import RecordBatch
 
 # What Kafka adds: 61 bytes for a batch, and up to 21 for a record's own lengths and differences.
 KAFKA_OVERHEAD = 61 + 21

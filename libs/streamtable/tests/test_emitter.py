@@ -7,14 +7,14 @@ from confluent_kafka import Consumer
 
 from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
+from streamtable.base.partitioner import Partitioner, partition_for
+from streamtable.base.ports import Log
+from streamtable.base.types import Ack, Headers, TopicPartition
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
 from streamtable.errors import Fenced, QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.kafka import Kafka
-from streamtable.partitioner import Partitioner, partition_for
-from streamtable.ports import Log
 from streamtable.topics import Stream
-from streamtable.types import Ack, Headers, TopicPartition
 
 
 def read_all(broker: Broker, topic: str, count: int) -> dict[TopicPartition, list[Any]]:

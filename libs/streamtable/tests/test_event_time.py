@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamtable.base.event_time import NO_TIME, EventTimes, running_max
+from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Long, String
-from streamtable.engine.event_time import EventClock, TimedInput
+from streamtable.engine.time.event_time import EventClock, TimedInput
 from streamtable.errors import FutureEventTime, StreamtableError
-from streamtable.event_time import NO_TIME, EventTimes, running_max
-from streamtable.graph import EventTime, Group, Input
+from streamtable.graph.group import EventTime, Group, Input
 from streamtable.topics import Stream
-from streamtable.types import RecordBatch
 from streamtable_testing.clock import VirtualClock
 
 TIME = st.integers(NO_TIME, 30)

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from streamtable.failpoint import ALL_STEPS, failpoint_at, no_failpoint
+from streamtable.base.failpoint import ALL_STEPS, failpoint_at, no_failpoint
 
 SCRIPT = """
-from streamtable.failpoint import failpoint_at
+from streamtable.base.failpoint import failpoint_at
 hit = failpoint_at({spec!r})
 for name in ("begun", "flushed", "begun", "flushed"):
     print(name, flush=True)

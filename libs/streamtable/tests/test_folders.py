@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.engine.inhand import Suspects
-from streamtable.folders import make_private
-from streamtable.inhand import InHandFile
+from streamtable.base.crash_marker import InHandFile, Suspects
+from streamtable.base.folders import make_private
 from streamtable.store.rocksdb import RocksStores
 
 

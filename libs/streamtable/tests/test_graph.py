@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from streamtable.aggregate import Count
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.errors import GraphError
-from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
-from streamtable.once import Once
+from streamtable.graph.aggregate import Count
+from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
+from streamtable.graph.once import Once
 from streamtable.topics import Stream, Table
 
 CLICKS = Stream("clicks", String(), String())

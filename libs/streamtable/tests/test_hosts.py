@@ -1,6 +1,6 @@
 import pytest
 
-from streamtable.hosts import OwnHosts, host_name, is_loopback, is_unspecified
+from streamtable.base.hosts import OwnHosts, host_name, is_loopback, is_unspecified
 
 
 @pytest.mark.parametrize(

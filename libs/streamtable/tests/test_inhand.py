@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.engine.inhand import Suspects
-from streamtable.inhand import InHandFile
+from streamtable.base.crash_marker import InHandFile, Suspects
 
 SUSPECTS = Suspects("clicks", 3, 1_000, 1_099)
 
@@ -28,8 +27,8 @@ def test_nothing_is_left_at_first_nor_by_a_process_that_ended_in_order(path: Pat
 def test_what_a_process_had_in_hand_when_it_was_killed_is_left(path: Path) -> None:
     program = (
         "import os, signal, sys, pathlib\n"
-        "from streamtable.engine.inhand import Suspects\n"
-        "from streamtable.inhand import InHandFile\n"
+        "from streamtable.base.crash_marker import Suspects\n"
+        "from streamtable.base.crash_marker import InHandFile\n"
         "note = InHandFile(pathlib.Path(sys.argv[1]))\n"
         "note.take(Suspects('a-much-longer-name', 1, 1, 1_000_000))\n"
         "note.release()\n"

@@ -11,13 +11,13 @@ from uuid import uuid4
 import pytest
 
 from streamtable import App, Count, Group, Input, Long, Persist, Settings, Stream, String
+from streamtable.base.instance_id import instance_id
 from streamtable.errors import ConfigurationError
-from streamtable.instance_id import instance_id
 
 HOST = socket.gethostname()
 OTHER_PROCESS = """
 import sys, time
-from streamtable.instance_id import instance_id
+from streamtable.base.instance_id import instance_id
 held = instance_id(sys.argv[1], None, {})
 print(held.name, flush=True)
 time.sleep(60)

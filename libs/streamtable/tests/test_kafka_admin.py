@@ -12,10 +12,10 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
-from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka import Kafka
-from streamtable.ports import TopicDescription
-from streamtable.types import TopicPartition, Watermarks
 
 
 def test_topics_are_described_and_missing_ones_left_out(broker: Broker, topics: Topics) -> None:

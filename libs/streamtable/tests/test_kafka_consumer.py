@@ -9,11 +9,11 @@ import pytest
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline, wait_until
+from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import InputLost, Migrated, RetryLater, TransactionPending
 from streamtable.kafka import Kafka
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer, membership_of
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 WITHIN_S = 30
 Protocol = Literal["consumer", "classic"]

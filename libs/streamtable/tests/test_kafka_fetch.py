@@ -2,8 +2,8 @@
 
 from confluent_kafka import KafkaError, Message
 
+from streamtable.base.types import TopicPartition
 from streamtable.kafka.fetch import split
-from streamtable.types import TopicPartition
 
 
 def message(topic: str, partition: int, offset: int, error: KafkaError | None = None) -> Message:

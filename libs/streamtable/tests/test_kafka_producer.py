@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, TopicPartition
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
+from streamtable.base.types import Ack
 from streamtable.errors import ConfigurationError, QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.kafka import Kafka
 from streamtable.kafka.producer import KafkaProducer
-from streamtable.types import Ack
 
 WITHIN_S = 30
 

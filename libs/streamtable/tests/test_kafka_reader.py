@@ -7,10 +7,10 @@ import pytest
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline, wait_until
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import InputLost
 from streamtable.kafka import Kafka
 from streamtable.kafka.reader import KafkaTableReader
-from streamtable.types import RecordBatch, TopicPartition
 
 WITHIN_S = 30
 

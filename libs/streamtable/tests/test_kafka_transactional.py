@@ -11,13 +11,13 @@ from confluent_kafka import KafkaError, KafkaException
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline, wait_until
-from streamtable import ports
+from streamtable.base import ports
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, SerializationError
 from streamtable.kafka import Kafka
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.consumer import GroupMembership
 from streamtable.kafka.transactional import KafkaTransactionalProducer
-from streamtable.types import Committed, NextOffset, TopicPartition
 
 WITHIN_S = 30
 Open = Callable[[str | None], KafkaTransactionalProducer]

@@ -1,5 +1,5 @@
-from streamtable.event_time import InputTime
-from streamtable.lateness import SILENCE, advice, moved_by, text
+from streamtable.base.event_time import InputTime
+from streamtable.base.lateness import SILENCE, advice, moved_by, text
 
 
 def test_the_input_whose_stream_time_is_the_watermark_has_moved_it() -> None:

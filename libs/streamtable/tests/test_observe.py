@@ -15,7 +15,7 @@ import pytest
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from streamtable.observe import (
+from streamtable.base.observe import (
     Metrics,
     SilentProgress,
     TerminalProgress,
@@ -25,7 +25,7 @@ from streamtable.observe import (
     progress_on,
     serve_metrics,
 )
-from streamtable.settings import Address
+from streamtable.base.settings import Address
 
 made_before_it_was_configured = structlog.get_logger()
 
@@ -255,7 +255,7 @@ def test_progress_is_silent_where_there_is_no_terminal() -> None:
 LOGGING_PROGRAM = """
 import logging, sys, threading, structlog
 from prometheus_client import CollectorRegistry
-from streamtable.observe import Metrics, TerminalProgress, configure_logging, log_to_stderr_by_default
+from streamtable.base.observe import Metrics, TerminalProgress, configure_logging, log_to_stderr_by_default
 registry = CollectorRegistry()
 lost = Metrics.register(registry).log_lost.inc
 CONFIGURE

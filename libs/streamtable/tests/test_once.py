@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamtable.codec import Avro
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import GraphError
-from streamtable.once import (
+from streamtable.graph.once import (
     AHEAD_MS_MAX,
     IdChunk,
     NoId,

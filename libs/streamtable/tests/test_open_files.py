@@ -25,7 +25,7 @@ except StoreBroken as error:
 
 RUNNING = """
 import resource
-from streamtable.process import running
+from streamtable.base.process import running
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 with running(lambda: None):

@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 from confluent_kafka import Message, Producer
 
-from streamtable.partitioner import LIBRDKAFKA, Partitioner, fnv1a, murmur2, partition_for
+from streamtable.base.partitioner import LIBRDKAFKA, Partitioner, fnv1a, murmur2, partition_for
 
 
 @pytest.mark.parametrize(

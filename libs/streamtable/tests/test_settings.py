@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from streamtable.base.settings import REFUSED_KAFKA_OPTIONS, Address, Settings
 from streamtable.errors import ConfigurationError
-from streamtable.settings import REFUSED_KAFKA_OPTIONS, Address, Settings
 
 
 def read(**variables: str) -> Settings:

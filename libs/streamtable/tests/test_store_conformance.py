@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamtable.base.ports import Store, Stores
 from streamtable.errors import RetryLater, StoreInUse
-from streamtable.ports import Store, Stores
 from streamtable.store.memory import MemoryStores
 from streamtable.store.rocksdb import RocksStores
 

@@ -3,12 +3,12 @@ from typing import Any, get_args
 
 import pytest
 
+from streamtable.base.partitioner import Partitioner
+from streamtable.base.ports import TopicInfo
 from streamtable.codec.plain import Long, String
 from streamtable.errors import InputLost, StateLost, TopicMismatch
-from streamtable.graph import Changes, Group, Input, Join, Lookup, Output, Persist
-from streamtable.partitioner import Partitioner
-from streamtable.ports import TopicInfo
-from streamtable.topic_check import check_topics, check_unchanged, partition_counts, required_topics
+from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Output, Persist
+from streamtable.graph.topic_check import check_topics, check_unchanged, partition_counts, required_topics
 from streamtable.topics import Stream, Table
 
 GROUP: Group[str, int] = Group(

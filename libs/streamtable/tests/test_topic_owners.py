@@ -2,21 +2,21 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.errors import AuthorizationError, GraphError, TopicShared, TransactionPending
 from streamtable.flow import Flow
-from streamtable.graph import Group, Input, Loop, Output, Persist, Visit
-from streamtable.state import State
-from streamtable.tables.kept import KeptRecord, Seen
-from streamtable.tables.position import TablePosition
-from streamtable.topic_owners import (
+from streamtable.graph.group import Group, Input, Loop, Output, Persist, Visit
+from streamtable.graph.state import State
+from streamtable.graph.topic_owners import (
     refuse_shared_topics,
     refuse_topics_of_others,
     shared_topics,
     topics_of,
 )
+from streamtable.tables.kept import KeptRecord, Seen
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, NextOffset, TopicPartition
 
 EVENTS: Stream[str, str] = Stream("events", String(), String())
 

@@ -4,9 +4,9 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.errors import GraphError
-from streamtable.graph import Persist
-from streamtable.state import State
-from streamtable.timer import Timer
+from streamtable.graph.group import Persist
+from streamtable.graph.state import State
+from streamtable.graph.timer import Timer
 from streamtable.topics import Stream, Table, legal_name
 
 NO_CODECS: list[tuple[Any, str]] = [

@@ -7,8 +7,8 @@ from typing import Any, Self
 import pytest
 
 from streamtable import Context, Group, Input, Long, OnError, Output, Persist, Stream, String
-from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Tracer, carrying, contexts, is_context, is_kept
-from streamtable.types import Headers, RecordBatch
+from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer, carrying, contexts, is_context, is_kept
+from streamtable.base.types import Headers, RecordBatch
 from streamtable_testing import Tester
 
 CLICKS = Stream("clicks", String(), Long())

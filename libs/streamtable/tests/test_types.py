@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.types import HEADERS_UNREADABLE, Ack, BadToken, RecordBatch, TopicPartition
+from streamtable.base.types import HEADERS_UNREADABLE, Ack, BadToken, RecordBatch, TopicPartition
 
 Make = Callable[..., RecordBatch]
 

@@ -47,7 +47,7 @@ G = Group(
     "g", Input(TEXTS, texts), Input(NUMBERS, numbers), Loop(LOOP, numbers), Join(USERS), Lookup(CITIES),
     Changes(USERS, changed), Output(BY_NUMBER), Persist(Long()), Visit("v", visit),
 )
-reveal_type(G)  # is streamtable.graph.Group[str, int]
+reveal_type(G)  # is streamtable.graph.group.Group[str, int]
 reveal_type(G.table)  # is streamtable.topics.Table[str, int]
 Group("g", Input(TEXTS, batch=whole), Persist(Long()))
 Group("g", Input(TEXTS, aggregate=Count()), Persist(Long()))
@@ -153,10 +153,10 @@ reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(te
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
 reveal_type(W)  # is streamtable.flow.windowed.WindowedTable[str, int]
 reveal_type(S.group_by_key().window(Sliding(timedelta(1), grace=timedelta(0))).aggregate("w5", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
-reveal_type(W.every("e1", timedelta(seconds=1)))  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
-reveal_type(W.left_join("w6", W, lambda one, other: other, value=None).final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
-reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int]
-reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
+reveal_type(W.every("e1", timedelta(seconds=1)))  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.windows.keys.Windowed[str]], int | None]
+reveal_type(W.left_join("w6", W, lambda one, other: other, value=None).final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.windows.keys.Windowed[str]], int | None]
+reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.windows.keys.Windowed[str]], int]
+reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.windows.keys.Windowed[str]], int | None]
 S.to(TEXTS)
 S.to(lambda key, text: TEXTS if key else None, streams=[TEXTS])
 C.to_stream().to(NUMBERS)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable.codec import Avro
-from streamtable.visiting import VISIT_PROGRESS_SCHEMA, VisitProgress
+from streamtable.graph.visiting import VISIT_PROGRESS_SCHEMA, VisitProgress
 
 
 @given(

@@ -11,7 +11,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from streamtable import Kafka
-from streamtable.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
+from streamtable.base.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from streamtable.errors import RetryLater, StreamtableError
 from streamtable_admin.cluster import Cluster, connect
 from streamtable_admin.deadletter_log import DeadLetterLog, ReplayTimeouts

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamtable.base.ports import TopicDescription
 from streamtable.errors import ConfigurationError
-from streamtable.ports import TopicDescription
 from streamtable_admin.declared import Declared, load
 from streamtable_admin.topic_plan import plan_topics
 

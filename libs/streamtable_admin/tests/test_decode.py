@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import Avro, Bytes, Confluent, Group, Input, Json, Long, Output, Persist, Stream, String
-from streamtable.deadletter import ORIGIN_TOPIC
+from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.errors import ConfigurationError
-from streamtable.visiting import VisitProgress
+from streamtable.graph.visiting import VisitProgress
 from streamtable_admin.decode import Decoder, decoder_for, guess, known_schemas, schemas_in
 
 CLICK = {"type": "record", "name": "shop.Click", "fields": [{"name": "user", "type": "string"}]}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import Avro, Count, Group, Input, Json, Long, OnError, Output, Persist, Stream, String, Table
-from streamtable.graph import Changes, Join, Lookup, Loop, Visit
+from streamtable.graph.group import Changes, Join, Lookup, Loop, Visit
 from streamtable_admin.errors import Refused
 from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind, model_of
 from streamtable_admin.layout import Layout, lay_out, text_sizes

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from streamtable.base.types import TopicPartition
 from streamtable.kafka.admin import GroupDescription, GroupMember
-from streamtable.types import TopicPartition
 from streamtable_admin.findings import Finding, Level
 from streamtable_admin.lag_trend import LagSnapshot, PartitionLag, compare_snapshots
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamtable.types import Committed, NextOffset, TopicPartition
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable_admin.offsets import PartitionOffsets, known_lag
 
 

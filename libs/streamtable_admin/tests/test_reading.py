@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import Kafka
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.types import TopicPartition
 from streamtable_admin.cluster import Cluster, connect
 from streamtable_admin.offsets import unread
 from streamtable_admin.reading import ReadLimits, read_to

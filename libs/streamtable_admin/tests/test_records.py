@@ -1,4 +1,4 @@
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 from streamtable_admin.records import Kept, TopicRecord
 
 BYTES_MAX = 32 << 20

@@ -1,8 +1,8 @@
 """The findings for a watermark that does not advance, from the committed offsets alone."""
 
-from streamtable.event_time import NO_TIME, InputTime
+from streamtable.base.event_time import NO_TIME, InputTime
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.tables.position import TablePosition
-from streamtable.types import Committed, NextOffset, TopicPartition
 from streamtable_admin.findings import Level
 from streamtable_admin.offsets import PartitionOffsets
 from streamtable_admin.watermark import event_times, watermark_findings

@@ -22,10 +22,10 @@ from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from servicekit_testing.prefork import prefork_of
 from streamtable import App, Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
-from streamtable.deadletter import Origin, dead_letter
+from streamtable.base.deadletter import Origin, dead_letter
+from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import DeserializationError, RetryLater
-from streamtable.graph import Edge
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.graph.group import Edge
 from streamtable_cli.main import app
 
 COMMAND = [sys.executable, "-m", "streamtable_cli"]

@@ -9,8 +9,8 @@ import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import Avro, Long
+from streamtable.base.types import TopicPartition
 from streamtable.tables.position import TablePosition
-from streamtable.types import TopicPartition
 
 ROWS = {b"a": 1, b"b": 2, b"c": 3}
 

@@ -11,7 +11,7 @@ from libs.streamtable_cli.tests.bench import Cli, Ran, World, until
 
 from localkafka.waiting import wait_until
 from streamtable import Group, Long
-from streamtable.deadletter import (
+from streamtable.base.deadletter import (
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
     ORIGIN_TIMESTAMP,
@@ -20,8 +20,8 @@ from streamtable.deadletter import (
     TIME,
     replayed_marker,
 )
+from streamtable.base.types import TopicPartition
 from streamtable.topics import Stream
-from streamtable.types import TopicPartition
 from streamtable_cli.output import at
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition as Partition
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import Group, Input, Long, Persist, Stream, String
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
+from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.graph import Join
+from streamtable.graph.group import Join
 from streamtable.kafka.admin import KafkaAdmin
-from streamtable.types import TopicPartition
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_a_group_whose_table_is_declared_as_joined_is_not_dropped(
     assert ran.code == 2
     assert f"{other} reads {group}-table" in ran.err
     (tmp_path / "looking_shop.py").write_text(
-        "from streamtable import *\nfrom streamtable.graph import Lookup\n"
+        "from streamtable import *\nfrom streamtable.graph.group import Lookup\n"
         "def handle(ctx, event): ...\n"
         f"LOOKS = Group({other!r}, Input(Stream('in', String(), Long()), handle),"
         f" Lookup(Table('{group}-table', String(), Long())))\n"

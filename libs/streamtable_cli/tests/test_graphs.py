@@ -11,7 +11,7 @@ import pytest
 from libs.streamtable_cli.tests.bench import Cli
 
 from streamtable import Avro, Count, Group, Input, Json, Long, OnError, Output, Persist, Stream, String, Table
-from streamtable.graph import Changes, Join, Lookup, Loop, Visit
+from streamtable.graph.group import Changes, Join, Lookup, Loop, Visit
 from streamtable_admin.graph_model import GraphModel, GraphNode, NodeKind, model_of
 from streamtable_admin.layout import Layout, lay_out, text_sizes
 from streamtable_cli.graphs import text_of

@@ -5,8 +5,8 @@ import json
 import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.types import Committed, NextOffset, TopicPartition
 from streamtable_admin.offsets import partition_ranges
 from streamtable_cli.output import show_json, show_table
 

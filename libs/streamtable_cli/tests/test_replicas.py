@@ -3,7 +3,7 @@
 import pytest
 from libs.streamtable_cli.tests.bench import Cli, World
 
-from streamtable.ports import TopicDescription
+from streamtable.base.ports import TopicDescription
 from streamtable_admin.findings import Level
 from streamtable_cli.replicas import judged
 

@@ -13,12 +13,12 @@ from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, add, until
 
 from localkafka.waiting import Deadline
 from streamtable import Group, Input, Kafka, Long, Persist, Stream, String
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import InputLost, StateLost
-from streamtable.graph import Changes, Join, Loop, Visit
+from streamtable.graph.group import Changes, Join, Loop, Visit
+from streamtable.graph.visiting import VisitProgress
 from streamtable.kafka.admin import KafkaAdmin
-from streamtable.ports import TopicDescription
-from streamtable.types import Committed, NextOffset, TopicPartition
-from streamtable.visiting import VisitProgress
 from streamtable_admin.cluster import Cluster
 from streamtable_cli.reset import empty
 

@@ -7,10 +7,10 @@ import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import Group, Input, Long, Persist, Stream, String
+from streamtable.base.types import NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
-from streamtable.types import NextOffset, TopicPartition
 
 BAD = 13
 

@@ -11,9 +11,9 @@ from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import Long
+from streamtable.base.partitioner import partition_for
+from streamtable.base.types import RecordBatch
 from streamtable.kafka.reader import KafkaTableReader
-from streamtable.partitioner import partition_for
-from streamtable.types import RecordBatch
 
 
 def fill(world: World, cli: Cli) -> str:

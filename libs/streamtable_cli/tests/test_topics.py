@@ -13,7 +13,7 @@ from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 from streamtable import Kafka
-from streamtable.topic_check import check_topics
+from streamtable.graph.topic_check import check_topics
 from streamtable_cli.modules import load_groups
 
 

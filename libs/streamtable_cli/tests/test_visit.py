@@ -12,10 +12,10 @@ import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import OnError
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.graph import Visit
-from streamtable.types import TopicPartition
-from streamtable.visiting import VisitProgress
+from streamtable.graph.group import Visit
+from streamtable.graph.visiting import VisitProgress
 from streamtable_cli.output import note
 
 
@@ -204,7 +204,7 @@ def module(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(sys, "path", list(sys.path))
     name = world.topics.name("g")
     (tmp_path / "visited_shop.py").write_text(
-        "from streamtable import *\nfrom streamtable.graph import Visit\n"
+        "from streamtable import *\nfrom streamtable.graph.group import Visit\n"
         "IN = Stream('in', String(), Long())\n"
         "def handler(ctx, event): ...\n"
         f"GROUP = Group({name!r}, Input(IN, aggregate=Count()), Persist(Long()), Visit('age', handler))\n"

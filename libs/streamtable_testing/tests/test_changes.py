@@ -4,13 +4,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.ports import Codec
 from streamtable.codec.plain import Long, String
-from streamtable.context import Context
 from streamtable.errors import DeserializationError, StateLost
-from streamtable.failpoint import COMMIT_STEPS
-from streamtable.graph import Changes, Group, OnError, Persist
-from streamtable.ports import Codec
-from streamtable.row_change import RowChange
+from streamtable.graph.group import Changes, Group, OnError, Persist
+from streamtable.graph.row_change import RowChange
+from streamtable.handlers.context import Context
 from streamtable.topics import Table
 from streamtable_testing import Tester
 
@@ -73,7 +73,7 @@ def test_rows_that_were_taken_as_known_are_old_values_after_a_lost_disk_too(
 def test_known_rows_are_copied_in_slices_and_once(
     tester_with_prices: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamtable.engine.handled._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("streamtable.engine.named.handled._ROWS_AT_ONCE", 2)
     tester, group = tester_with_prices, group_of(start="latest")
     prices(tester, **{f"k{number}": 20 for number in range(7)})
     tester.run(group)
@@ -91,7 +91,7 @@ def test_known_rows_are_copied_in_slices_and_once(
 def test_known_rows_are_complete_after_a_crash_while_they_are_copied(
     step: str, tester_with_prices: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamtable.engine.handled._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("streamtable.engine.named.handled._ROWS_AT_ONCE", 2)
     tester, group = tester_with_prices, group_of(start="latest")
     prices(tester, **{f"k{number}": 20 for number in range(7)})
     tester.crash(group, at=step, times=3)

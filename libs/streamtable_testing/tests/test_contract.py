@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline, wait_until
+from streamtable.base.ports import GroupConsumer, Log, TableReader, TransactionalProducer
+from streamtable.base.types import Ack, Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import (
     Fenced,
     InputLost,
@@ -21,8 +23,6 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.kafka import Kafka
-from streamtable.ports import GroupConsumer, Log, TableReader, TransactionalProducer
-from streamtable.types import Ack, Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka
 

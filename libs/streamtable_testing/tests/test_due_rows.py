@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.ports import Codec
 from streamtable.codec.plain import Json, String
-from streamtable.context import Context
-from streamtable.due import Due, DueRows
 from streamtable.errors import HandlerFailed
-from streamtable.failpoint import COMMIT_STEPS
-from streamtable.graph import Group, Input, OnError, Output
-from streamtable.ports import Codec
-from streamtable.state import State
+from streamtable.graph.due import Due
+from streamtable.graph.group import Group, Input, OnError, Output
+from streamtable.graph.state import State
+from streamtable.handlers.context import Context
+from streamtable.handlers.due_rows import DueRows
 from streamtable.topics import Stream
 from streamtable_testing import Tester
 
@@ -278,7 +279,7 @@ def test_a_record_that_fails_sets_nothing(tester: Tester) -> None:
 def test_many_rows_fire_in_slices_each_with_its_commit(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamtable.engine.firing._ROWS_OF_SLICE_MAX", 300)
+    monkeypatch.setattr("streamtable.engine.firing.runner._ROWS_OF_SLICE_MAX", 300)
     waiting = Waiting(tester, group_of(state_of(by_key=True)))
     waiting.put_many([(n, 10 + n % 7) for n in range(2000)])
     tester.advance(30)

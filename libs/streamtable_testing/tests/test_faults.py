@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from streamtable.base.types import Ack, Committed, NextOffset, TopicPartition
 from streamtable.errors import (
     Fenced,
     OutcomeUnknown,
@@ -11,7 +12,6 @@ from streamtable.errors import (
     RewindNeeded,
     StreamtableError,
 )
-from streamtable.types import Ack, Committed, NextOffset, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import CALLS, Fault, Faults
 from streamtable_testing.log import VirtualKafka

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import Migrated
-from streamtable.types import Committed, NextOffset, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka

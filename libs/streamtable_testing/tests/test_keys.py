@@ -22,10 +22,10 @@ from streamtable import (
     String,
     avro_branch,
 )
-from streamtable.engine.placement import Placement
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import RecordBatch
+from streamtable.engine.records.placement import Placement
 from streamtable.errors import GraphError
-from streamtable.ports import TopicInfo
-from streamtable.types import RecordBatch
 from streamtable_testing import Tester
 from streamtable_testing.topic import InMemoryMessage
 

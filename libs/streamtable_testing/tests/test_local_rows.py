@@ -19,9 +19,9 @@ from streamtable import (
     Table,
     UnreadableRow,
 )
+from streamtable.engine import GroupProcessor
 from streamtable.errors import ConfigurationError, GraphError, NotReady
 from streamtable.flow import Flow, Tumbling, Windowed
-from streamtable.group_processor import GroupProcessor
 from streamtable_testing import Tester
 
 WORDS = Stream("words", key=String(), value=String())

@@ -8,14 +8,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from streamtable.aggregate import Count, Sum
+from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import BatchContext, Context
-from streamtable.engine.deferral import DEFERRED_MAX
+from streamtable.engine.calls.deferral import DEFERRED_MAX
 from streamtable.errors import HandlerFailed
-from streamtable.failpoint import COMMIT_STEPS
-from streamtable.graph import Group, Input, OnError, Output, Persist
-from streamtable.once import Once
+from streamtable.graph.aggregate import Count, Sum
+from streamtable.graph.group import Group, Input, OnError, Output, Persist
+from streamtable.graph.once import Once
+from streamtable.handlers.context import BatchContext, Context
 from streamtable.topics import Stream
 from streamtable_testing import Tester
 

@@ -27,8 +27,8 @@ from streamtable import (
     String,
     Sum,
 )
+from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError
-from streamtable.ports import Codec, Decoded
 from streamtable_testing import Tester
 
 SALES = "sales"

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from streamtable.aggregate import Count
+from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.types import Guarantee
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import BatchContext, Context
 from streamtable.errors import GraphError, HandlerFailed, StateLost, StateMeaningChanged
-from streamtable.failpoint import COMMIT_STEPS
-from streamtable.graph import Group, Input, OnError, Output, Persist
-from streamtable.state import State
+from streamtable.graph.aggregate import Count
+from streamtable.graph.group import Group, Input, OnError, Output, Persist
+from streamtable.graph.state import State
+from streamtable.handlers.context import BatchContext, Context
 from streamtable.topics import Stream
-from streamtable.types import Guarantee
 from streamtable_testing import Tester
 
 WORDS = Stream("words", String(), String())

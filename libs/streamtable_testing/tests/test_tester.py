@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.types import Ack, Guarantee
 from streamtable.codec.plain import Long, String
-from streamtable.context import BatchContext, Context
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -20,11 +21,10 @@ from streamtable.errors import (
     StateLost,
     TopicMismatch,
 )
-from streamtable.failpoint import COMMIT_STEPS
-from streamtable.graph import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
-from streamtable.row_change import RowChange
+from streamtable.graph.group import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
+from streamtable.graph.row_change import RowChange
+from streamtable.handlers.context import BatchContext, Context
 from streamtable.topics import Stream
-from streamtable.types import Ack, Guarantee
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), String())

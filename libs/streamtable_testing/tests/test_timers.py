@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Context
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
-from streamtable.failpoint import COMMIT_STEPS
-from streamtable.graph import Group, Input, OnError, Output, Persist
-from streamtable.timer import Timer
+from streamtable.graph.group import Group, Input, OnError, Output, Persist
+from streamtable.graph.timer import Timer
+from streamtable.handlers.context import Context
 from streamtable.topics import Stream
 from streamtable_testing import Tester
 
@@ -219,7 +219,7 @@ def test_a_record_that_fails_sets_and_cancels_no_timer(tester: Tester) -> None:
 def test_many_timers_that_are_due_at_once_fire_before_the_next_record(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamtable.engine.firing._ROWS_OF_SLICE_MAX", 10)
+    monkeypatch.setattr("streamtable.engine.firing.runner._ROWS_OF_SLICE_MAX", 10)
     timed = Timed(tester, group_of())
     timed.send(
         (0, [{"name": f"t{at}", "at": at, "id": str(at)} for at in range(1, 61)]),

@@ -318,7 +318,7 @@ def followers_begin_from_now_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def all_inputs_feed_all_tables(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamtable.flow.compiler.fed_by_sources", lambda _: ())
+    patch.setattr("streamtable.flow.plan.compiler.fed_by_sources", lambda _: ())
 
 
 PLANTED = [

@@ -12,8 +12,8 @@ from click_count.emitter import build_emitter
 from contracts.records import UserClick
 from servicekit.http.produce import SendTimeouts
 from servicekit.http.server import HttpServer
+from streamtable.base.types import Ack
 from streamtable.errors import RetryLater
-from streamtable.types import Ack
 
 ID = "0190f6a2-5a7c-7c3e-8f3e-1d2c3b4a5968"
 NEW_ID = UUID(int=7, version=4)

@@ -16,7 +16,7 @@ from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList
 from servicekit_testing import MemoryTable
-from streamtable.types import Ack
+from streamtable.base.types import Ack
 
 WRITE = Ack("user-clicks", 3, 41)
 

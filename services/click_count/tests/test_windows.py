@@ -32,9 +32,9 @@ from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList
 from servicekit_testing import MemoryTable
 from streamtable import App, Kafka, Stream
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import TopicDescription
 from streamtable.flow import Windowed
-from streamtable.partitioner import partition_for
-from streamtable.ports import TopicDescription
 from streamtable_testing import Tester
 
 NOON_MS = 1_700_000_040_000  # a full minute, near the Tester's clock

@@ -8,7 +8,7 @@ from contracts import records
 from contracts.records import USER_CLICK
 from contracts.schema import RecordSchema
 from streamtable import Avro
-from streamtable.visiting import VisitProgress
+from streamtable.graph.visiting import VisitProgress
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from servicekit.http.server import HttpServer
 from streamtable import Bytes, Emitter, Stream
-from streamtable.types import Committed, NextOffset, TopicPartition
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 
 pytestmark = pytest.mark.broker
 

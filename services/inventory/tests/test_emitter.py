@@ -8,7 +8,7 @@ import pytest
 
 from inventory.emitter import build_emitter
 from servicekit.http.server import HttpServer
-from streamtable.types import Ack
+from streamtable.base.types import Ack
 
 NEW_ID = UUID(int=7, version=4)
 NOW_MS = 1_700_000_000_000

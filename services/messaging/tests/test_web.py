@@ -16,8 +16,8 @@ from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit_testing import MemoryTable
+from streamtable.base.types import Ack
 from streamtable.errors import RetryLater
-from streamtable.types import Ack
 
 ID = "0190f6a2-5a7c-7c3e-8f3e-1d2c3b4a5968"
 NEW_ID = UUID(int=7, version=4)

@@ -27,7 +27,7 @@ from microbatch.store_settings import StoreSettings
 from servicekit_testing import Process, retrying_client, with_ids
 from servicekit_testing.trace_collector import TraceCollector, collecting
 from streamtable import Avro, Kafka
-from streamtable.types import TopicPartition as Place
+from streamtable.base.types import TopicPartition as Place
 from tweet_reach.commands import Stage
 from tweet_reach.domain.sketch import Sketch
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY

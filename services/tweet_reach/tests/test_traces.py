@@ -10,9 +10,9 @@ from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.tasks import BatchTasks
 from servicekit.process.tracing import TraceSettings, tracing
 from servicekit_testing.trace_collector import TraceCollector, collecting
-from streamtable.clock import Clock
-from streamtable.failpoint import Failpoint
-from streamtable.tracing import Tracer
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.tracing import Tracer
 from streamtable_testing import Tester
 from streamtable_testing.instance import MakeTasks
 from tweet_reach import topics

@@ -11,8 +11,8 @@ import pytest
 from contracts.records import UserStatusUpdate
 from servicekit.http.produce import SendTimeouts
 from servicekit.http.server import HttpServer
+from streamtable.base.types import Ack
 from streamtable.errors import RetryLater
-from streamtable.types import Ack
 from user_status.emitter import build_emitter
 
 ID = "0190f6a2-5a7c-7c3e-8f3e-1d2c3b4a5968"

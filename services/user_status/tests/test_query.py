@@ -15,7 +15,7 @@ from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit_testing import MemoryTable
-from streamtable.types import Ack
+from streamtable.base.types import Ack
 from user_status.query import Tables, build_query
 
 LUNCH = UserStatus(status="at lunch", at=5, id="b", clicks=3)

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
 from streamtable.flow import Flow
-from streamtable.graph import groups_in
+from streamtable.graph.group import groups_in
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.codecs import Codec, PlainCodec

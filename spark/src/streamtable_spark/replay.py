@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 import structlog
 
 from streamtable import Avro, Count, Group, SingleObject
-from streamtable.deadletter import ORIGIN_TOPIC
+from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.errors import StreamtableError
-from streamtable.flow.foreign_key import PartsCodec
-from streamtable.graph import HANDLED, IDS, STATES
+from streamtable.flow.joins.foreign_key import PartsCodec
+from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of, load
 from streamtable_spark.transforms.avro import AvroCodec

@@ -9,7 +9,7 @@ from spark.tests.groups.jobs import Jobs, source
 
 from contracts.records import USER_STATUS, USER_STATUS_UPDATE, UserStatusUpdate
 from streamtable import Avro
-from streamtable.partitioner import partition_for
+from streamtable.base.partitioner import partition_for
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs.cluster import Cluster
 

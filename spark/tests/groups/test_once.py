@@ -5,7 +5,7 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from streamtable.once import accept
+from streamtable.graph.once import accept
 from streamtable_spark.transforms.once import accepted
 
 COLUMNS = "partition int, offset long, timestamp timestamp, key string, id string, retry boolean"

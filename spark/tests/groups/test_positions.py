@@ -1,6 +1,6 @@
 import pytest
 
-from streamtable.types import Committed, NextOffset
+from streamtable.base.types import Committed, NextOffset
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.history import whole
 from streamtable_spark.jobs.positions import Cut, Place, Span, check_within, cut_of, parse_until

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from spark.tests.groups.jobs import Jobs
 
 from streamtable import Avro
-from streamtable.partitioner import partition_for
+from streamtable.base.partitioner import partition_for
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.positions import cut_of

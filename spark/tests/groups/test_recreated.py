@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.types import Committed, NextOffset
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
-from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs import rebuild, reconcile
 from streamtable_spark.jobs.cluster import Cluster

@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 
 from streamtable import EventTime, Long, Stream, String
 from streamtable.flow import Flow, Hopping, Session, Tumbling, Windowed
-from streamtable.flow.windows import Window
+from streamtable.flow.windows.windows import Window
 from streamtable_testing import Tester
 
 BEGAN_MS = 1_600_000_000_000

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamtable import Long, Stream, String, Table
 from streamtable.flow import Flow, KeyedStream
-from streamtable.graph import EventTime
+from streamtable.graph.group import EventTime
 from streamtable_testing.tester import Tester
 
 Program = dict[str, Any]

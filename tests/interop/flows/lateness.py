@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tests.interop.flows import ours
 from tests.interop.flows.programs import Program, Step, window_of
 
-from streamtable.flow.windows import TimeWindow
+from streamtable.flow.windows.windows import TimeWindow
 
 
 def event_time_differs(program: Program) -> bool:

@@ -8,7 +8,7 @@ from tests.interop.flows.programs import Program, Step
 
 from streamtable import Group, Long, Stream, String, Table
 from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Sliding, Tumbling
-from streamtable.graph import EventTime
+from streamtable.graph.group import EventTime
 from streamtable_testing.tester import Tester
 
 PRIME = 1_000_003

@@ -26,7 +26,7 @@ def wrong(program: Program, answer: Answer) -> list[str]:
     """Return how a flow differs from Kafka Streams, with a commit for each input, and with one for all."""
     if event_time_differs(program):
         # The page says so; all but which records are late must be the same, so it is compared without watermarks.
-        with patch("streamtable.flow.compiler.topics_in_band", return_value=frozenset()):
+        with patch("streamtable.flow.plan.compiler.topics_in_band", return_value=frozenset()):
             return _wrong(program, answer)
     return _wrong(program, answer)
 

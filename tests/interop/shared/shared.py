@@ -6,7 +6,7 @@ from typing import Any
 from tests.system.bench import SECONDS_MAX, Bench, until
 
 from streamtable import App, Emitter, Group, Guarantee, Stream, Table
-from streamtable.ports import TopicDescription
+from streamtable.base.ports import TopicDescription
 
 PARTITIONS = 4
 KEYS = [f"user-{number}" for number in range(60)]

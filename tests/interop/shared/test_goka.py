@@ -9,7 +9,7 @@ from tests.interop.shared.shared import COUNTS, KEYS, Shared
 from tests.system.bench import count, until
 
 from streamtable import Group, Guarantee, Input, Json, Output, Persist, Stream, String, Table
-from streamtable.partitioner import Partitioner
+from streamtable.base.partitioner import Partitioner
 
 pytestmark = [pytest.mark.broker, pytest.mark.skipif(bool(GOKA.unfit), reason=GOKA.unfit)]
 

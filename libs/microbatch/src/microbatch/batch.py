@@ -8,9 +8,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from microbatch.columns import columns
 from microbatch.rows import BatchRows, Rows, StoredRows
+from streamtable.base.types import Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.errors import GraphError
 from streamtable.topics import Stream
-from streamtable.types import Headers, RecordBatch, TopicPartition, Watermarks
 
 K = TypeVar("K")
 E = TypeVar("E")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from streamtable.base.types import Committed
 from streamtable.errors import InputLost
-from streamtable.types import Committed
 
 if TYPE_CHECKING:
     from microbatch.graph import MicroBatch

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from microbatch.limits import Limits
+from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.errors import HandlerFailed
-from streamtable.types import NextOffset, RecordBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
+from streamtable.base.types import Committed
 from streamtable.errors import InputLost, StateLost
-from streamtable.types import Committed
 
 
 def document(committed_state: CommittedState | None, inputs: Iterable[str]) -> Mapping[str, Any]:

@@ -19,12 +19,12 @@ from microbatch.metrics import BatchMetrics
 from microbatch.rows import BatchWrites, StoredRows
 from microbatch.stores.port import Row
 from microbatch.task import BatchTask, Done, Surroundings
-from streamtable.clock import Clock
-from streamtable.custom_task import TaskServices
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.base.types import Committed
 from streamtable.errors import GraphError, SerializationError, StateLost
-from streamtable.failpoint import Failpoint
-from streamtable.tracing import UNTRACED, Tracer
-from streamtable.types import Committed
+from streamtable.graph.custom_task import TaskServices
 
 if TYPE_CHECKING:
     from microbatch.graph import MicroBatch

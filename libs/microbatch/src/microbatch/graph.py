@@ -17,9 +17,9 @@ from microbatch.limits import Limits
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
 from streamtable import Bytes, Group, Input, OnError, Output, Persist, Stream, String, Table
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
 from streamtable.errors import GraphError
-from streamtable.failpoint import Failpoint
 
 V = TypeVar("V")
 

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from microbatch.stores.port import Driver, Found, SearchDriver, VersionedFields, WriteResult
-from streamtable.tracing import UNTRACED, Tracer
+from streamtable.base.tracing import UNTRACED, Tracer
 
 T = TypeVar("T")
 

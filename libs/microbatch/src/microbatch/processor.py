@@ -14,17 +14,17 @@ from microbatch.stores.port import Driver
 from microbatch.tasks import BatchTasks
 from streamtable import Guarantee, Kafka, Settings
 from streamtable.app import local_stores
-from streamtable.clock import SystemClock
+from streamtable.base.clock import SystemClock
+from streamtable.base.failpoint import failpoint_at, no_failpoint
+from streamtable.base.instance_id import instance_id as own_instance_id
+from streamtable.base.observe import Metrics, progress_on
+from streamtable.base.ports import Log, Stores
+from streamtable.base.tracing import tracer_of
+from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError
-from streamtable.failpoint import failpoint_at, no_failpoint
-from streamtable.group_processor import GroupProcessor, ProcessorSettings
-from streamtable.instance_id import instance_id as own_instance_id
-from streamtable.observe import Metrics, progress_on
-from streamtable.ports import Log, Stores
-from streamtable.tracing import tracer_of
 
 if TYPE_CHECKING:
-    from streamtable.custom_task import CustomTasks
+    from streamtable.graph.custom_task import CustomTasks
 
 _DUE_IS_DUE_S = 0.001  # the commit interval: batches decide themselves when they are due
 
@@ -61,7 +61,7 @@ class BatchProcessor(GroupProcessor):
             the processor is not ready.
         metrics: The engine's metrics; default: those of a new registry.
         batch_metrics: The metrics of batches and the store; default: those of a new registry.
-        failpoint: The place where the process kills or freezes itself in tests; see `streamtable.failpoint`.
+        failpoint: The place where the process kills or freezes itself in tests; see `streamtable.base.failpoint`.
 
     Raises:
         ConfigurationError: The arguments contradict each other.

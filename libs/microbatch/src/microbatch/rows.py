@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from microbatch.stores.port import LONGEST_KEY, FieldValue, Row, VersionedFields
 from microbatch.stores.versions import ABSENT, NOTHING, Head, Ledger, Version, replace
+from streamtable.base.ports import Codec
 from streamtable.errors import (
     DeserializationError,
     GraphError,
@@ -13,7 +14,6 @@ from streamtable.errors import (
     StateLost,
     StreamtableError,
 )
-from streamtable.ports import Codec
 from streamtable.topics import legal_name
 
 V = TypeVar("V")

@@ -12,10 +12,10 @@ from microbatch.stores.port import Driver
 from microbatch.stores.search import ledgers_from, search
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import UNOWNED, CommittedState
-from streamtable.clock import Clock, SystemClock
+from streamtable.base.clock import Clock, SystemClock
+from streamtable.base.ports import ClusterClient
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.ports import ClusterClient
-from streamtable.types import TopicPartition
 
 V = TypeVar("V")
 _AGAIN_S = 0.02

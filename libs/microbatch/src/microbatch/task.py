@@ -1,6 +1,6 @@
 """The task of a micro-batch's partition: it buffers records and runs `process` on each complete batch.
 
-It is a `streamtable.custom_task.CustomTask`. The store is written before the Kafka commit, with a number that becomes
+It is a `streamtable.graph.custom_task.CustomTask`. The store is written before the Kafka commit, with a number that becomes
 valid by that commit (docs/explanation/micro-batch.md). Between write and commit the task is ahead of Kafka: if the
 commit fails, it must recover, under a new epoch.
 """
@@ -24,9 +24,11 @@ from microbatch.metrics import BatchMetrics
 from microbatch.rows import BatchWrites, StoredRows, written
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key
-from streamtable.clock import Clock
-from streamtable.custom_task import AT_ONCE, CommitDue, Outputs, Prepared, TaskServices, Written
-from streamtable.deadletter import Origin
+from streamtable.base.clock import Clock
+from streamtable.base.deadletter import Origin
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.base.types import Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -41,10 +43,8 @@ from streamtable.errors import (
     StoreCorrupted,
     StreamtableError,
 )
-from streamtable.failpoint import Failpoint
-from streamtable.graph import OnError
-from streamtable.tracing import UNTRACED, Tracer
-from streamtable.types import Headers, NextOffset, RecordBatch, TopicPartition
+from streamtable.graph.custom_task import AT_ONCE, CommitDue, Outputs, Prepared, TaskServices, Written
+from streamtable.graph.group import OnError
 
 log = structlog.get_logger()
 

@@ -11,12 +11,12 @@ from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.base.types import Committed
 from streamtable.errors import Migrated, RetryLater, StateLost
-from streamtable.failpoint import Failpoint
 from streamtable.tables.position import TablePosition
-from streamtable.tracing import UNTRACED, Tracer
-from streamtable.types import Committed
 
 
 class BatchTasks:

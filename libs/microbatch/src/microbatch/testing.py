@@ -13,9 +13,9 @@ from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import Driver, Row
 from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from microbatch.tasks import BatchTasks
-from streamtable.clock import Clock
-from streamtable.failpoint import Failpoint
-from streamtable.types import Committed, TopicPartition
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.types import Committed, TopicPartition
 
 V = TypeVar("V")
 

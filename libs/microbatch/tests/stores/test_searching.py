@@ -21,9 +21,9 @@ from microbatch.stores.port import VersionedFields
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import ABSENT, CommittedState, Ledger, WriteId, ledger_key, replace
 from streamtable import Emitter, Kafka, Long, Stream, String
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import RetryLater
-from streamtable.ports import TopicInfo
-from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 pytestmark = pytest.mark.broker
 PAGES = Rows("pages", value=String(), fields=lambda text: {"text": text})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from streamtable.tracing import TRACEPARENT, Span, Tracer
+from streamtable.base.tracing import TRACEPARENT, Span, Tracer
 
 
 class ServerSpan(Span, Protocol):

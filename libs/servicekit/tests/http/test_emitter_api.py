@@ -11,7 +11,7 @@ from servicekit.http.app import Strict
 from servicekit.http.emitter_api import EmitterApi, PostEvents, accepted_model
 from servicekit.http.fields import CANONICAL_UUID
 from servicekit.http.server import HttpServer
-from streamtable.types import Ack
+from streamtable.base.types import Ack
 
 ID = UUID("0190f6a2-5a7c-7c3e-8f3e-1d2c3b4a5968")
 NOW_MS = 1_700_000_000_000

@@ -10,7 +10,7 @@ from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.origins import BrowserRules
 from servicekit.http.problems import MEDIA_TYPE
 from servicekit.http.server import HttpServer
-from streamtable.hosts import OwnHosts
+from streamtable.base.hosts import OwnHosts
 
 OWN = OwnHosts(frozenset({"service.example", "*.svc"}))
 

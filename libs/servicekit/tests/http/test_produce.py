@@ -11,8 +11,8 @@ from servicekit.http.app import build_app
 from servicekit.http.guard import RequestLimits
 from servicekit.http.produce import Accepted, OutgoingRecord, SendTimeouts, send_all
 from servicekit.http.server import HttpServer
+from streamtable.base.types import Ack
 from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater, SerializationError
-from streamtable.types import Ack
 
 IDS = [f"0190f6a2-5a7c-7c3e-8f3e-{n:012}" for n in range(100)]
 TIMEOUTS = SendTimeouts(delivery=1.0, wait=2.0)

@@ -8,7 +8,7 @@ import pytest
 from servicekit.http.problems import Problem
 from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit_testing import MemoryTable
-from streamtable.types import Ack
+from streamtable.base.types import Ack
 
 WRITE = Ack("clicks", 3, 41)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.process import ADDRESS_SPACE_MIN
+from streamtable.base.process import ADDRESS_SPACE_MIN
 
 SERVICE = """
 import sys

@@ -6,8 +6,8 @@ from itertools import islice
 import pytest
 
 from servicekit.process.load import LoadOptions, LoadReport, id_choice, key_choice, progress_bar, send
+from streamtable.base.types import Ack
 from streamtable.errors import RetryLater
-from streamtable.types import Ack
 
 
 class MemoryEmitter:

@@ -11,9 +11,9 @@ from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.runtime import Program, Reachable, Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
+from streamtable.base.ports import TopicInfo
+from streamtable.base.settings import Address, Settings
 from streamtable.errors import AuthorizationError, ConfigurationError, RetryLater, TopicMismatch
-from streamtable.ports import TopicInfo
-from streamtable.settings import Address, Settings
 
 
 class SilentCluster:

@@ -10,8 +10,8 @@ from threading import Condition
 from typing import Generic, TypeVar
 
 from servicekit.tables.protocol import OnUnreadable
+from streamtable.base.types import Ack
 from streamtable.errors import NotReady, StreamtableError, UnreadableRow
-from streamtable.types import Ack
 
 V = TypeVar("V")
 _LOOK_SECONDS = 0.005

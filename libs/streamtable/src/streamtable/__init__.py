@@ -1,7 +1,9 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
-from streamtable.aggregate import Aggregate, Collect, Count, Last, Max, Mean, Min, Sum, TopK
 from streamtable.app import App, Processor, ProcessorOptions
+from streamtable.base.no_key import NoKey
+from streamtable.base.settings import Settings
+from streamtable.base.types import Ack, BadToken, Guarantee
 from streamtable.codec import (
     Avro,
     Bytes,
@@ -14,12 +16,12 @@ from streamtable.codec import (
     avro_branch,
     avro_branch_of,
 )
-from streamtable.context import BatchContext, Context
-from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.engine.local_queries import Freshness, LocalAnswer
 from streamtable.errors import ChangesMissed, PartitionNotAssigned, UnreadableRow
-from streamtable.graph import (
+from streamtable.graph.aggregate import Aggregate, Collect, Count, Last, Max, Mean, Min, Sum, TopK
+from streamtable.graph.due import Due
+from streamtable.graph.group import (
     Changes,
     EventTime,
     Group,
@@ -33,15 +35,16 @@ from streamtable.graph import (
     Topology,
     Visit,
 )
+from streamtable.graph.once import Once
+from streamtable.graph.row_change import RowChange
+from streamtable.graph.state import State
+from streamtable.graph.timer import Timer
+from streamtable.handlers.context import BatchContext, Context
+from streamtable.handlers.due_rows import DueRows
+from streamtable.handlers.state_table import StateTable
+from streamtable.handlers.timers import Timers
 from streamtable.kafka import Kafka
-from streamtable.no_key import NoKey
-from streamtable.once import Once
-from streamtable.row_change import RowChange
-from streamtable.settings import Settings
-from streamtable.state import State, StateTable
-from streamtable.timer import Timer, Timers
 from streamtable.topics import Stream, Table
-from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList
 from streamtable.views.tail import Following, Tail, TailRecord
 from streamtable.views.view import Answer, Position, Snapshot, View

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpac
 
 from prometheus_client import CollectorRegistry
 
-from streamtable.clock import SystemClock
+from streamtable.base.clock import SystemClock
+from streamtable.base.crash_marker import InHandFile
+from streamtable.base.failpoint import failpoint_at, no_failpoint
+from streamtable.base.instance_id import instance_id
+from streamtable.base.observe import Metrics, Progress, progress_on
+from streamtable.base.ports import Log, Stores, TopicDescription
+from streamtable.base.process import run_together
+from streamtable.base.settings import Settings
+from streamtable.base.tracing import tracer_of
+from streamtable.base.types import Guarantee
 from streamtable.emitter import Emitter
 from streamtable.engine.local_queries import Freshness, LocalAnswer
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
-from streamtable.failpoint import failpoint_at, no_failpoint
-from streamtable.graph import Group, Topology, groups_in
-from streamtable.inhand import InHandFile
-from streamtable.instance_id import instance_id
+from streamtable.graph.group import Group, Topology, groups_in
+from streamtable.graph.topic_check import partition_counts, required_topics
+from streamtable.graph.topic_owners import refuse_shared_topics, refuse_topics_of_others
+from streamtable.graph.topic_settings import settings_of_topics
 from streamtable.kafka import Kafka
-from streamtable.observe import Metrics, Progress, progress_on
-from streamtable.ports import Log, Stores, TopicDescription
-from streamtable.process import run_together
-from streamtable.settings import Settings
 from streamtable.store.memory import MemoryStores
-from streamtable.topic_check import partition_counts, required_topics
-from streamtable.topic_owners import refuse_shared_topics, refuse_topics_of_others
-from streamtable.topic_settings import settings_of_topics
 from streamtable.topics import Stream, Table
-from streamtable.tracing import tracer_of
-from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
 from streamtable.views.tail import Tail
 from streamtable.views.updater import ViewUpdater

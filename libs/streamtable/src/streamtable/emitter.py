@@ -9,12 +9,12 @@ from typing import Generic, Self, TypeVar
 
 import structlog
 
+from streamtable.base.own_process import OwnProcess
+from streamtable.base.ports import Log
+from streamtable.base.tracing import UNTRACED, carrying, tracer_of
+from streamtable.base.types import Ack, Headers
 from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
-from streamtable.own_process import OwnProcess
-from streamtable.ports import Log
 from streamtable.topics import Stream
-from streamtable.tracing import UNTRACED, carrying, tracer_of
-from streamtable.types import Ack, Headers
 
 K = TypeVar("K")
 V = TypeVar("V")

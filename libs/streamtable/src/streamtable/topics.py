@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from streamtable.base.keys import canonical
+from streamtable.base.no_key import NoKey
+from streamtable.base.partitioner import Partitioner, hash_of, legal_partitioner
+from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import GraphError
-from streamtable.keys import canonical
-from streamtable.no_key import NoKey
-from streamtable.partitioner import Partitioner, hash_of, legal_partitioner
-from streamtable.ports import Codec, WindowedKeys
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from streamtable.clock import SystemClock
+from streamtable.base.clock import SystemClock
+from streamtable.base.types import NextOffset, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment
-from streamtable.engine.restore import Restore, Stage
+from streamtable.engine.recovery.restore import Restore, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import StateLost, StoreCorrupted
-from streamtable.graph import Group
+from streamtable.graph.group import Group
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.recovery import RecoveryPlan
 from streamtable.tables.replica import PartitionReplica
-from streamtable.types import NextOffset, RecordBatch, TopicPartition
 
 
 class Restores:

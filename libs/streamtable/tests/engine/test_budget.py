@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamtable.engine.budget import CommitBudget
-from streamtable.types import RecordBatch
+from streamtable.base.types import RecordBatch
+from streamtable.engine.commit.budget import CommitBudget
 
 Make = Callable[..., RecordBatch]
 

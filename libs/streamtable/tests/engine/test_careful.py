@@ -5,19 +5,19 @@ from typing import Any, cast
 
 import pytest
 
+from streamtable.base.limited_log import LimitedLog
+from streamtable.base.ports import Codec
+from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Json, String
-from streamtable.context import BatchContext, Context
-from streamtable.engine import careful
-from streamtable.engine.careful import CarefulMode
-from streamtable.engine.limitedlog import LimitedLog
+from streamtable.engine.calls import careful
+from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.task import Task
 from streamtable.errors import HandlerFailed, RewindNeeded
-from streamtable.graph import Group, Input, Join, OnError, Output, Persist, Visit
-from streamtable.ports import Codec
+from streamtable.graph.group import Group, Input, Join, OnError, Output, Persist, Visit
+from streamtable.graph.visiting import VisitProgress
+from streamtable.handlers.context import BatchContext, Context
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
-from streamtable.types import RecordBatch
-from streamtable.visiting import VisitProgress
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

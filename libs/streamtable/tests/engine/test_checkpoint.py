@@ -4,10 +4,13 @@ from typing import Any, Self
 
 import pytest
 
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.failpoint import COMMIT_STEPS, no_failpoint
+from streamtable.base.tracing import TRACEPARENT
+from streamtable.base.types import Committed, Guarantee, Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.codec.plain import Long, String
-from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
-from streamtable.engine.checkpoint import Checkpoint, OutputRefused
+from streamtable.engine.commit.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.task import Task
 from streamtable.errors import (
     Migrated,
@@ -18,13 +21,10 @@ from streamtable.errors import (
     StateLost,
     StreamtableError,
 )
-from streamtable.failpoint import COMMIT_STEPS, no_failpoint
-from streamtable.graph import Group, Input, Output, Persist
+from streamtable.graph.group import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
-from streamtable.tracing import TRACEPARENT
-from streamtable.types import Committed, Guarantee, Headers, NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -26,8 +26,8 @@ from streamtable import (
     Sum,
     Table,
 )
+from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, StateLost, StateMeaningChanged
-from streamtable.failpoint import COMMIT_STEPS
 from streamtable.flow import Flow
 from streamtable_testing.tester import Tester
 

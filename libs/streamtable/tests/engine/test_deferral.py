@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.base.failpoint import no_failpoint
+from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.context import Context
-from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals, results
+from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral, Deferrals, results
 from streamtable.engine.member import Member
-from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded, StoreCorrupted
-from streamtable.failpoint import no_failpoint
-from streamtable.graph import Group, Input, OnError, Output, Persist, Visit
-from streamtable.observe import Metrics, SilentProgress
+from streamtable.graph.group import Group, Input, OnError, Output, Persist, Visit
+from streamtable.graph.visiting import VisitProgress
+from streamtable.handlers.context import Context
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
-from streamtable.visiting import VisitProgress
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.ports import Decoded
+from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Context
-from streamtable.deadletter import OutputRecord
-from streamtable.engine import dispatch
+from streamtable.engine.records import dispatch
 from streamtable.engine.task import Task
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded
-from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
-from streamtable.ports import Decoded
-from streamtable.row_change import RowChange
+from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
+from streamtable.graph.row_change import RowChange
+from streamtable.graph.visiting import VisitProgress
+from streamtable.handlers.context import Context
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
-from streamtable.types import RecordBatch
-from streamtable.visiting import VisitProgress
 
 EVENTS = Stream("events", String(), String())
 LOOP = Stream("g-loop", String(), String())

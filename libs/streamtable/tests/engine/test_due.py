@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from streamtable import Long, State, String
-from streamtable.due import Due
-from streamtable.engine.state import KeptState
+from streamtable.engine.named.state import KeptState
 from streamtable.errors import Fatal
+from streamtable.graph.due import Due
 from streamtable.store.memory import MemoryStores
 
 Times = Callable[[Sequence[bytes]], Sequence[int | None]]

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable import Bytes, State
-from streamtable.due import Due, DueRows
-from streamtable.engine.due import DueIndex, key_of
-from streamtable.engine.due_chunks import chunks_of, entries_in, entry_of
-from streamtable.engine.firing import DueState
-from streamtable.engine.pending_rows import PendingRows
-from streamtable.engine.state import KeptState
+from streamtable.engine.due.chunks import chunks_of, entries_in, entry_of
+from streamtable.engine.due.index import DueIndex, key_of
+from streamtable.engine.firing.pending import PendingRows
+from streamtable.engine.firing.runner import DueState
+from streamtable.engine.named.state import KeptState
+from streamtable.graph.due import Due
+from streamtable.handlers.due_rows import DueRows
 from streamtable.store.memory import MemoryStore, MemoryStores
 
 SPAN_MS = 8_192

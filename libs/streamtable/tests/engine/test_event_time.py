@@ -28,9 +28,9 @@ from streamtable import (
     Table,
     Visit,
 )
+from streamtable.base.types import TopicPartition
 from streamtable.errors import GraphError, HandlerFailed
 from streamtable.tables.position import TablePosition
-from streamtable.types import TopicPartition
 from streamtable_testing import Tester
 
 A: Stream[str, Any] = Stream("a", String(), Json())

@@ -3,8 +3,8 @@ from random import Random
 
 import pytest
 
-from streamtable.engine.id_arrays import IdFilter, rows_in_order
-from streamtable.once import IdChunk
+from streamtable.engine.named.id_arrays import IdFilter, rows_in_order
+from streamtable.graph.once import IdChunk
 
 COUNT = 4_000
 

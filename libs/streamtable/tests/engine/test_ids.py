@@ -12,12 +12,12 @@ from uuid import UUID
 
 import pytest
 
-from streamtable.aggregate import Count
+from streamtable.base.ports import Store
 from streamtable.codec.plain import Json, String
-from streamtable.engine.ids import IdTable
-from streamtable.graph import Input
-from streamtable.once import IdChunk, Once
-from streamtable.ports import Store
+from streamtable.engine.named.ids import IdTable
+from streamtable.graph.aggregate import Count
+from streamtable.graph.group import Input
+from streamtable.graph.once import IdChunk, Once
 from streamtable.store.memory import MemoryStores
 from streamtable.store.rocksdb import RocksStore, RocksStores
 from streamtable.topics import Stream

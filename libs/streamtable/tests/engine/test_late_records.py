@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.base.event_time import InputTime
+from streamtable.base.observe import Metrics
 from streamtable.codec.plain import Long, String
-from streamtable.engine import late_records
-from streamtable.engine.late_records import LateRecords
-from streamtable.event_time import InputTime
+from streamtable.engine.watch import late_records
+from streamtable.engine.watch.late_records import LateRecords
 from streamtable.flow import Flow, Session, Sliding, Tumbling
-from streamtable.graph import Group, Input
-from streamtable.observe import Metrics
-from streamtable.state import State
+from streamtable.graph.group import Group, Input
+from streamtable.graph.state import State
 from streamtable.topics import Stream, Table
 from streamtable_testing import Tester
 

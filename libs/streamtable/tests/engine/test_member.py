@@ -4,11 +4,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.base.failpoint import no_failpoint
+from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.member import Member
-from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
+from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.errors import (
     ConfigurationError,
     Fenced,
@@ -22,13 +25,10 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
-from streamtable.failpoint import no_failpoint
-from streamtable.graph import Group, Input, OnError, Persist
-from streamtable.observe import Metrics, SilentProgress
+from streamtable.graph.group import Group, Input, OnError, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 
 def count(ctx: Any, event: str) -> None:

@@ -6,15 +6,15 @@ from unittest.mock import patch
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.engine.metrics import EngineMetrics
+from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.errors import StoreCorrupted
 from streamtable.flow import Flow, Tumbling
-from streamtable.graph import EventTime, Group, Input
-from streamtable.observe import Metrics, SilentProgress
+from streamtable.graph.group import EventTime, Group, Input
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream
-from streamtable.types import TopicPartition, Watermarks
 from streamtable_testing.tester import Tester
 
 
@@ -154,7 +154,7 @@ def test_open_windows_are_counted_in_steps_and_closed_ones_are_not() -> None:
     registry = CollectorRegistry()
     with (
         patch("streamtable_testing.instance.CollectorRegistry", lambda: registry),
-        patch("streamtable.engine.metrics._ROWS_COUNTED_MAX", 2),
+        patch("streamtable.engine.watch.metrics._ROWS_COUNTED_MAX", 2),
         Tester() as tester,
     ):
 

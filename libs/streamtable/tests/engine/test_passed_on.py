@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 
 from streamtable import Group, Input, Long, Output, Stream, String
-from streamtable.deadletter import OutputRecord
-from streamtable.engine.passed_on import PassedOn
-from streamtable.engine.producer_times import ProducerTimes
-from streamtable.event_time import NO_TIME, InputTime
-from streamtable.ports import TopicInfo
-from streamtable.tables.position import TablePosition
-from streamtable.types import Headers, RecordBatch
-from streamtable.watermarks import (
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.event_time import NO_TIME, InputTime
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Headers, RecordBatch
+from streamtable.base.watermarks import (
     LATE_BEFORE,
     PRODUCERS_MAX,
     STAMP_BYTES,
@@ -23,6 +20,9 @@ from streamtable.watermarks import (
     stamped,
     stamps,
 )
+from streamtable.engine.time.passed_on import PassedOn
+from streamtable.engine.time.producers import ProducerTimes
+from streamtable.tables.position import TablePosition
 
 IN, OUT = Stream("in", String(), Long()), Stream("out", String(), Long())
 GROUP = Group("g", Input(IN, lambda ctx, value: None), Output(OUT, watermarks=True))

@@ -6,8 +6,8 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from streamtable import Context, Group, Input, Join, Long, Persist, Stream, String, Table
+from streamtable.base.partitioner import Partitioner, partition_for
 from streamtable.flow import Flow, Tumbling, WindowedKey
-from streamtable.partitioner import Partitioner, partition_for
 from streamtable_testing import Tester
 
 WARNING = "records are not in the partitions of their keys"

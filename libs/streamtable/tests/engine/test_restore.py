@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.failpoint import no_failpoint
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.engine.restore import Restore, Restorer, Stage
-from streamtable.engine.standby import Standby
+from streamtable.engine.recovery.restore import Restore, Restorer, Stage
+from streamtable.engine.recovery.standby import Standby
 from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
-from streamtable.failpoint import no_failpoint
-from streamtable.graph import Changes, Group, Input, Join, Persist
-from streamtable.ports import TopicInfo
+from streamtable.graph.group import Changes, Group, Input, Join, Persist
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
 from streamtable.topics import Stream, Table
-from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 TABLE = TopicPartition("counted-table", 0)
 EVENTS = TopicPartition("events", 0)

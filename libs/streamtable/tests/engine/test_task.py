@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable.aggregate import Count
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.ports import Decoded, TopicInfo
+from streamtable.base.types import NextOffset, RecordBatch, TopicPartition
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import BatchContext, Context
-from streamtable.custom_task import AT_ONCE
-from streamtable.deadletter import OutputRecord
 from streamtable.engine.task import Task
 from streamtable.errors import (
     GraphError,
@@ -20,13 +19,14 @@ from streamtable.errors import (
     StoreCorrupted,
     StreamtableError,
 )
-from streamtable.graph import Group, Input, OnError, Output, Persist
-from streamtable.ports import Decoded, TopicInfo
+from streamtable.graph.aggregate import Count
+from streamtable.graph.custom_task import AT_ONCE
+from streamtable.graph.group import Group, Input, OnError, Output, Persist
+from streamtable.handlers.context import BatchContext, Context
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.topics import Stream
-from streamtable.types import NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.base.failpoint import no_failpoint
+from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.context import Context
 from streamtable.engine.member import Member
-from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.failpoint import no_failpoint
-from streamtable.graph import Changes, Group, Input, Join
-from streamtable.observe import Metrics, SilentProgress
+from streamtable.engine.watch.metrics import EngineMetrics
+from streamtable.graph.group import Changes, Group, Input, Join
+from streamtable.handlers.context import Context
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 EVENTS = TopicPartition("events", 0)
 USERS, CITIES = Table("users", String(), Long()), Table("cities", String(), Long())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.watchdog import (
+from streamtable.engine.watch.watchdog import (
     Activity,
     Heartbeat,
     LastMove,

@@ -21,9 +21,9 @@ from streamtable import (
     Sum,
     TopK,
 )
-from streamtable.aggregate import Aggregate
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, Hopping, KeyedStream, Session, Sliding, Tumbling
+from streamtable.graph.aggregate import Aggregate
 from streamtable_testing.tester import Tester
 
 SALES: Stream[str, Any] = Stream("sales", String(), Json())

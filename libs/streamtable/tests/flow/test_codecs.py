@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 
 from streamtable import Long, String
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, Fatal
-from streamtable.flow.emission import PendingKey, PendingRow
-from streamtable.flow.foreign_key import Parts, PartsCodec
-from streamtable.flow.joins import Waiting, WaitingCodec, next_row, place
-from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.folds.emission import PendingRow
+from streamtable.flow.folds.sliding import Around, AroundRows
+from streamtable.flow.joins.foreign_key import Parts, PartsCodec
+from streamtable.flow.joins.rules import Waiting, WaitingCodec, next_row, place
+from streamtable.flow.joins.waiting_records import WaitingRecords, record_of, records_of, rows_of
 from streamtable.flow.sides import Sides, SidesCodec
-from streamtable.flow.sliding import Around, AroundRows
-from streamtable.flow.waiting_records import WaitingRecords, record_of, records_of, rows_of
-from streamtable.ports import Codec
+from streamtable.flow.windows.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.windows.pending import PendingKey
 
 CODECS: list[tuple[Codec[Any], Any]] = [
     (PendingKey(String()), PendingKey(String()).decode(b"a" + bytes(8))),

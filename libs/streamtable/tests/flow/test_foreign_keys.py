@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamtable import Bytes, Group, Json, Long, Stream, String
+from streamtable.base.partitioner import partition_for
+from streamtable.base.types import Committed, Guarantee, NextOffset
 from streamtable.errors import HandlerFailed, StateMeaningChanged
 from streamtable.flow import Flow, KeyedTable
 from streamtable.flow.sides import packed
-from streamtable.partitioner import partition_for
 from streamtable.tables.position import TablePosition
-from streamtable.types import Committed, Guarantee, NextOffset
 from streamtable_testing.tester import Tester
 
 # A sale is a key and the number of its product, -1: none; a price is the number of a product and a text. Empty: deleted.

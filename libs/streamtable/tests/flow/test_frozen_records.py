@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.flow.frozen_records import FrozenRecords, KeySpans
-from streamtable.flow.joins import LEFT
-from streamtable.flow.waiting_records import as_matched, records_of
+from streamtable.flow.joins.frozen_records import FrozenRecords, KeySpans
+from streamtable.flow.joins.rules import LEFT
+from streamtable.flow.joins.waiting_records import as_matched, records_of
 
 
 class Alike(bytes):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streamtable import Context, EventTime, Group, Input, Long, Output, Stream, String
-from streamtable.deadletter import PREFIX
+from streamtable.base.deadletter import PREFIX
+from streamtable.base.watermarks import LATE_BEFORE, own_headers
 from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling
-from streamtable.watermarks import LATE_BEFORE, own_headers
 from streamtable_testing import Tester
 
 IN: Stream[str, int] = Stream("in", String(), Long())
@@ -140,7 +140,7 @@ def test_no_headers_are_read_where_nothing_is_written(
     def refuse(_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("streamtable.context.own_headers", refuse)
+    monkeypatch.setattr("streamtable.handlers.context.own_headers", refuse)
     tester.emit(IN, "k", 1, headers=MINE)
 
 

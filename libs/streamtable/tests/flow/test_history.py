@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import EventTime, Json, Stream, String
+from streamtable.base.ports import Codec
 from streamtable.flow import Flow, KeyedStream, Session, Tumbling
-from streamtable.ports import Codec
 from streamtable_testing.tester import Tester
 
 T = 1_699_000_000_000  # twelve days before the clock of the Tester begins

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import EventTime, Group, Input, Long, OnError, Output, Stream, String, Timer
-from streamtable.context import BatchContext, Context
+from streamtable.base.types import Guarantee
+from streamtable.base.watermarks import Mark
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, Session, Tumbling, Windowed, WindowedTable
-from streamtable.types import Guarantee
-from streamtable.watermarks import Mark
+from streamtable.handlers.context import BatchContext, Context
 from streamtable_testing.tester import Tester
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable import String
-from streamtable.flow.columns import Columns
-from streamtable.flow.joins import LEFT, NEXT_KEY, RIGHT, Bounds, PlaceKey, Side, other_side
-from streamtable.flow.stream_join import JoinStep
-from streamtable.flow.waiting_records import WaitingRecords, record_of, times_of
-from streamtable.state import State
+from streamtable.flow.joins.rules import LEFT, NEXT_KEY, RIGHT, Bounds, PlaceKey, Side, other_side
+from streamtable.flow.joins.streams import JoinStep
+from streamtable.flow.joins.waiting_records import WaitingRecords, record_of, times_of
+from streamtable.flow.plan.columns import Columns
+from streamtable.graph.state import State
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.ordered_table import OrderedTable
 

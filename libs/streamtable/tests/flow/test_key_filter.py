@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.flow.key_filter import KeyFilter
+from streamtable.flow.joins.key_filter import KeyFilter
 
 KEYS = st.lists(st.binary(max_size=12), max_size=200)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.flow.ordered_bytes import ordered_bytes
+from streamtable.flow.folds.ordered_bytes import ordered_bytes
 
 NUMBERS = st.one_of(
     st.integers(),

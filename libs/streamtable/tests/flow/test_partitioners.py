@@ -5,8 +5,8 @@ from typing import Any, get_args
 import pytest
 
 from streamtable import Json, Stream, String
+from streamtable.base.partitioner import Partitioner
 from streamtable.flow import Flow
-from streamtable.partitioner import Partitioner
 from streamtable_testing import Tester
 
 USERS = [f"user-{number}" for number in range(20)]

@@ -1,9 +1,9 @@
 """The waiting records in memory: which are there, in a dict or frozen, and of which only the keys are known."""
 
-from streamtable.flow.frozen_records import KeySpans
-from streamtable.flow.joins import LEFT, RIGHT, Side
-from streamtable.flow.recent_records import RecentRecords
-from streamtable.flow.waiting_records import as_matched, records_of
+from streamtable.flow.joins.frozen_records import KeySpans
+from streamtable.flow.joins.recent_records import RecentRecords
+from streamtable.flow.joins.rules import LEFT, RIGHT, Side
+from streamtable.flow.joins.waiting_records import as_matched, records_of
 
 
 def added(

@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import Long, OnError, Stream, String
-from streamtable.aggregate import Folded
-from streamtable.due import Due
-from streamtable.engine.state import KeptState
+from streamtable.engine.named.state import KeptState
 from streamtable.flow import Flow, Session, WindowedTable
-from streamtable.flow.columns import Columns
-from streamtable.flow.keys import END_START
-from streamtable.flow.session_folds import KeepSessions
-from streamtable.flow.window_folds import Late
-from streamtable.state import State, StateTable
+from streamtable.flow.folds.sessions import KeepSessions
+from streamtable.flow.folds.windows import Late
+from streamtable.flow.plan.columns import Columns
+from streamtable.flow.windows.keys import END_START
+from streamtable.graph.aggregate import Folded
+from streamtable.graph.due import Due
+from streamtable.graph.state import State
+from streamtable.handlers.state_table import StateTable
 from streamtable.store.memory import MemoryStores
 from streamtable_testing.tester import Tester
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError, StateMeaningChanged, TopicMismatch
 from streamtable.flow import Flow, KeyedStream, Tumbling
-from streamtable.flow.joins import LEFT, RIGHT, Bounds
+from streamtable.flow.joins.rules import LEFT, RIGHT, Bounds
 from streamtable_testing.tester import Tester
 
 # A value is the name of the event and its time.
@@ -233,7 +233,7 @@ def test_what_came_out_alone_is_in_a_window_before_the_window_closes(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many they are: windows wait until all that is due before has come out."""
-    monkeypatch.setattr("streamtable.engine.firing._ROWS_OF_SLICE_MAX", 10)
+    monkeypatch.setattr("streamtable.engine.firing.runner._ROWS_OF_SLICE_MAX", 10)
     flow = Flow("f")
     clicks = flow.stream(CLICKS, time=lambda value: value[1])
     orders = flow.stream(ORDERS, time=lambda value: value[1])

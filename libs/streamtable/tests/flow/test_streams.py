@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from streamtable import Group, Input, Long, OnError, Output, Stream, String
-from streamtable.context import Context
 from streamtable.errors import GraphError, HandlerFailed
 from streamtable.flow import Flow, KeyedStream
+from streamtable.handlers.context import Context
 from streamtable_testing.tester import Tester
 
 NUMBERS = Stream("numbers", String(), Long())

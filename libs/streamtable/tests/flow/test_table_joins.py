@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable import Group, Input, Json, Long, OnError, Persist, Stream, String, Table
+from streamtable.base.ports import Decoded
+from streamtable.base.types import Guarantee
 from streamtable.errors import DeserializationError, Fatal, GraphError, StateMeaningChanged, TopicMismatch
 from streamtable.flow import Flow, KeyedTable, Tumbling
-from streamtable.ports import Decoded
-from streamtable.types import Guarantee
 from streamtable_testing.tester import Tester
 
 USERS = Stream("users", String(), String())

@@ -15,7 +15,7 @@ from streamtable.flow import Flow, GroupedStream, GroupedTable, KeyedTable
 from streamtable_testing.tester import Tester
 
 if TYPE_CHECKING:
-    from streamtable.ports import JsonValue
+    from streamtable.base.ports import JsonValue
 
 NUMBERS = Stream("numbers", String(), Long())
 OUT = Stream("out", String(), Long())

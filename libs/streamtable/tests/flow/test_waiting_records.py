@@ -1,7 +1,7 @@
 """Waiting records of a join as bytes."""
 
-from streamtable.flow.joins import LEFT
-from streamtable.flow.waiting_records import (
+from streamtable.flow.joins.rules import LEFT
+from streamtable.flow.joins.waiting_records import (
     as_matched,
     older_records,
     record_of,

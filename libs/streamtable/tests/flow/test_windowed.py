@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError, StateMeaningChanged
-from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable, session_folds
-from streamtable.flow.windows import Window
+from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable
+from streamtable.flow.folds import sessions as session_folds
+from streamtable.flow.windows.windows import Window
 from streamtable_testing.tester import Tester
 
 TIMES = Stream("times", String(), Long())  # a value is its own event time

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, WindowedTable
-from streamtable.flow.windows import TimeWindow, Window
+from streamtable.flow.windows.windows import TimeWindow, Window
 from streamtable_testing.tester import Tester
 
 SECOND = timedelta(seconds=1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamtable import Bytes, Long, Stream, String
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow import Flow, Hopping, Session, SessionKey, Tumbling, Windowed, WindowedKey
-from streamtable.flow.windows import Sliding
+from streamtable.flow.windows.windows import Sliding
 from streamtable_testing import Tester
 
 NOW = timedelta(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamtable import Long, Stream, String
 from streamtable.errors import StateMeaningChanged
 from streamtable.flow import DayWindowKey, Flow, Tumbling, Windowed
-from streamtable.flow.zone_days import ZoneDays
+from streamtable.flow.windows.zone_days import ZoneDays
 from streamtable_testing import Tester
 
 ZONES = {

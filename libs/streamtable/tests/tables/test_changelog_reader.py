@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import TopicPartition
 from streamtable.errors import Fatal, InputLost, StoreCorrupted
-from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica import PartitionReplica
-from streamtable.types import TopicPartition
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Json, Long
 from streamtable.errors import DeserializationError
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.joined import JoinedTable
-from streamtable.types import RecordBatch
 
 Make = Callable[..., RecordBatch]
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from streamtable.base.event_time import InputTime
 from streamtable.errors import StateLost
-from streamtable.event_time import InputTime
-from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
+from streamtable.graph.group import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
 from streamtable.tables.kept import (
     IDS,
     OWN,

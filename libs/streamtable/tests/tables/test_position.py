@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamtable.base.event_time import NO_TIME, InputTime
 from streamtable.errors import StoreCorrupted
-from streamtable.event_time import NO_TIME, InputTime
-from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
+from streamtable.graph.group import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
 from streamtable.tables.kept import KeptRecord, Seen
 from streamtable.tables.position import LocalPosition, TablePosition
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.event_time import InputTime
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Committed, NextOffset, Watermarks
 from streamtable.errors import InputLost, StateLost
-from streamtable.event_time import InputTime
-from streamtable.ports import TopicInfo
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.recovery import (
     Changelog,
@@ -17,7 +18,6 @@ from streamtable.tables.recovery import (
     plan_join,
     why_discard,
 )
-from streamtable.types import Committed, NextOffset, Watermarks
 
 NOW = 1_000_000.0
 DAY = 86_400

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import RecordBatch
 from streamtable.errors import InputLost, StoreCorrupted, StoreInUse
-from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.replica import PartitionReplica, ReplicaState
-from streamtable.types import RecordBatch
 
 Make = Callable[..., RecordBatch]
 Open = Callable[..., PartitionReplica]

@@ -7,13 +7,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
+from streamtable.base.observe import Metrics
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
-from streamtable.observe import Metrics
-from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
-from streamtable.types import TopicPartition, Watermarks
 from streamtable.views.updater import ViewUpdater
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import InputLost
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import InputState, refuse_recreated
 from streamtable.tables.seen import TOPICS_MAX, SeenInputs, recreated
-from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 IDS = {"in": "id-1", "retry": "id-2"}
 BOTH_READ = {"in": NextOffset(5), "retry": NextOffset(1)}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamtable.base.ports import Decoded
 from streamtable.codec.plain import Json, Long
 from streamtable.errors import Fatal, SerializationError
-from streamtable.ports import Decoded
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.working_table import WorkingTable
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from localkafka.waiting import wait_until
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import NotReady, RetryLater
 from streamtable.tables.offset_barrier import OffsetBarrier
-from streamtable.types import Committed, NextOffset, TopicPartition
 from streamtable.views.read_your_writes import CommitWatcher
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)

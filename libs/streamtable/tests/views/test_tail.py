@@ -10,9 +10,9 @@ import pytest
 
 from localkafka.waiting import wait_until
 from streamtable import Following, Stream, String, Tail
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import ChangesMissed, Fatal, InputLost, StreamtableError, TopicMismatch
-from streamtable.ports import TopicInfo
-from streamtable.types import TopicPartition, Watermarks
 from streamtable.views import tail as module
 
 STREAM = Stream("s", String(), String())

@@ -11,6 +11,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
+from streamtable.base.keys import after_prefix
+from streamtable.base.observe import Metrics
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.errors import (
     ConfigurationError,
@@ -21,14 +26,9 @@ from streamtable.errors import (
     TopicMismatch,
     UnreadableRow,
 )
-from streamtable.keys import after_prefix
-from streamtable.observe import Metrics
-from streamtable.partitioner import partition_for
-from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
-from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable.views.watch import CopyReloaded

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.base.observe import Metrics
 from streamtable.codec.plain import Long, String
-from streamtable.observe import Metrics
 from streamtable.topics import Table
 from streamtable.views.rows import OnUnreadable, RowReader
 from streamtable.views.watch import Change, CopyReloaded, TooSlow, Watch, Watches

@@ -6,8 +6,8 @@ READ and WRITE imply DESCRIBE, so DESCRIBE is listed only where it is all that i
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from streamtable.administration import Acl
 from streamtable.errors import ConfigurationError
+from streamtable.kafka import Acl
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredUser
 

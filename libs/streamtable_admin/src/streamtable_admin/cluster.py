@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from streamtable import Kafka
-from streamtable.administration import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.errors import RetryLater, TransactionPending
-from streamtable.types import Committed, TopicPartition
+from streamtable.kafka import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable_admin.errors import NoSuchTopic
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamtable.deadletter import (
+from streamtable.base.deadletter import (
     ERROR,
     MESSAGE,
     PREFIX,
@@ -22,11 +22,11 @@ from streamtable.deadletter import (
     OutputRecord,
     replayed_marker,
 )
+from streamtable.base.failpoint import Failpoint, failpoint_at, no_failpoint
+from streamtable.base.ports import TransactionalProducer
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import StreamtableError
-from streamtable.failpoint import Failpoint, failpoint_at, no_failpoint
-from streamtable.ports import TransactionalProducer
 from streamtable.topics import legal_name
-from streamtable.types import TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.reading import PATIENT, ReadLimits, read_to

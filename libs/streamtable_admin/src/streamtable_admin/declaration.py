@@ -6,10 +6,10 @@ from typing import Any, Literal
 import yaml
 
 from streamtable import Group
-from streamtable.graph import HANDLED, IDS
-from streamtable.timer import TIMERS
-from streamtable.topic_owners import refuse_shared_topics
-from streamtable.topic_settings import settings_of_topics
+from streamtable.graph.group import HANDLED, IDS
+from streamtable.graph.timer import TIMERS
+from streamtable.graph.topic_owners import refuse_shared_topics
+from streamtable.graph.topic_settings import settings_of_topics
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredTopic, Defaults
 
 Groups = Sequence[Group[Any, Any]]

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from streamtable import Avro, Bytes, Group, Stream, String, Table
-from streamtable.deadletter import ORIGIN_TOPIC
+from streamtable.base.deadletter import ORIGIN_TOPIC
+from streamtable.base.partitioner import Partitioner
+from streamtable.base.ports import Codec
+from streamtable.base.types import Headers
 from streamtable.errors import ConfigurationError, DeserializationError, StreamtableError
-from streamtable.partitioner import Partitioner
-from streamtable.ports import Codec
-from streamtable.types import Headers
-from streamtable.visiting import VISIT_PROGRESS_SCHEMA
+from streamtable.graph.visiting import VISIT_PROGRESS_SCHEMA
 from streamtable_admin.text import one_line
 
 PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")

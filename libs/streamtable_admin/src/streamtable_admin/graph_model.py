@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from streamtable import Avro, Group, Input, OnError
-from streamtable.graph import HANDLED, IDS, STATES, Changes, Join
-from streamtable.ports import Codec
-from streamtable.timer import TIMERS
+from streamtable.base.ports import Codec
+from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Join
+from streamtable.graph.timer import TIMERS
 from streamtable.topics import Stream, Table
 from streamtable_admin.errors import Refused
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from streamtable.base.transactions import RUNBOOK, commands
+from streamtable.base.types import TopicPartition
 from streamtable.errors import StreamtableError, TransactionPending
-from streamtable.transactions import RUNBOOK, commands
-from streamtable.types import TopicPartition
 from streamtable_admin.cluster import Cluster, GroupDescription, GroupMember
 from streamtable_admin.findings import Finding, problem, warning
 from streamtable_admin.offsets import PartitionOffsets, group_offsets, partition_ranges

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from streamtable.lateness import LATE_SHARE_MAX, advice
+from streamtable.base.lateness import LATE_SHARE_MAX, advice
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.findings import Finding, ok, problem, warning

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+from streamtable.base.ports import TableReader
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.ports import TableReader
-from streamtable.types import RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
 
 POLL_RECORDS = 5_000

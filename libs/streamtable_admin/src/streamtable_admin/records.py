@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from streamtable.base.types import Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.errors import RetryLater
-from streamtable.types import Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.reading import PATIENT, ReadLimits, read_to
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.tables.seen import Recreated, SeenInputs, recreated
-from streamtable.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
 

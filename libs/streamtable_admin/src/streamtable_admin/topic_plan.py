@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from streamtable.ports import TopicDescription
+from streamtable.base.ports import TopicDescription
 
 GROW_ONLY: Mapping[str, str] = {
     "retention.ms": "records would be deleted",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from streamtable.event_time import NO_TIME, InputTime
+from streamtable.base.event_time import NO_TIME, InputTime
 from streamtable.tables.position import TablePosition
 from streamtable_admin.findings import Finding, ok, warning
 from streamtable_admin.offsets import PartitionOffsets

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from streamtable import Group
+from streamtable.base.types import TopicPartition
 from streamtable.errors import AuthorizationError, ConfigurationError, RetryLater
-from streamtable.topic_check import check_topics
-from streamtable.topic_owners import refuse_topics_of_others, shared_topics
-from streamtable.topic_settings import topic_warnings
-from streamtable.types import TopicPartition
+from streamtable.graph.topic_check import check_topics
+from streamtable.graph.topic_owners import refuse_topics_of_others, shared_topics
+from streamtable.graph.topic_settings import topic_warnings
 from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog
 from streamtable_admin.declared import load

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from streamtable.base.lag import readable
+from streamtable.base.types import TopicPartition
 from streamtable.errors import StateLost
-from streamtable.graph import HANDLED, IDS, STATES
-from streamtable.lag import readable
-from streamtable.timer import TIMERS
-from streamtable.types import TopicPartition
+from streamtable.graph.group import HANDLED, IDS, STATES
+from streamtable.graph.timer import TIMERS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import DecodedValue, Decoder
 from streamtable_admin.errors import NotFound, Refused

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamtable.types import Committed, TopicPartition
+from streamtable.base.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import TablePosition, unread

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Bytes, Long, String
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.ports import Codec
 from streamtable_admin.decode import Decoder, decoder_for, known_schemas, schemas_in
 from streamtable_admin.errors import Refused
 from streamtable_cli.modules import load_groups

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamtable import Group
 from streamtable.errors import ConfigurationError, GraphError
-from streamtable.graph import groups_in
+from streamtable.graph.group import groups_in
 
 _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^()]*)\))?")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamtable.types import Committed, TopicPartition, Watermarks
+from streamtable.base.types import Committed, TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_cli.times import EXPECTED, milliseconds

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from streamtable.ports import TopicDescription
+from streamtable.base.ports import TopicDescription
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning

@@ -9,8 +9,8 @@ from functools import cached_property
 import typer
 
 from streamtable import Kafka
+from streamtable.base.settings import KAFKA_PREFIX, PREFIX, Settings
 from streamtable.errors import ConfigurationError
-from streamtable.settings import KAFKA_PREFIX, PREFIX, Settings
 from streamtable_admin.cluster import Cluster, connect
 from streamtable_cli.terminal import Terminal
 

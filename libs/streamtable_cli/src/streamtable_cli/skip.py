@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from streamtable.deadletter import Origin, dead_letter
+from streamtable.base.deadletter import Origin, dead_letter
+from streamtable.base.lag import readable
+from streamtable.base.ports import TransactionalProducer
+from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
-from streamtable.lag import readable
-from streamtable.ports import TransactionalProducer
 from streamtable.topics import legal_name
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import read_to

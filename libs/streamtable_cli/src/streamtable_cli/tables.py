@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from streamtable.lag import readable
-from streamtable.partitioner import partition_for
-from streamtable.ports import Codec
-from streamtable.types import TopicPartition
+from streamtable.base.lag import readable
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import Codec
+from streamtable.base.types import TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.errors import NotFound, Refused

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamtable.lag import readable
+from streamtable.base.lag import readable
 from streamtable_admin.decode import DecodedValue, Decoder, headers_document
 from streamtable_admin.reading import follow, read_to
 from streamtable_admin.records import TopicRecord, last_records, records_of, starts_at

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 from streamtable_cli.output import console, note
 
 BAR_AFTER_S = 1.0

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from streamtable.types import TopicPartition
+from streamtable.base.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 from streamtable_admin.declaration import declaration_of, yaml_of
 from streamtable_admin.declared import Defaults, load

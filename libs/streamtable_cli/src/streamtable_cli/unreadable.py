@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamtable import Group, Table
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import DeserializationError
-from streamtable.types import RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.findings import Finding, ok, problem, warning

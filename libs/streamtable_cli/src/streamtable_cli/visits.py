@@ -7,10 +7,10 @@ earlier unfinished one, which aborts it, and only then checks whether the run wa
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from streamtable.base.lag import readable
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
-from streamtable.lag import readable
-from streamtable.types import RecordBatch, TopicPartition
-from streamtable.visiting import VisitProgress
+from streamtable.graph.visiting import VisitProgress
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
 from streamtable_admin.reading import read_to

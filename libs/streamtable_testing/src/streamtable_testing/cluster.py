@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.partitioner import Partitioner
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Ack, Committed, Headers, TopicPartition, Watermarks
 from streamtable.errors import RetryLater, SerializationError, StreamtableError
-from streamtable.partitioner import Partitioner
-from streamtable.ports import TopicInfo
-from streamtable.types import Ack, Committed, Headers, TopicPartition, Watermarks
 from streamtable_testing.faults import Wire
 from streamtable_testing.group import GroupCoordinator
 from streamtable_testing.topic import Partition, Topic

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.ports import RebalanceListener
+from streamtable.base.types import Committed, RecordBatch, TopicPartition
 from streamtable.errors import Migrated, RetryLater
-from streamtable.ports import RebalanceListener
-from streamtable.types import Committed, RecordBatch, TopicPartition
 from streamtable_testing.faults import Wire
 from streamtable_testing.group import GroupCoordinator, Heard, VirtualMembership
 from streamtable_testing.topic import InMemoryMessage, Partition

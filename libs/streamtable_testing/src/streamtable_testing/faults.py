@@ -9,7 +9,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
 from streamtable.errors import StreamtableError
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ the previous one has released it, has left, or has not sent a heartbeat for the 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.errors import Migrated, TransactionPending
-from streamtable.types import Committed, TopicPartition
 from streamtable_testing.transactions import Transaction
 
 Places = frozenset[TopicPartition]

@@ -6,13 +6,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from streamtable.clock import Clock
-from streamtable.custom_task import CustomTasks
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError, StreamtableError
-from streamtable.failpoint import Failpoint
-from streamtable.graph import Group
-from streamtable.group_processor import GroupProcessor, ProcessorSettings
-from streamtable.observe import Metrics, SilentProgress
+from streamtable.graph.custom_task import CustomTasks
+from streamtable.graph.group import Group
 from streamtable.store.memory import MemoryStores
 from streamtable.views.lookup import LookupTables
 from streamtable_testing.faults import Fault, Faults

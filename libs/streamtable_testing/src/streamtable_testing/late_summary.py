@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
 
-from streamtable.lateness import advice, text
+from streamtable.base.lateness import advice, text
 
 
 def late_summary(registries: Iterable[CollectorRegistry]) -> str:

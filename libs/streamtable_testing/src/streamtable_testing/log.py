@@ -1,4 +1,4 @@
-"""The virtual Kafka: a broker in memory behind the port `streamtable.ports.Log`, for tests and simulations.
+"""The virtual Kafka: a broker in memory behind the port `streamtable.base.ports.Log`, for tests and simulations.
 
 It implements what the engine relies on in Kafka 4: partitions with offsets, markers, compaction and DeleteRecords;
 transactions with fencing, time-outs, pending offsets and a last stable offset; groups that move partitions one after
@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.clock import Clock
-from streamtable.graph import Group
-from streamtable.partitioner import Partitioner
-from streamtable.ports import TopicInfo
-from streamtable.topic_check import required_topics
-from streamtable.tracing import UNTRACED, Tracer
-from streamtable.types import Ack, Committed, Headers, TopicPartition
+from streamtable.base.clock import Clock
+from streamtable.base.partitioner import Partitioner
+from streamtable.base.ports import TopicInfo
+from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.base.types import Ack, Committed, Headers, TopicPartition
+from streamtable.graph.group import Group
+from streamtable.graph.topic_check import required_topics
 from streamtable_testing.cluster import VirtualCluster, VirtualProducer
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.faults import Faults, LateEffects, Wire

@@ -5,8 +5,8 @@ A poll without records returns at once: in a real process a background thread wa
 
 from collections.abc import Callable, Iterable, Mapping
 
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import InputLost, RetryLater
-from streamtable.types import RecordBatch, TopicPartition
 from streamtable_testing.faults import Wire
 from streamtable_testing.topic import InMemoryMessage, Partition
 

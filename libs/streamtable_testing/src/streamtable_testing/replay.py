@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.types import RecordBatch, TopicPartition
+from streamtable.engine import ProcessorSettings
 from streamtable.errors import ConfigurationError
-from streamtable.graph import Group
-from streamtable.group_processor import ProcessorSettings
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.graph.group import Group
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import GroupCoordinator

@@ -17,21 +17,21 @@ from typing import Any, Generic, Self, TypeVar, overload
 from prometheus_client import CollectorRegistry
 
 from streamtable.app import Processor
-from streamtable.deadletter import ERROR, MESSAGE, Origin
+from streamtable.base.deadletter import ERROR, MESSAGE, Origin
+from streamtable.base.failpoint import ALL_STEPS
+from streamtable.base.keys import as_key
+from streamtable.base.observe import Metrics, log_to_stderr_by_default
+from streamtable.base.tracing import tracer_of
+from streamtable.base.types import Ack, Guarantee, Headers, KafkaMessage
 from streamtable.emitter import Emitter
+from streamtable.engine import ProcessorSettings, observe_seconds
 from streamtable.errors import ConfigurationError
-from streamtable.failpoint import ALL_STEPS
-from streamtable.graph import Group, Topology, groups_in
-from streamtable.group_processor import ProcessorSettings, observe_seconds
-from streamtable.keys import as_key
-from streamtable.observe import Metrics, log_to_stderr_by_default
-from streamtable.state import State
+from streamtable.graph.group import Group, Topology, groups_in
+from streamtable.graph.state import State
+from streamtable.graph.topic_check import partition_counts, required_topics
+from streamtable.graph.topic_owners import refuse_shared_topics
 from streamtable.store.memory import MemoryStores
-from streamtable.topic_check import partition_counts, required_topics
-from streamtable.topic_owners import refuse_shared_topics
 from streamtable.topics import Stream, Table
-from streamtable.tracing import tracer_of
-from streamtable.types import Ack, Guarantee, Headers, KafkaMessage
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
@@ -88,7 +88,7 @@ class DeadLetter:
         origin: The position of the original record.
         error: The class name of the error.
         reason: The message of the error.
-        headers: All headers: those of the record, then those of `streamtable.deadletter`.
+        headers: All headers: those of the record, then those of `streamtable.base.deadletter`.
     """
 
     key: bytes | None
@@ -284,7 +284,7 @@ class Tester:
 
         Args:
             group: The group.
-            at: between which steps, by the name of a failpoint (`streamtable.failpoint.ALL_STEPS`). Of a group
+            at: between which steps, by the name of a failpoint (`streamtable.base.failpoint.ALL_STEPS`). Of a group
                 that does not run yet, or a member that is down: when it starts.
             member: The number of the member in the order of joining.
             times: The number of times it reaches the failpoint before it is killed.

@@ -7,10 +7,10 @@ seen, so it is kept as the gap that it leaves.
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from streamtable.base.partitioner import Partitioner, partition_for
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Headers, TopicPartition
 from streamtable.errors import InputLost
-from streamtable.partitioner import Partitioner, partition_for
-from streamtable.ports import TopicInfo
-from streamtable.types import Headers, TopicPartition
 from streamtable_testing.transactions import Transaction
 
 BATCH_OVERHEAD_BYTES = 70

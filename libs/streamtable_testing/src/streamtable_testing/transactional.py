@@ -6,7 +6,9 @@ Records are kept until `flush`, or the commit, delivers them. Without a transact
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.ports import Membership
+from streamtable.base.types import Committed, Headers, QueuedRecord, TopicPartition
 from streamtable.errors import (
     Fenced,
     Migrated,
@@ -16,8 +18,6 @@ from streamtable.errors import (
     SerializationError,
     StreamtableError,
 )
-from streamtable.ports import Membership
-from streamtable.types import Committed, Headers, QueuedRecord, TopicPartition
 from streamtable_testing.faults import Wire
 from streamtable_testing.group import GroupCoordinator, VirtualMembership
 from streamtable_testing.topic import Topic, size_of

@@ -8,12 +8,12 @@ counts, also if it finds a later transaction than its own.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
 from streamtable.errors import Fenced
 from streamtable_testing.faults import Faults, LateEffects
 
 if TYPE_CHECKING:
-    from streamtable.types import TopicPartition
+    from streamtable.base.types import TopicPartition
     from streamtable_testing.group import Offsets
     from streamtable_testing.topic import Partition
 

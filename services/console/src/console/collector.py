@@ -14,8 +14,8 @@ from console.lags import Lags
 from console.statuses import statuses_that_fit
 from servicekit.http.server_events import ServerEvent
 from streamtable import View
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 
 log = structlog.get_logger()

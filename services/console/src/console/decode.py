@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from contracts.schema import RecordSchema
-from streamtable.types import Headers
+from streamtable.base.types import Headers
 from streamtable_admin.decode import Decoder, Schemas, guess, known_schemas
 from streamtable_admin.records import TopicRecord
 

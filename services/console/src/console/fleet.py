@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from console.graph_layouts import layouts_of
 from contracts.records import DueStatus, ProcessStatus
-from streamtable.lateness import LATE_SHARE_MAX, advice
+from streamtable.base.lateness import LATE_SHARE_MAX, advice
 from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind
 from streamtable_admin.process_status import state_at
 

@@ -7,9 +7,9 @@ import structlog
 
 from console.clusters import LIMITS
 from contracts.records import ProcessStatus
+from streamtable.base.lag import COUNTED_MAX, readable
+from streamtable.base.types import TopicPartition
 from streamtable.errors import StreamtableError
-from streamtable.lag import COUNTED_MAX, readable
-from streamtable.types import TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.offsets import unread
 

@@ -14,7 +14,7 @@ from tweet_reach.domain.reaches import ReachRows, fold_reaches
 from tweet_reach.domain.rules import fault_of_fact, fault_of_follow, fault_of_tweet
 
 if TYPE_CHECKING:
-    from streamtable.ports import Codec
+    from streamtable.base.ports import Codec
 
 V = TypeVar("V")
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Self, TypeVar
 
 from streamtable import Bytes, Stream, errors
-from streamtable.ports import TopicDescription
-from streamtable.types import Committed, Watermarks
+from streamtable.base.ports import TopicDescription
+from streamtable.base.types import Committed, Watermarks
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, first_beyond

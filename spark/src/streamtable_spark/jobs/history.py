@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamtable.base.types import Committed
 from streamtable.tables.seen import recreated
-from streamtable.types import Committed
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 
-from streamtable.types import Committed
+from streamtable.base.types import Committed
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.positions import Offsets, Place, Spans

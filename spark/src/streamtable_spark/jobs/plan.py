@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from streamtable.types import Committed
+from streamtable.base.types import Committed
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import TableRequest

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.tables.position import TablePosition
-from streamtable.types import Committed, TopicPartition
 from streamtable_spark.errors import ConfigurationError
 
 TABLE: Final = "table"

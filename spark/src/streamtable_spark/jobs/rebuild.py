@@ -19,9 +19,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from streamtable.event_time import InputTime
+from streamtable.base.event_time import InputTime
+from streamtable.base.types import Committed, NextOffset
 from streamtable.tables.position import rebuilt
-from streamtable.types import Committed, NextOffset
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.computed import Digests, Times, digests_of

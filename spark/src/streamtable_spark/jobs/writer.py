@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from streamtable import errors
-from streamtable.ports import TransactionalProducer
+from streamtable.base.ports import TransactionalProducer
 from streamtable_spark.errors import Fenced, RetryLater
 from streamtable_spark.jobs.kafka import Kafka
 

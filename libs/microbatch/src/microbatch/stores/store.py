@@ -6,7 +6,7 @@ from typing import TypeVar
 import structlog
 
 from microbatch.stores.port import LARGEST_NUMBER, LONGEST_KEY, Driver, Row, SearchDriver, VersionedFields
-from streamtable.clock import Clock, SystemClock
+from streamtable.base.clock import Clock, SystemClock
 from streamtable.errors import Migrated, RetryKeys, RetryLater, SerializationError
 
 R = TypeVar("R")

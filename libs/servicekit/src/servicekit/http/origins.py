@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from servicekit.http.problems import Problem
-from streamtable.hosts import OwnHosts, host_name
+from streamtable.base.hosts import OwnHosts, host_name
 
 HOSTS_VARIABLE: Final = "SERVICEKIT_HOSTS"
 _READS: Final = frozenset({"GET", "HEAD"})

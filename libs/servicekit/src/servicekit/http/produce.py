@@ -17,8 +17,8 @@ from pydantic import BaseModel, Field
 from servicekit.http.deadline import deadline_of
 from servicekit.http.problems import MEDIA_TYPE, Problem
 from servicekit.http.read_your_writes import DESCRIPTION
+from streamtable.base.types import Ack
 from streamtable.errors import ConfigurationError, QueueFull, RetryLater, SerializationError, StreamtableError
-from streamtable.types import Ack
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)

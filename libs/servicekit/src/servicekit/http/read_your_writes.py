@@ -8,8 +8,8 @@ from fastapi import Depends, Request
 
 from servicekit.http.app import Check
 from servicekit.http.problems import Problem, invalid
+from streamtable.base.types import Ack, BadToken
 from streamtable.errors import NotReady
-from streamtable.types import Ack, BadToken
 
 HEADER: Final = "Streamtable-Token"
 DESCRIPTION: Final = "the token of this write: a query with it in the header Streamtable-Token is answered once the table shows the write"

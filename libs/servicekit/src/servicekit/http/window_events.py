@@ -12,8 +12,8 @@ from fastapi import Header
 from servicekit.http.problems import invalid
 from servicekit.http.server_events import ServerEvent, Source
 from servicekit.tables.protocol import ClosedWindows, WindowFollowing
+from streamtable.base.types import BadToken
 from streamtable.errors import ChangesMissed, DeserializationError
-from streamtable.types import BadToken
 
 LastEventId = Annotated[
     str | None,

@@ -16,8 +16,8 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from streamtable.base.types import Ack
 from streamtable.errors import StreamtableError
-from streamtable.types import Ack
 
 R = TypeVar("R")
 _TICK_SECONDS: Final = 0.01

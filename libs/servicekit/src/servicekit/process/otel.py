@@ -31,8 +31,8 @@ from opentelemetry.trace import (
 from opentelemetry.trace import Span as OtelSpan
 
 from servicekit.process.tracing import TraceSettings
-from streamtable.tracing import TRACEPARENT, Fact, contexts, is_context
-from streamtable.types import Headers, RecordBatch
+from streamtable.base.tracing import TRACEPARENT, Fact, contexts, is_context
+from streamtable.base.types import Headers, RecordBatch
 
 log = structlog.get_logger()
 _CLOSE_SECONDS: Final = 3.0

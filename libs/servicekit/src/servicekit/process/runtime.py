@@ -33,6 +33,11 @@ from servicekit.status.publisher import StatusBoard, publishing
 from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
 from streamtable import Kafka, Settings
+from streamtable.base.hosts import OwnHosts, is_loopback, is_unspecified
+from streamtable.base.observe import Metrics, configure_logging, metrics_page
+from streamtable.base.ports import TopicInfo
+from streamtable.base.process import require_address_space
+from streamtable.base.settings import Address
 from streamtable.errors import (
     AuthorizationError,
     ConfigurationError,
@@ -40,11 +45,6 @@ from streamtable.errors import (
     StreamtableError,
     TopicMismatch,
 )
-from streamtable.hosts import OwnHosts, is_loopback, is_unspecified
-from streamtable.observe import Metrics, configure_logging, metrics_page
-from streamtable.ports import TopicInfo
-from streamtable.process import require_address_space
-from streamtable.settings import Address
 
 S = TypeVar("S", bound=ServiceSettings)
 log = structlog.get_logger()

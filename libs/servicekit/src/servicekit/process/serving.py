@@ -27,9 +27,9 @@ from servicekit.process.runtime import (
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
+from streamtable.base.settings import Address
+from streamtable.base.types import Ack
 from streamtable.errors import StreamtableError
-from streamtable.settings import Address
-from streamtable.types import Ack
 
 V = TypeVar("V")
 log = structlog.get_logger()

@@ -20,10 +20,10 @@ from exactavro import (
     placed,
     unfit,
 )
+from streamtable.base.ports import Decoded
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
-from streamtable.ports import Decoded
 
 __all__ = ["Avro", "BoundSchema", "avro_branch", "avro_branch_of"]
 

@@ -17,11 +17,11 @@ from orjson import (
 )
 
 from exactavro import avro_branch_of
+from streamtable.base.decoding import decode_each
+from streamtable.base.keys import ListKey, RecordKey
+from streamtable.base.ports import Decoded, JsonValue
 from streamtable.codec.lazy import Lazy
-from streamtable.decoding import decode_each
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.keys import ListKey, RecordKey
-from streamtable.ports import Decoded, JsonValue
 
 T = TypeVar("T")
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import orjson
 
-from streamtable.clock import Clock
-from streamtable.custom_task import AT_ONCE, CustomTask, CustomTasks, Prepared, TaskServices, Written
-from streamtable.deadletter import RECORD_OVERHEAD_BYTES
+from streamtable.base.clock import Clock
+from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES
+from streamtable.base.tracing import carrying
+from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Work
-from streamtable.engine.output import OutputBuffer
-from streamtable.engine.restore import Restore
+from streamtable.engine.output.buffer import OutputBuffer
+from streamtable.engine.recovery.restore import Restore
 from streamtable.errors import Migrated, RewindNeeded, StoreCorrupted
-from streamtable.graph import Group
+from streamtable.graph.custom_task import AT_ONCE, CustomTask, CustomTasks, Prepared, TaskServices, Written
+from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
-from streamtable.tracing import carrying
-from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
 
 
 class AdaptedTask(BaseTask):

@@ -10,19 +10,19 @@ from typing import Any, Protocol
 
 import structlog
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.types import Committed, Guarantee, TopicPartition, Watermarks
 from streamtable.engine.basetask import BaseTask, Tasks
-from streamtable.engine.careful import CarefulMode
-from streamtable.engine.hanging import ReadProgress
-from streamtable.engine.restore import Restore, Restorer, Stage
+from streamtable.engine.calls.careful import CarefulMode
+from streamtable.engine.recovery.hanging import ReadProgress
+from streamtable.engine.recovery.restore import Restore, Restorer, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import Fatal
-from streamtable.graph import Group
-from streamtable.handler_services import Whole
+from streamtable.graph.group import Group
+from streamtable.handlers.services import Whole
 from streamtable.tables.kept import left_names
 from streamtable.topics import Table
-from streamtable.types import Committed, Guarantee, TopicPartition, Watermarks
 
 log = structlog.get_logger()
 

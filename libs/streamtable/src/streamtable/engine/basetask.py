@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from streamtable.custom_task import AT_ONCE
-from streamtable.deadletter import OutputRecord
-from streamtable.engine.deferral import DEFERRED_MAX, Deferral
-from streamtable.engine.silence import ObservedEnds
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.event_time import InputTime
+from streamtable.base.ports import Store
+from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
+from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.time.silence import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.event_time import InputTime
-from streamtable.graph import Group
-from streamtable.ports import Store
+from streamtable.graph.custom_task import AT_ONCE
+from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
-from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 MOVED_SECONDS = 1.0
 """A position that has only passed transaction markers is committed with the next records, or after this time."""
@@ -344,7 +344,7 @@ class Tasks(Protocol):
         ...
 
     def make(self, recovered: Any) -> BaseTask:
-        """Return the task of a partition whose recovery, an `engine.restore.Restore`, is done. Runs in the main thread."""
+        """Return the task of a partition whose recovery, an `engine.recovery.restore.Restore`, is done. Runs in the main thread."""
         ...
 
     def close(self) -> None: ...

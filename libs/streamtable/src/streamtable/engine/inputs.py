@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping
 
 import structlog
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.ports import ClusterClient, GroupConsumer
+from streamtable.base.types import TopicPartition
 from streamtable.engine.basetask import BaseTask
-from streamtable.engine.silence import ObservedEnds
+from streamtable.engine.time.silence import ObservedEnds
 from streamtable.errors import InputLost, RetryLater
-from streamtable.ports import ClusterClient, GroupConsumer
-from streamtable.types import TopicPartition
 
 log = structlog.get_logger()
 

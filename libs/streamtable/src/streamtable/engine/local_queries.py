@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.keys import spans_of
+from streamtable.base.ports import Store, TopicInfo
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
-from streamtable.engine.due import RowsOf
+from streamtable.engine.due.index import RowsOf
 from streamtable.errors import (
     DeserializationError,
     GraphError,
@@ -22,9 +24,7 @@ from streamtable.errors import (
     StoreCorrupted,
     UnreadableRow,
 )
-from streamtable.graph import Group
-from streamtable.keys import spans_of
-from streamtable.ports import Store, TopicInfo
+from streamtable.graph.group import Group
 from streamtable.topics import Table, hash_of_rows
 
 K = TypeVar("K")

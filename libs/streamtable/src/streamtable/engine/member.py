@@ -10,25 +10,28 @@ from typing import Any, TypeVar
 
 import structlog
 
-from streamtable.clock import Clock
-from streamtable.deadletter import OutputRecord
+from streamtable.base.clock import Clock
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
+from streamtable.base.types import Guarantee, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
-from streamtable.engine.budget import STEP_SECONDS, TRANSACTION_STEPS, CommitBudget
-from streamtable.engine.checkpoint import Checkpoint, OutputRefused
-from streamtable.engine.deferral import DEFERRED_MAX
-from streamtable.engine.eventloop import event_loop_of
+from streamtable.engine.calls.deferral import DEFERRED_MAX
+from streamtable.engine.commit.budget import STEP_SECONDS, TRANSACTION_STEPS, CommitBudget
+from streamtable.engine.commit.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.inputs import Inputs
-from streamtable.engine.join_wait import JoinWait
-from streamtable.engine.metrics import EngineMetrics
-from streamtable.engine.named import expansions
-from streamtable.engine.pending_work import PendingWork
-from streamtable.engine.restore import Restorer
-from streamtable.engine.retention import remove_old_state
+from streamtable.engine.named.tables import expansions
+from streamtable.engine.recovery.restore import Restorer
+from streamtable.engine.recovery.retention import remove_old_state
+from streamtable.engine.recovery.standby import Standby, standby_tables
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.standby import Standby, standby_tables
-from streamtable.engine.wakeup import poll_timeout
-from streamtable.engine.watchdog import Heartbeat
+from streamtable.engine.waiting.event_loop import event_loop_of
+from streamtable.engine.waiting.join_wait import JoinWait
+from streamtable.engine.waiting.pending_work import PendingWork
+from streamtable.engine.waiting.wakeup import poll_timeout
+from streamtable.engine.watch.metrics import EngineMetrics
+from streamtable.engine.watch.watchdog import Heartbeat
 from streamtable.errors import (
     HandlerFailed,
     InputLost,
@@ -39,12 +42,9 @@ from streamtable.errors import (
     StoreCorrupted,
     TransactionTimeoutRefused,
 )
-from streamtable.failpoint import Failpoint
-from streamtable.graph import Group
-from streamtable.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
+from streamtable.graph.group import Group
+from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
-from streamtable.topic_settings import purged_topics
-from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 T = TypeVar("T")

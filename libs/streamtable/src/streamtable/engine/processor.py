@@ -7,28 +7,28 @@ from typing import Any, TypeVar
 
 import structlog
 
-from streamtable.clock import Clock
-from streamtable.custom_task import CustomTasks
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint, no_failpoint
+from streamtable.base.observe import Metrics, Progress
+from streamtable.base.own_process import OwnProcess
+from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo
+from streamtable.base.process import running
 from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import FollowedTable, TableFollower
-from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
-from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.purge import PURGE_SECONDS, Purger
+from streamtable.engine.recovery.hanging import HangingTransactions
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.silence import ObservedEnds, observe_seconds
-from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
+from streamtable.engine.time.silence import ObservedEnds, observe_seconds
+from streamtable.engine.watch.metrics import EngineMetrics
+from streamtable.engine.watch.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater, TopicMissing
-from streamtable.failpoint import Failpoint, no_failpoint
-from streamtable.graph import Group
-from streamtable.observe import Metrics, Progress
-from streamtable.own_process import OwnProcess
-from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
-from streamtable.process import running
-from streamtable.topic_check import check_topics, check_unchanged
-from streamtable.topic_owners import refuse_topics_of_others
-from streamtable.topic_settings import topic_warnings
+from streamtable.graph.custom_task import CustomTasks
+from streamtable.graph.group import Group
+from streamtable.graph.topic_check import check_topics, check_unchanged
+from streamtable.graph.topic_owners import refuse_topics_of_others
+from streamtable.graph.topic_settings import topic_warnings
 from streamtable.topics import Table
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from typing import Any
 
 import structlog
 
+from streamtable.base.ports import ClusterClient
+from streamtable.base.types import TopicPartition
 from streamtable.errors import AuthorizationError, ConfigurationError, RetryLater
-from streamtable.graph import Group
-from streamtable.ports import ClusterClient
-from streamtable.topic_settings import purged_topics
-from streamtable.types import TopicPartition
+from streamtable.graph.group import Group
+from streamtable.graph.topic_settings import purged_topics
 
 log = structlog.get_logger()
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamtable.engine.dispatch import Around
-from streamtable.engine.inhand import NOT_NOTED, InHand
+from streamtable.base.crash_marker import NOT_NOTED, InHand
+from streamtable.base.settings import legal_instance_id
+from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.base.types import Guarantee
+from streamtable.engine.calls.handlers import Around
 from streamtable.errors import ConfigurationError
-from streamtable.settings import legal_instance_id
-from streamtable.tracing import UNTRACED, Tracer
-from streamtable.types import Guarantee
 
 _ENDLESS = 1e15
 

@@ -1,7 +1,7 @@
 """A task: the processing of one partition of a group. Records go in; changed rows, outputs and offsets come out for a commit.
 
 A task does no I/O but reading its store. Its work since the last commit can be dropped as a whole (`rewind`); after a
-failure its records are handled carefully, so that each can be undone alone (`engine.careful`).
+failure its records are handled carefully, so that each can be undone alone (`engine.calls.careful`).
 """
 
 from bisect import bisect_right
@@ -11,32 +11,33 @@ from typing import Any
 
 import structlog
 
-from streamtable.clock import Clock
-from streamtable.custom_task import AT_ONCE
-from streamtable.deadletter import RECORD_OVERHEAD_BYTES, OutputRecord
+from streamtable.base.clock import Clock
+from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, OutputRecord
+from streamtable.base.event_time import InputTime
+from streamtable.base.ports import Store, TopicInfo
+from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
+from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
-from streamtable.engine.careful import CarefulMode
-from streamtable.engine.deferral import DEFERRED_MAX, Deferral
-from streamtable.engine.dispatch import Around, Dispatcher
-from streamtable.engine.event_time import EventClock
-from streamtable.engine.handled import HandledRows
-from streamtable.engine.ids import IdTable
-from streamtable.engine.meanings import StateRecords
-from streamtable.engine.named import Named
-from streamtable.engine.passed_on import PassedOn
-from streamtable.engine.silence import ObservedEnds
-from streamtable.engine.state import KeptState
+from streamtable.engine.calls.careful import CarefulMode
+from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.calls.handlers import Around
+from streamtable.engine.named.handled import HandledRows
+from streamtable.engine.named.ids import IdTable
+from streamtable.engine.named.meanings import StateRecords
+from streamtable.engine.named.state import KeptState
+from streamtable.engine.named.tables import Named
+from streamtable.engine.records.dispatch import Dispatcher
+from streamtable.engine.time.event_time import EventClock
+from streamtable.engine.time.passed_on import PassedOn
+from streamtable.engine.time.silence import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.event_time import InputTime
-from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
-from streamtable.handler_services import Whole
-from streamtable.ports import Store, TopicInfo
+from streamtable.graph.custom_task import AT_ONCE
+from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
+from streamtable.handlers.services import Whole
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.working_table import WorkingTable
-from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Tracer
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
@@ -101,9 +102,7 @@ class Task(BaseTask):
         self._clock = clock
         self.committed_at = clock.monotonic()
         self._tracer = tracer
-        self.table: WorkingTable[Any] | None = None
-        if group.persist is not None:
-            self.table = WorkingTable(self.stores[group.table.name], group.persist.value, cache_bytes)
+        self.table = self._own_table(cache_bytes)
         self.named_positions = dict(named_positions or {})
         self.named: dict[str, Named] = {}
         self._ids: IdTable | None = None
@@ -182,6 +181,11 @@ class Task(BaseTask):
     def _kept(self) -> list[JoinedTable[Any] | Named]:
         """Return the named tables that it keeps beside the group's table."""
         return [*self.joins.values(), *self.named.values()]
+
+    def _own_table(self, cache_bytes: int) -> WorkingTable[Any] | None:
+        if self.group.persist is None:
+            return None
+        return WorkingTable(self.stores[self.group.table.name], self.group.persist.value, cache_bytes)
 
     def _store_of(self, name: str) -> Store:
         return self.stores[self.group.named_topic(name)]

@@ -1,14 +1,14 @@
 """Streams and tables as programs: operators over streams, tables with retraction, windows; compiled to groups."""
 
 from streamtable.flow.cogrouped import CogroupedSessions, CogroupedStream, CogroupedWindows
-from streamtable.flow.describe import Description
 from streamtable.flow.flow import Flow
 from streamtable.flow.grouped import Grouped, GroupedStream, GroupedTable
-from streamtable.flow.keys import DayWindowKey, SessionKey, Windowed, WindowedKey
+from streamtable.flow.plan.describe import Description
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
-from streamtable.flow.windows import Hopping, Session, Sliding, Tumbling
+from streamtable.flow.windows.keys import DayWindowKey, SessionKey, Windowed, WindowedKey
+from streamtable.flow.windows.windows import Hopping, Session, Sliding, Tumbling
 
 __all__ = [
     "CogroupedSessions",

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from streamtable.aggregate import Folded
+from streamtable.base.ports import Codec
 from streamtable.flow.checks import check_part
-from streamtable.flow.nodes import Node, Step
-from streamtable.flow.plan import Plan, copartitioned
+from streamtable.flow.plan.nodes import Node, Step
+from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, WindowedTable, Windows
-from streamtable.flow.windows import Session, TimeWindow, Window
-from streamtable.ports import Codec
+from streamtable.flow.windows.windows import Session, TimeWindow, Window
+from streamtable.graph.aggregate import Folded
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream

@@ -6,13 +6,13 @@ from typing import Any, Literal, TypeVar, overload
 
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind
-from streamtable.flow.describe import Description, describe
-from streamtable.flow.nodes import Source
-from streamtable.flow.plan import Plan
+from streamtable.flow.plan.describe import Description, describe
+from streamtable.flow.plan.nodes import Source
+from streamtable.flow.plan.plan import Plan
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
-from streamtable.graph import Changes, EventTime, Group, Input, OnError, legal_version
-from streamtable.once import Once
+from streamtable.graph.group import Changes, EventTime, Group, Input, OnError, legal_version
+from streamtable.graph.once import Once
 from streamtable.topics import Stream, Table, legal_name
 
 K = TypeVar("K")

@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
-from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
+from streamtable.base.ports import Codec
 from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
-from streamtable.flow.folds import Retracting, copied, numbers_of_rows, taking
-from streamtable.flow.nodes import Node
-from streamtable.flow.plan import Plan
+from streamtable.flow.folds.folds import Retracting, copied, numbers_of_rows, taking
+from streamtable.flow.folds.table_sums import ExactSumCodec, KeepSum, holds_floats
+from streamtable.flow.plan.nodes import Node
+from streamtable.flow.plan.plan import Plan
 from streamtable.flow.ranked import ranked_table
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
-from streamtable.flow.table_sums import ExactSumCodec, KeepSum, holds_floats
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
-from streamtable.flow.windows import Session, Sliding, TimeWindow
-from streamtable.ports import Codec
-from streamtable.state import State
+from streamtable.flow.windows.windows import Session, Sliding, TimeWindow
+from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
+from streamtable.graph.state import State
 from streamtable.topics import Stream
 
 K = TypeVar("K")

@@ -10,17 +10,18 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from streamtable.aggregate import Ranked
-from streamtable.decoding import decode_each
+from streamtable.base.decoding import decode_each
+from streamtable.base.keys import after_prefix
+from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError
-from streamtable.flow.columns import Columns, Scope
-from streamtable.flow.nodes import Node
-from streamtable.flow.ordered_bytes import ordered_bytes
-from streamtable.flow.plan import Plan
+from streamtable.flow.folds.ordered_bytes import ordered_bytes
+from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.plan.nodes import Node
+from streamtable.flow.plan.plan import Plan
 from streamtable.flow.table import KeyedTable
-from streamtable.keys import after_prefix
-from streamtable.ports import Codec, Decoded
-from streamtable.state import State, StateRows, codec_name
+from streamtable.graph.aggregate import Ranked
+from streamtable.graph.state import State, codec_name
+from streamtable.handlers.state_table import StateRows
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from streamtable.decoding import decode_each
+from streamtable.base.decoding import decode_each
+from streamtable.base.ports import Decoded
 from streamtable.errors import DeserializationError
-from streamtable.ports import Decoded
 
 _LENGTH = Struct(">i")
 _NONE = -1

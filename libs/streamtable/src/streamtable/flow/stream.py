@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
-from streamtable.aggregate import Last
-from streamtable.context import Context
-from streamtable.edge import Edge
+from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_part
-from streamtable.flow.folds import Retractable
-from streamtable.flow.nodes import Node, Source
-from streamtable.flow.plan import Plan, checked_keys, copartitioned
-from streamtable.flow.stream_join import has_expired
+from streamtable.flow.folds.folds import Retractable
+from streamtable.flow.joins.streams import has_expired
+from streamtable.flow.plan.nodes import Node, Source
+from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
-from streamtable.graph import Input, Output
-from streamtable.ports import Codec, WindowedKeys
+from streamtable.graph.aggregate import Last
+from streamtable.graph.edge import Edge
+from streamtable.graph.group import Input, Output
+from streamtable.handlers.context import Context
 from streamtable.topics import Stream, legal_codec, legal_key
 
 if TYPE_CHECKING:

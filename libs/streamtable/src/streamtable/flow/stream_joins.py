@@ -4,19 +4,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from streamtable.base.ports import Codec
 from streamtable.errors import GraphError
-from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.checks import check_function, check_kind, check_part
-from streamtable.flow.joins import Bounds, Within, checked_codecs
-from streamtable.flow.keys import check_both_windowed
-from streamtable.flow.nodes import Node
-from streamtable.flow.plan import Plan, checked_keys, copartitioned
-from streamtable.flow.stream_join import StreamJoin
+from streamtable.flow.joins.as_of import AsOfJoin
+from streamtable.flow.joins.rules import Bounds, Within, checked_codecs
+from streamtable.flow.joins.streams import StreamJoin
+from streamtable.flow.joins.table_rows import global_rows_of, join_rows, rows_of
+from streamtable.flow.joins.tables import refuse_windowed
+from streamtable.flow.plan.nodes import Node
+from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.table_join import refuse_windowed
-from streamtable.flow.table_rows import global_rows_of, join_rows, rows_of
-from streamtable.graph import Lookup
-from streamtable.ports import Codec
+from streamtable.flow.windows.keys import check_both_windowed
+from streamtable.graph.group import Lookup
 from streamtable.topics import Table
 
 if TYPE_CHECKING:

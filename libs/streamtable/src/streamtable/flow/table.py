@@ -4,17 +4,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamtable.aggregate import Aggregate
-from streamtable.due import Due
+from streamtable.base.ports import Codec
 from streamtable.errors import GraphError
-from streamtable.flow import folds, steps
+from streamtable.flow import steps
 from streamtable.flow.checks import check_duration
-from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
-from streamtable.flow.nodes import Closed, Node, Source, sources_of
-from streamtable.flow.plan import Plan
+from streamtable.flow.folds import folds
+from streamtable.flow.folds.emission import EmitLater, PendingRow
+from streamtable.flow.plan.nodes import Closed, Node, Source, sources_of
+from streamtable.flow.plan.plan import Plan
 from streamtable.flow.table_joins import TableJoins
-from streamtable.ports import Codec
-from streamtable.state import State
+from streamtable.flow.windows.pending import PendingKey, emitted_at
+from streamtable.graph.aggregate import Aggregate
+from streamtable.graph.due import Due
+from streamtable.graph.state import State
 from streamtable.topics import Table, legal_codec
 
 if TYPE_CHECKING:

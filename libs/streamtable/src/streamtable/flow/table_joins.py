@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from streamtable.base.ports import Codec
 from streamtable.flow.checks import check_function, check_part
-from streamtable.flow.foreign_key import ForeignKeyJoin
-from streamtable.flow.joins import checked_codecs
-from streamtable.flow.nodes import Node
-from streamtable.flow.plan import Plan
-from streamtable.flow.table_join import TableJoin, refuse_windowed
-from streamtable.ports import Codec
+from streamtable.flow.joins.foreign_key import ForeignKeyJoin
+from streamtable.flow.joins.rules import checked_codecs
+from streamtable.flow.joins.tables import TableJoin, refuse_windowed
+from streamtable.flow.plan.nodes import Node
+from streamtable.flow.plan.plan import Plan
 
 if TYPE_CHECKING:
     from streamtable.flow.table import KeyedTable

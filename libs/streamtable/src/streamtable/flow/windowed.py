@@ -7,26 +7,26 @@ from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
-from streamtable.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
-from streamtable.due import Due
-from streamtable.edge import OnError
+from streamtable.base.ports import Codec
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind, check_part
-from streamtable.flow.folds import Keeping, Take, copied, taken, taking
-from streamtable.flow.joins import checked_codecs
-from streamtable.flow.keys import Windowed
-from streamtable.flow.nodes import Closed, DueColumns, Node, Source
-from streamtable.flow.plan import Plan
-from streamtable.flow.session_folds import KeepSessions
-from streamtable.flow.sliding import KeepSliding, times_state
+from streamtable.flow.folds.folds import Keeping, Take, copied, taken, taking
+from streamtable.flow.folds.sessions import KeepSessions
+from streamtable.flow.folds.sliding import KeepSliding, times_state
+from streamtable.flow.folds.windows import KeepWindows, Late
+from streamtable.flow.joins.rules import checked_codecs
+from streamtable.flow.joins.tables import TableJoin
+from streamtable.flow.plan.nodes import Closed, DueColumns, Node, Source
+from streamtable.flow.plan.plan import Plan
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.table_join import TableJoin
-from streamtable.flow.window_folds import KeepWindows, Late
-from streamtable.flow.windows import Session, Sliding, TimeWindow, Window
-from streamtable.graph import Output
-from streamtable.ports import Codec
-from streamtable.state import State
+from streamtable.flow.windows.keys import Windowed
+from streamtable.flow.windows.windows import Session, Sliding, TimeWindow, Window
+from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
+from streamtable.graph.due import Due
+from streamtable.graph.edge import OnError
+from streamtable.graph.group import Output
+from streamtable.graph.state import State
 from streamtable.topics import Stream
 
 K = TypeVar("K")

@@ -12,9 +12,14 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 
+from streamtable.base.observe import log_as_set, log_to_stderr_by_default
+from streamtable.base.partitioner import LIBRDKAFKA, Partitioner
+from streamtable.base.settings import GroupProtocol, Settings
+from streamtable.base.tracing import Tracer
 from streamtable.errors import ConfigurationError
 from streamtable.kafka import options
-from streamtable.kafka.admin import KafkaAdmin
+from streamtable.kafka.acls import Acl
+from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
@@ -24,12 +29,8 @@ from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
-from streamtable.observe import log_as_set, log_to_stderr_by_default
-from streamtable.partitioner import LIBRDKAFKA, Partitioner
-from streamtable.settings import GroupProtocol, Settings
-from streamtable.tracing import Tracer
 
-__all__ = ["Kafka"]
+__all__ = ["Acl", "BrokerAddress", "GroupDescription", "GroupMember", "Kafka", "KafkaAdmin"]
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
+from streamtable.base.types import Committed, TopicPartition, Watermarks
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka.acls import KafkaAcls
 from streamtable.kafka.cluster import Isolation
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
-from streamtable.types import Committed, TopicPartition, Watermarks
 
 T = TypeVar("T")
 

@@ -30,6 +30,8 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import TopicDescription as DescribedTopic
 
+from streamtable.base.ports import TopicDescription, TopicInfo
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -39,8 +41,6 @@ from streamtable.errors import (
 )
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
 from streamtable.kafka.identity import REFUSALS, ClientIdentity, ConnectionErrors
-from streamtable.ports import TopicDescription, TopicInfo
-from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 T = TypeVar("T")
 Isolation = Literal["read_committed", "read_uncommitted"]

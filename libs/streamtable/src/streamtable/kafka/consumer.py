@@ -12,6 +12,9 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
+from streamtable.base.ports import RebalanceListener
+from streamtable.base.settings import GroupProtocol
+from streamtable.base.types import Committed, RecordBatch, TopicPartition
 from streamtable.errors import InputLost, Migrated, RetryLater, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import (
@@ -29,9 +32,6 @@ from streamtable.kafka.errors import (
     unreadable,
 )
 from streamtable.kafka.fetch import fetch, split
-from streamtable.ports import RebalanceListener
-from streamtable.settings import GroupProtocol
-from streamtable.types import Committed, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 

@@ -2,6 +2,7 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamtable.base.types import Headers
 from streamtable.errors import (
     Fatal,
     Fenced,
@@ -11,7 +12,6 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
-from streamtable.types import Headers
 
 
 def _codes(names: str) -> frozenset[int]:

@@ -5,8 +5,8 @@ from itertools import groupby
 
 from confluent_kafka import Consumer, KafkaException, Message
 
+from streamtable.base.types import RecordBatch
 from streamtable.kafka.errors import cause, fatal
-from streamtable.types import RecordBatch
 
 
 def fetch(consumer: Consumer, max_records: int, timeout: float) -> list[Message]:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
+from streamtable.base.settings import REFUSED_KAFKA_OPTIONS, GroupProtocol
 from streamtable.errors import ConfigurationError
-from streamtable.settings import REFUSED_KAFKA_OPTIONS, GroupProtocol
 
 TRANSACTION_TIMEOUT_S = 10.0
 DELIVERY_TIMEOUT_S = 120.0

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from streamtable.base.types import Ack, Headers
 from streamtable.errors import QueueFull, RetryLater, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, forbidden, refused, sendable
-from streamtable.types import Ack, Headers
 
 log = structlog.get_logger()
 Done = Callable[[Ack | StreamtableError], None]

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as Partition
 
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import END, FORBIDDEN, PASSING, unreadable
 from streamtable.kafka.fetch import fetch, split
-from streamtable.types import RecordBatch, TopicPartition
 
 
 class KafkaTableReader:

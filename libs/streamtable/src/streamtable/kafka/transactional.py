@@ -8,6 +8,8 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from streamtable.base.ports import Membership
+from streamtable.base.types import Committed, Headers, QueuedRecord, TopicPartition
 from streamtable.errors import Fatal, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.consumer import GroupMembership, offsets_of
@@ -27,8 +29,6 @@ from streamtable.kafka.errors import (
     sendable,
 )
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_S
-from streamtable.ports import Membership
-from streamtable.types import Committed, Headers, QueuedRecord, TopicPartition
 
 CONNECT_WAIT_S = 2.0
 OVERDUE_S = 1.0  # a call that is asked for longer than its timeout has been forgotten by the client

@@ -10,8 +10,8 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from streamtable.base.folders import make_private
 from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
-from streamtable.folders import make_private
 
 FORMAT = 2
 """The version of the rows' layout. A folder of another format is deleted and loaded again."""

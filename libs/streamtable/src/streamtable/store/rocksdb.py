@@ -25,6 +25,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from streamtable.base.own_process import OwnProcess
 from streamtable.errors import (
     ConfigurationError,
     RetryLater,
@@ -33,7 +34,6 @@ from streamtable.errors import (
     StoreInUse,
     StreamtableError,
 )
-from streamtable.own_process import OwnProcess
 from streamtable.store.folder import Folder, broken, too_many_files
 
 CHECKPOINT = b"\0"

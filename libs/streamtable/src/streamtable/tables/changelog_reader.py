@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from streamtable.base.ports import TableReader
+from streamtable.base.types import TopicPartition
 from streamtable.errors import InputLost, StreamtableError
-from streamtable.ports import TableReader
 from streamtable.tables.replica import PartitionReplica
-from streamtable.types import TopicPartition
 
 log = structlog.get_logger()
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import structlog
 
+from streamtable.base.ports import Codec, Store
+from streamtable.base.types import RecordBatch
 from streamtable.errors import DeserializationError
-from streamtable.ports import Codec, Store
 from streamtable.tables.row_cache import RowCache
-from streamtable.types import RecordBatch
 
 J = TypeVar("J")
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
-from streamtable.ports import Codec
+from streamtable.base.ports import Codec
 from streamtable.tables.working_table import CommittedRows, WorkingTable
 
 V = TypeVar("V")
@@ -18,7 +18,7 @@ _APPENDED_BYTES = 300  # of memory beside an appended row: when it is due, and w
 
 
 class DueTimes(Protocol):
-    """The due times of the rows of a table. `engine.due.DueIndex` implements this protocol."""
+    """The due times of the rows of a table. `engine.due.index.DueIndex` implements this protocol."""
 
     def gone_before_ms(self) -> int: ...
     def last_ms(self) -> int | None: ...

@@ -13,11 +13,11 @@ from typing import Any
 
 import orjson
 
+from streamtable.base.event_time import NO_TIME, InputTime
+from streamtable.base.watermarks import PRODUCERS_MAX
 from streamtable.errors import StoreCorrupted
-from streamtable.event_time import NO_TIME, InputTime
 from streamtable.tables.kept import OWN, KeptRecord
 from streamtable.tables.seen import SeenInputs
-from streamtable.watermarks import PRODUCERS_MAX
 
 _METADATA_BYTES_MAX = 4_000  # of the 4 KB that Kafka gives to the metadata of an offset
 _TIME_BYTES_MAX = 80  # of the event time without its producers

@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from streamtable.base.event_time import InputTime
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import InputLost, StateLost
-from streamtable.event_time import InputTime
-from streamtable.ports import TopicInfo
 from streamtable.tables.kept import OWN, KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
-from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from enum import Enum
 
 import structlog
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.ports import Store, Stores, TopicInfo
+from streamtable.base.tracing import Span
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import StoreCorrupted
-from streamtable.ports import Store, Stores, TopicInfo
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.recovery import Changelog, behind_start, why_discard
-from streamtable.tracing import Span
-from streamtable.types import RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 

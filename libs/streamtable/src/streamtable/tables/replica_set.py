@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.observe import Metrics
+from streamtable.base.own_process import OwnProcess
+from streamtable.base.ports import ClusterClient, Stores, TopicInfo
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import (
     InputLost,
     NotReady,
@@ -16,14 +20,10 @@ from streamtable.errors import (
     StreamtableError,
     TopicMismatch,
 )
-from streamtable.observe import Metrics
-from streamtable.own_process import OwnProcess
-from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.tables.recovery import Changelog, behind_start, why_discard
 from streamtable.tables.replica import Applying, Listener, PartitionReplica
-from streamtable.types import TopicPartition, Watermarks
 
 log = structlog.get_logger()
 

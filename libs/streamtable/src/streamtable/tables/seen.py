@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from streamtable.types import Committed, NextOffset, TopicPartition
+from streamtable.base.types import Committed, NextOffset, TopicPartition
 
 TOPICS_MAX = 50
 """The maximum number of inputs recorded, the first by name: Kafka accepts 4 KB of metadata, and a topic takes 16 bytes."""

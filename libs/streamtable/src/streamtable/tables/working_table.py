@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, Fatal, SerializationError
-from streamtable.ports import Codec
 from streamtable.tables.row_cache import RowCache
 
 V = TypeVar("V")

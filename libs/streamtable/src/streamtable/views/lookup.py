@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
-from streamtable.clock import Clock
-from streamtable.observe import Metrics
-from streamtable.ports import Log, Stores
+from streamtable.base.clock import Clock
+from streamtable.base.observe import Metrics
+from streamtable.base.ports import Log, Stores
 from streamtable.topics import Table
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import structlog
 
-from streamtable.clock import Clock
+from streamtable.base.clock import Clock
+from streamtable.base.ports import ClusterClient
+from streamtable.base.types import Committed, TopicPartition
 from streamtable.errors import NotReady, RetryLater
-from streamtable.ports import ClusterClient
 from streamtable.tables.offset_barrier import OffsetBarrier
-from streamtable.types import Committed, TopicPartition
 
 Asked = tuple[str, TopicPartition]  # a group, and one of its inputs
 log = structlog.get_logger()

@@ -7,8 +7,8 @@ from typing import Generic, Self, TypeVar
 
 import structlog
 
+from streamtable.base.observe import Metrics
 from streamtable.errors import DeserializationError, UnreadableRow
-from streamtable.observe import Metrics
 from streamtable.topics import Table
 
 K = TypeVar("K")

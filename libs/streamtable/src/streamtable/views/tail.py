@@ -15,6 +15,10 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import structlog
 
+from streamtable.base.own_process import OwnProcess
+from streamtable.base.partitioner import partition_for
+from streamtable.base.ports import ClusterClient, Log, TopicInfo, WindowedKeys
+from streamtable.base.types import BadToken, RecordBatch, TopicPartition
 from streamtable.errors import (
     ChangesMissed,
     DeserializationError,
@@ -25,11 +29,7 @@ from streamtable.errors import (
     TopicMismatch,
     TopicMissing,
 )
-from streamtable.own_process import OwnProcess
-from streamtable.partitioner import partition_for
-from streamtable.ports import ClusterClient, Log, TopicInfo, WindowedKeys
 from streamtable.topics import Stream
-from streamtable.types import BadToken, RecordBatch, TopicPartition
 from streamtable.views.watch import LoopWake, Wake, wake_all
 
 K = TypeVar("K")

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
+from streamtable.base.own_process import OwnProcess
 from streamtable.errors import ChangesMissed, UnreadableRow
-from streamtable.own_process import OwnProcess
 from streamtable.topics import Table
 from streamtable.views.rows import OnUnreadable, RowReader
 

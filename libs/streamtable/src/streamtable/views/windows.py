@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
+from streamtable.base.ports import WindowedKeys
 from streamtable.errors import GraphError
-from streamtable.ports import WindowedKeys
 from streamtable.topics import Table
 
 END_MS = (1 << 63) - 1

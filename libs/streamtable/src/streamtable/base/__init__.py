@@ -1,0 +1,1 @@
+"""The ground that all rooms share: types, ports, settings, clocks, logs."""

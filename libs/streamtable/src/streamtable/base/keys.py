@@ -1,0 +1,74 @@
+"""Keys: one form for equal keys, their order in ranges, and records as keys of results."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from streamtable.base.ports import CanonicalKeys, Codec, OrderedKeys, VersionedKeys
+from streamtable.errors import GraphError
+
+K = TypeVar("K")
+Span = tuple[bytes | None, bytes | None]
+"""The first encoded key of a range, and the one behind the last; None: without a bound."""
+
+
+class RecordKey(dict[Any, Any]):
+    """A key that is a record or a map, in a result by key: a dict that can be looked up. Do not change it."""
+
+    def __hash__(self) -> int:  # type: ignore[override] # a dict has none
+        return hash(frozenset((name, as_key(value)) for name, value in self.items()))
+
+
+class ListKey(list[Any]):
+    """A key that is an array, in a result by key: a list that can be looked up. Do not change it."""
+
+    def __hash__(self) -> int:  # type: ignore[override] # a list has none
+        return hash(tuple(map(as_key, self)))
+
+
+def as_key(value: Any) -> Any:
+    """Return a key in the form in which it can be looked up in a dict. It equals the key."""
+    if type(value) is dict:
+        return RecordKey(value)
+    return ListKey(value) if type(value) is list else value
+
+
+def canonical(codec: Codec[K]) -> Codec[K]:
+    """Return the codec that encodes equal keys as the same bytes."""
+    return codec.for_keys() if isinstance(codec, CanonicalKeys) else codec
+
+
+def spans_of(codec: Codec[K], start: K | None, end: K | None, topic: str) -> Sequence[Span]:
+    """Return the spans of encoded keys that hold the keys from `start` up to `end`. See `ports.OrderedKeys`.
+
+    Raises:
+        GraphError: The encoded keys are in no order that a range could follow.
+    """
+    if isinstance(codec, OrderedKeys):
+        return codec.spans(start, end)
+    if start is None and end is None:
+        return [(None, None)]
+    raise GraphError(
+        f"the keys of {topic!r} have no order that a range could follow: {codec!r} encodes keys in another order than that of "
+        "their values. Read all rows and filter them, or use keys of String(), Bytes() or Long(), or a codec with spans()"
+    )
+
+
+def prefix_span(codec: Codec[K], prefix: K, topic: str) -> tuple[bytes, bytes | None]:
+    """Return the span of the encoded keys that begin with an encoded key.
+
+    Raises:
+        GraphError: An encoded key of this codec says how long it is, or where it ends, so no other key begins with it.
+    """
+    if isinstance(codec, CanonicalKeys | VersionedKeys):
+        raise GraphError(
+            f"no key of {topic!r} begins with another one, as {codec!r} encodes them: read all rows and filter them, or use "
+            "keys of String(), of Bytes(), or of a codec whose encoded keys begin with their first part"
+        )
+    start = codec.encode(prefix)
+    return start, after_prefix(start)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the first key behind all that begin with this prefix; None if there is none behind them."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

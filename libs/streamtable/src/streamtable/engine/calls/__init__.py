@@ -1,0 +1,1 @@
+"""The calls of user code: together, or record by record so that one can be undone."""

@@ -1,0 +1,392 @@
+"""Calls user code: fast over whole batches, or carefully, so that a failing record is undone alone (`engine.calls.careful`)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import structlog
+
+from streamtable.base.clock import Clock
+from streamtable.base.limited_log import LimitedLog
+from streamtable.base.types import RecordBatch
+from streamtable.engine.calls.careful import CarefulMode
+from streamtable.engine.calls.deferral import Deferral, Deferrals
+from streamtable.engine.calls.undo import RecordUndo
+from streamtable.engine.output.buffer import UNKNOWN, OutputBuffer, OutputSource
+from streamtable.errors import (
+    DeserializationError,
+    Fatal,
+    GraphError,
+    HandlerFailed,
+    RetryLater,
+    RewindNeeded,
+    StoreCorrupted,
+    StreamtableError,
+)
+from streamtable.graph.group import OnError
+from streamtable.handlers.context import Context
+
+log = structlog.get_logger()
+
+Handler = Callable[[Any, Any], None]
+Around = Callable[[Handler], Handler]
+"""Makes a handler of a handler, for tracing and the like; asked in each partition for each handler of the graph."""
+
+NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
+"""The errors of handlers that are not caused by the record."""
+
+TOMBSTONE = DeserializationError("the record has no value, and its input leaves out tombstones")
+"""Stands for the reason why a tombstone is skipped, which is no fault."""
+
+T = TypeVar("T")
+
+
+class HandlerCalls:
+    """Calls the handlers of one partition of a group.
+
+    Args:
+        group: The group's name.
+        mode: The careful mode of the partition, and the records that have failed.
+        undo: Undoes the effects of a failed handler.
+        context: The context that handlers of single records are called with.
+        outgoing: The outputs, to which dead letters are added.
+        deferrals: The deferred calls of the task.
+        clock: The clock, for the log.
+
+    Attributes:
+        careful: Whether each record since the last rewind can be undone by itself.
+        stopped: The failure of a record whose `on_error` says stop; None if there is none. The records before it are
+            committed first.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        mode: CarefulMode,
+        undo: RecordUndo,
+        context: Context[Any, Any],
+        outgoing: OutputBuffer,
+        deferrals: Deferrals,
+        clock: Clock,
+    ) -> None:
+        self.careful = mode.active
+        self.stopped: HandlerFailed | None = None
+        self.records = 0  # handled since the last commit
+        self.failures = 0  # records that were undone alone, since the start
+        self.tombstones = Counter[str]()  # left out since the last commit, by topic
+        self._group = group
+        self._mode = mode
+        self._undo = undo
+        self._context = context
+        self._outgoing = outgoing
+        self._deferrals = deferrals
+        self._limited_log = LimitedLog(log, clock)
+        self._failed_keys: set[bytes] = set()  # of deferred calls, since the last commit
+
+    # ---- records ---------------------------------------------------------------------------------------------------
+
+    def fast(self, on_error: OnError, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
+        """Run a function that calls handlers. `singly`: the context knows which record failed.
+
+        Raises:
+            RewindNeeded: One has failed. The records since the last commit must be read again, and handled carefully.
+        """
+        self._deferrals.on_error = on_error
+        try:
+            return call()
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            index = self._context.index if singly else 0 if len(records) == 1 else None
+            self.look_closer(records, index, error)
+
+    def each(
+        self,
+        on_error: OnError,
+        records: RecordBatch,
+        keys: Sequence[Any],
+        events: Sequence[Any],
+        handler: Callable[[Any, Any], None],
+    ) -> int:
+        """Call a handler for each record, carefully. Returns the number of records that were handled."""
+        undo, context, deferrals = self._undo, self._context, self._deferrals
+        deferrals.on_error = on_error
+        for index, (key, event) in enumerate(zip(keys, events, strict=True)):
+            undo.begin()
+            context.stand(records, index, key)
+            try:
+                handler(context, event)
+                undo.keep(records, index, on_error)
+            except NOT_THE_RECORDS_FAULT:
+                raise
+            except Exception as error:  # noqa: BLE001 - the same
+                undo.undo(_known(records.keys[index : index + 1]))
+                if not self.give_up(on_error, records, index, error):
+                    return index
+            if deferrals.full or context.interrupted:
+                return index + 1
+        return len(records)
+
+    def chunks(self, on_error: OnError, records: RecordBatch, call: Callable[[RecordBatch], None]) -> int:
+        """Call a handler of consecutive records for a few at a time; if that fails, for one at a time.
+
+        Returns:
+            How many were handled.
+        """
+        for first in range(0, len(records), self._mode.batch_records):
+            chunk = records.part(first, min(first + self._mode.batch_records, len(records)))
+            if len(chunk) > 1 and self._all_good(on_error, chunk, call):
+                continue
+            for index in range(len(chunk)):
+                one = chunk.part(index, index + 1)
+                if not self.attempt(on_error, one, 0, _calling(call, one)):
+                    return first + index
+        return len(records)
+
+    def attempt(
+        self,
+        on_error: OnError,
+        records: RecordBatch,
+        index: int,
+        call: Callable[[], None],
+        rows: Sequence[bytes] = (),
+    ) -> bool:
+        """Run the handler of one record. In careful mode a failure is undone and given to `on_error`.
+
+        Args:
+            on_error: The policy of the handler's edge.
+            records: The batch of the record.
+            index: The record's index in them.
+            call: Calls the handler.
+            rows: The keys of the rows that it works on, if they are not the record's own.
+
+        Returns:
+            False if the process is to stop at this record.
+        """
+        if not self.careful:
+            self.fast(on_error, records, call, singly=True)
+            return True
+        self._deferrals.on_error = on_error
+        self._undo.begin()
+        try:
+            call()
+            self._undo.keep(records, index, on_error)
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:  # noqa: BLE001 - the same
+            self._undo.undo(rows or _known(records.keys[index : index + 1]))
+            return self.give_up(on_error, records, index, error)
+        return True
+
+    def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
+        """Run a visit's handler for one row, carefully; a row that fails is skipped."""
+        self._deferrals.on_error = on_error
+        self._undo.begin()
+        try:
+            call()
+            self._undo.keep(record, 0, on_error)
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:  # noqa: BLE001 - the same
+            self._undo.undo([key])
+            self._mode.begin(0)
+            failed = self._failure(record, 0, error)
+            self._limited_log.warning(
+                "row is skipped", group=self._group, key=key, error=str(failed), exc_info=error
+            )
+
+    def leave_out(self, on_error: OnError, records: RecordBatch, index: int, error: StreamtableError) -> bool:
+        """Treat a record as `on_error` says. Returns False if the process must stop at it."""
+        if error is TOMBSTONE:
+            self.tombstones[records.topic] += 1
+        elif not isinstance(error, HandlerFailed) or on_error is OnError.DEAD_LETTER:
+            self._outgoing.set_aside(records, index, error)
+        elif on_error is OnError.SKIP:
+            self._limited_log.warning("record is skipped", group=self._group, error=str(error))
+        else:
+            self.stopped = self._stop(error)
+            return False
+        return True
+
+    def give_up(self, on_error: OnError, records: RecordBatch, index: int, error: Exception) -> bool:
+        """Count a record as failed and treat it as `on_error` says. Returns False if the process must stop at it."""
+        self.failures += 1
+        self._mode.begin(0)
+        return self.leave_out(on_error, records, index, self._failure(records, index, error))
+
+    def look_closer(self, records: RecordBatch, index: int | None, error: Exception) -> NoReturn:
+        """Rewind after a failure, to handle the records since the last commit again, carefully.
+
+        Raises:
+            RewindNeeded: Always.
+        """
+        self._limited_log.warning(
+            "handler failed, the records since the last commit are handled again one by one",
+            error=str(self._failure(records, index, error)), exc_info=error,
+        )  # fmt: skip
+        self._mode.begin(self.records + len(records))
+        offset = None if index is None else records.offsets[index]
+        raise RewindNeeded(
+            "a handler failed", topic=records.topic, partition=records.partition, offset=offset
+        ) from error
+
+    # ---- what fails after its handler has returned ---------------------------------------------------------------------
+
+    def finish(self, deferral: Deferral, result: Any) -> None:
+        """Call the function of a deferred awaitable with its result.
+
+        Raises:
+            RewindNeeded: It has failed, or its handler has: after the rewind its record is left out.
+        """
+        failed_before = not isinstance(result, BaseException) and deferral.raw_key in self._failed_keys
+        if failed_before:
+            # Its row holds what a record did that will be undone, so nothing is known of this one yet.
+            self._mode.deferrals_max = max(1, min(self._mode.deferrals_max, self._deferrals.taken) // 4)
+            return
+        self._deferrals.finishing = True
+        if self.careful:
+            self._undo.begin()
+        try:
+            self._finish(deferral, result)
+            if self.careful:
+                self._undo.keep(deferral.records, deferral.index, deferral.on_error)
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:
+            if self.careful:
+                self._undo.undo([deferral.raw_key])
+            self._failed_keys.add(deferral.raw_key)
+            self._condemn(
+                OutputSource(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
+            )
+            raise RewindNeeded("a deferred call failed") from error
+        finally:
+            self._deferrals.finishing = False
+
+    def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
+        """Find the records that have made the outputs that Kafka refused.
+
+        Args:
+            outputs: Their indexes, as far as they are known.
+            error: The error that Kafka has returned.
+
+        Returns:
+            False if trying again would end as it did.
+        """
+        self._mode.begin(self.records, singly=True)
+        if not self.careful:
+            return True  # now the records are not known; next time they are
+        goes_on = False
+        for output in outputs:
+            source = self._outgoing.sources[output] if output < len(self._outgoing.sources) else None
+            if source is None:
+                continue
+            if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
+                self._condemn(source, error, source.records.keys[source.index])
+            goes_on = True
+        return goes_on
+
+    def encoded(self, encode: Callable[[], T]) -> T:
+        """Return the result of `encode`, which encodes rows that were changed since the last commit.
+
+        Raises:
+            RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
+                one by one, to find the one that made it.
+        """
+        try:
+            return encode()
+        except (Fatal, StoreCorrupted):
+            raise
+        except StreamtableError as error:
+            self._mode.begin(self.records)
+            raise RewindNeeded(error.message, topic=error.topic, partition=error.partition) from error
+
+    # ---- commit and rewind ---------------------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """Forget the records that were handled: they are committed."""
+        if not self._failed_keys:
+            self._mode.deferrals_max = min(self._mode.deferrals_max * 2, 1 << 62)
+        self._forget()
+        if not self._mode.active:
+            self.careful = False
+
+    def rewind(self) -> None:
+        """Forget the records that were handled: they are undone."""
+        self._forget()
+        self.careful = self._mode.active
+        self.stopped = None
+
+    def _forget(self) -> None:
+        self.records = 0
+        self.tombstones = Counter()
+        self._failed_keys = set()
+        self._undo.forget()
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _all_good(self, on_error: OnError, chunk: RecordBatch, call: Callable[[RecordBatch], None]) -> bool:
+        self._deferrals.on_error = on_error
+        self._undo.begin()
+        try:
+            call(chunk)
+            self._undo.keep(chunk, UNKNOWN, on_error)
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception:  # noqa: BLE001 - one of them raises it again
+            self._undo.undo(_known(chunk.keys))
+            return False
+        return True
+
+    def _finish(self, deferral: Deferral, result: Any) -> None:
+        self._context.stand(deferral.records, deferral.index, deferral.key)
+        self._context.stand_at_row(deferral.raw_key, deferral.key)
+        if isinstance(result, asyncio.CancelledError):
+            raise HandlerFailed("what it has deferred was cancelled") from result
+        if isinstance(result, BaseException):
+            raise result
+        deferral.then(self._context, result)
+
+    def _condemn(self, source: OutputSource, error: Exception, key: bytes | None) -> None:
+        records, index, on_error = source.records, source.index, source.on_error
+        failed = self._failure(records, index, error)
+        self._limited_log.warning(
+            "record failed after its handler had returned, its batch is undone and read again",
+            group=self._group, error=str(failed), then=on_error.value, exc_info=error,
+        )  # fmt: skip
+        offset = records.offsets[index]
+        self._mode.begin(self.records)
+        if on_error is OnError.SKIP and key is not None and key != records.keys[index]:
+            self._mode.condemn_row(records.topic, offset, key)  # of a visit: its other rows are visited
+        else:
+            self._mode.condemn(records.topic, offset, failed, records.keys[index])
+
+    def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
+        failed = HandlerFailed(
+            f"the handler of group {self._group!r} raised {type(error).__name__}: {error}",
+            topic=records.topic,
+            partition=records.partition,
+            offset=None if index is None else records.offsets[index],
+        )
+        failed.__cause__ = error
+        return failed
+
+    def _stop(self, failed: HandlerFailed) -> HandlerFailed:
+        stopped = HandlerFailed(
+            f"{failed.message}. Correct the handler, or continue without this record: 'streamtable group skip "
+            f"{self._group} {failed.topic} {failed.partition} {failed.offset}'",
+            topic=failed.topic,
+            partition=failed.partition,
+            offset=failed.offset,
+        )
+        stopped.__cause__ = failed.__cause__
+        return stopped
+
+
+def _known(keys: Iterable[bytes | None]) -> list[bytes]:
+    return [key for key in keys if key is not None]
+
+
+def _calling(call: Callable[[RecordBatch], None], records: RecordBatch) -> Callable[[], None]:
+    return lambda: call(records)

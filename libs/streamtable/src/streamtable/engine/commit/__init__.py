@@ -1,0 +1,1 @@
+"""The order of a commit, and how much of it fits."""

@@ -1,0 +1,1 @@
+"""The index of rows by the time they are due."""

@@ -1,0 +1,1 @@
+"""The calls for rows and timers that are due."""

@@ -1,0 +1,470 @@
+"""Calls handlers for rows that are due, a slice at a time, so that neither a commit nor a poll waits for all of them."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import structlog
+
+from streamtable.base.clock import Clock
+from streamtable.base.event_time import NO_TIME
+from streamtable.base.limited_log import LimitedLog
+from streamtable.base.types import RecordBatch
+from streamtable.engine.calls.careful import CarefulMode
+from streamtable.engine.calls.deferral import Deferrals
+from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, HandlerCalls
+from streamtable.engine.calls.undo import RecordUndo
+from streamtable.engine.due.chunks import time_of
+from streamtable.engine.due.index import DueIndex, key_of
+from streamtable.engine.firing.message import DueMessage
+from streamtable.engine.firing.pending import PendingRows
+from streamtable.engine.firing.timers import TimerCalls
+from streamtable.engine.named.meanings import StateRecords
+from streamtable.engine.named.state import KeptState
+from streamtable.engine.output.buffer import OutputBuffer
+from streamtable.engine.time.event_time import EventClock
+from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
+from streamtable.graph.due import Due
+from streamtable.graph.group import Group, OnError
+from streamtable.graph.timer import TIMERS, PendingTimers
+from streamtable.handlers.due_rows import DueRows
+from streamtable.handlers.services import HandlerServices
+
+log = structlog.get_logger()
+
+_SLICE_SECONDS = 0.05
+_CALL_SECONDS = 0.02  # of a slice, for one call of the handler
+_ROWS_AT_FIRST, _ROWS_AT_ONCE_MAX = 64, 1024
+_ROWS_OF_SLICE_MAX = 20_000
+
+
+class DueState:
+    """The due rows of one state table in one partition.
+
+    Args:
+        kept: The state table.
+        due: The due times of its rows, and their handler.
+        index: Finds the rows that are due.
+        rows: The argument of the handler.
+        now_ms: Returns the time that the clock of the rows has reached; None: it has none yet.
+        timers: Calls the handlers of timers; None: the rows are no timers.
+
+    Attributes:
+        noted: The `position` of the index as of the last commit.
+        pending_rows: Counts the rows that have not fallen due.
+    """
+
+    def __init__(
+        self,
+        kept: KeptState,
+        due: Due[Any, Any],
+        index: DueIndex,
+        rows: DueRows[Any, Any],
+        now_ms: Callable[[], int | None],
+        timers: TimerCalls | None,
+    ) -> None:
+        self.kept = kept
+        self.due = due
+        self.index = index
+        self.rows = rows
+        self.now_ms = now_ms
+        self.rows_at_once = _ROWS_AT_FIRST
+        self.noted = index.position
+        self.pending_rows = PendingRows(index)
+        self._timers = timers
+
+    @property
+    def name(self) -> str:
+        """The name of the state."""
+        return self.kept.state.name
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is work at the present time of the clock."""
+        now = self.now_ms()
+        if now is None:
+            return False
+        first = self.index.first_ms
+        return (first is not None and first <= now) or self.index.late or self.index.any_over(now)
+
+    @property
+    def unfired(self) -> bool:
+        """Whether rows are due for which the handler has not been called."""
+        now, first = self.now_ms(), self.index.first_ms
+        return now is not None and first is not None and first <= now
+
+    def on_error(self, key: bytes) -> OnError:
+        """Return the policy for a failure of the handler with this row."""
+        return self.due.on_error if self._timers is None else self._timers.on_error(key)
+
+    def call(self, entries: Sequence[bytes], now: int, *, careful: bool) -> int:
+        """Call the handler for the rows of these entries. Returns for how many: its effects may have to come first.
+
+        Raises:
+            Fatal: One cannot be decoded. And whatever the handler raises.
+        """
+        keys = [key_of(entry) for entry in entries]
+        decoded = self.kept.state.key.decode_many(keys)
+        for index, error in decoded.poison.items():
+            raise Fatal(f"the key {keys[index]!r} of a row that is due cannot be decoded: {error.message}")
+        # In careful mode, each row is recorded before the handler may change it in place.
+        found = self.kept.journal.get_many(keys) if careful else self.kept.table.peek(keys)
+        there = [
+            ((key, name, row), time_of(entry))
+            for key, name, row, entry in zip(keys, decoded.values, found, entries, strict=True)
+            if row is not None
+        ]
+        self.rows.stand([row for row, _ in there], [at for _, at in there], now)
+        if self._timers is not None and there:
+            return self._timers.call(self.rows)
+        if not self.due.keep:
+            self.delete(key for (key, _, _), _ in there)  # a chunk names rows that are gone, too
+        if there:
+            self.due.handler(self.rows)
+        return len(entries)
+
+    def delete(self, keys: Iterable[bytes]) -> None:
+        """Delete rows."""
+        delete = self.kept.handle.raw.delete
+        for key in keys:
+            delete(key)
+
+
+class DueRunner:
+    """Fires the due rows of one partition of a group.
+
+    Args:
+        group: The graph.
+        partition: The number of the partition.
+        kept: Its state tables; those without rows that fall due are left out.
+        records: The recorded progress of each state table.
+        reach: The services that handlers can use.
+        calls: Whether handlers are called carefully.
+        mode: The careful mode of the partition, and the rows that have failed.
+        undo: Undoes the effects of a failed handler.
+        outgoing: The outputs, to which dead letters are added.
+        clock: The wall clock, and the monotonic one for the length of slices.
+        event_clock: The event time of the partition; None if the group does not follow it.
+        timers: Calls the handlers of timers; None if the group has none.
+        deferrals: Deferred calls, which handlers of due rows cannot make.
+
+    Attributes:
+        fired: The number of rows that the handler was called with, that were left out, or deleted, since the last commit.
+        total: The same since the start.
+        behind_ms: The lag of the first due row that the last `run` has left over, in milliseconds; 0 if it has left none.
+        wakes_at: The wall time, in seconds since 1970, at which the next row falls due without further records, as of the
+            last `run`; None: there is none.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        partition: int,
+        kept: Sequence[KeptState],
+        records: StateRecords,
+        reach: HandlerServices,
+        calls: HandlerCalls,
+        mode: CarefulMode,
+        undo: RecordUndo,
+        outgoing: OutputBuffer,
+        clock: Clock,
+        event_clock: EventClock | None,
+        timers: TimerCalls | None,
+        deferrals: Deferrals,
+    ) -> None:
+        self.fired = self.total = 0
+        self.behind_ms = 0
+        self.wakes_at: float | None = None
+        self._group = group.name
+        self._stages = group.stages
+        self._partition = partition
+        self._records = records
+        self._calls = calls
+        self._mode = mode
+        self._undo = undo
+        self._outgoing = outgoing
+        self._clock = clock
+        self._limited_log = LimitedLog(log, clock)
+
+        def now_of(state: str, kind: str) -> int | None:
+            if kind == "wall":
+                return int(clock.now() * 1000)
+            reached = NO_TIME if event_clock is None else event_clock.watermark_of(self._stage_of(state))
+            return None if reached == NO_TIME else reached
+
+        self._states = [
+            DueState(
+                each,
+                each.state.due,
+                each.index,
+                DueRows(each.state, group.named_topic(each.state.name), partition, reach),
+                partial(now_of, each.state.name, each.state.due.clock),
+                timers if isinstance(each.state, PendingTimers) else None,
+            )
+            for each in kept
+            if each.state.due is not None and each.index is not None
+        ]
+        self._timers = timers
+        self._deferrals = deferrals
+        in_order = [each for each in self._states if each.name == TIMERS["event"]]
+        self._event_timers = in_order[0] if in_order else None
+        self._opened = False
+
+    # ---- due work ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Do a slice of the work. Returns whether there was any.
+
+        Raises:
+            RewindNeeded: A handler has failed: rewind; it is called carefully then.
+            HandlerFailed: A handler has failed, and the process must stop, after a commit of the rows before it.
+        """
+        self._open()
+        before = self.total
+        end = self._clock.monotonic() + _SLICE_SECONDS
+        held = False
+        for each in self._states:
+            self._look(each)
+            # Due rows of one state may change rows of later states before those are due.
+            follows = each.due.clock == "event" and each is not self._event_timers
+            if each.pending and not (held and follows):
+                self._run(each, end)
+                held |= follows and each.unfired
+        self.behind_ms = max(map(self._behind_ms, self._states), default=0)
+        self.wakes_at = min(filter(None, map(self._wakes_at, self._states)), default=None)
+        return self.total > before
+
+    def count_rows(self, limit: int) -> Mapping[str, int]:
+        """Count further rows, `limit` of each state. Return the number not yet due, by topic. Called by one thread."""
+        return {each.rows.topic: each.pending_rows.step(limit) for each in self._states}
+
+    def before_commit(self) -> None:
+        """Fire the rows that the commit must not overtake, and fix the positions of all. Raises like `run`."""
+        self._open()
+        for each in self._states:
+            self._look(each)
+            while each.index.late:
+                self._fire(each, each.now_ms() or 0, each.rows_at_once)
+                self._look(each)
+            each.index.before_commit()
+            self._records.note(each.name, each.noted, each.index.position)
+
+    def committed(self) -> None:
+        """Note that everything is committed and in the stores."""
+        self.fired = 0
+        for each in self._states:
+            each.noted = each.index.position
+            each.index.committed()
+
+    def forget(self) -> None:
+        """Drop everything since the last commit."""
+        self.fired = 0
+        for each in self._states:
+            each.index.forget(*each.noted)
+
+    def _wakes_at(self, each: DueState) -> float | None:
+        if each.pending:
+            return 0.001
+        first = each.index.first_ms
+        return first / 1000 if first is not None and each.due.clock == "wall" else None
+
+    def _stage_of(self, state: str) -> int:
+        return self._stages.states.get(state, self._stages.last if state in TIMERS.values() else 0)
+
+    def passed_on_ms(self, stage: int, watermark_ms: int) -> int:
+        """Return the watermark for readers of the outputs of a stage: rows make no earlier event later.
+
+        Args:
+            stage: The stage.
+            watermark_ms: Its watermark.
+        """
+        least = watermark_ms
+        for each in self._states:
+            if each.due.clock == "event" and self._stage_of(each.name) <= stage:
+                self._look(each)
+                first = each.index.first_ms
+                reached = watermark_ms if first is None else min(first, watermark_ms)
+                least = min(least, reached - each.due.holds_ms)
+        return least
+
+    def awaits(self, stage: int) -> bool:
+        """Return whether rows of a stage, or of one before it, are still to fall due in event time."""
+        return any(
+            each.index.first_ms is not None
+            for each in self._states
+            if each.due.clock == "event" and self._stage_of(each.name) <= stage
+        )
+
+    @staticmethod
+    def _behind_ms(each: DueState) -> int:
+        now, first = each.now_ms(), each.index.first_ms
+        return 0 if now is None or first is None else max(0, now - first)
+
+    # ---- timers in event time, between records ---------------------------------------------------------------------
+
+    @property
+    def in_order(self) -> bool:
+        """Whether there are event-time timers, which fire in order between the records as the watermark reaches them."""
+        return self._event_timers is not None
+
+    @property
+    def timers_left(self) -> bool:
+        """Whether any of these timers are due and have not been called."""
+        return self._event_timers is not None and self._opened and self._event_timers.pending
+
+    def fire_timers(self) -> bool:
+        """Fire a slice of the due timers. Returns whether all have fired. Raises like `run`."""
+        if self._event_timers is None:
+            return True
+        self._open()
+        self._look(self._event_timers)
+        if self._event_timers.pending:
+            self._run(self._event_timers, self._clock.monotonic() + _SLICE_SECONDS)
+        return not self._event_timers.pending
+
+    @contextmanager
+    def before_timers(self, records: RecordBatch) -> Iterator[int]:
+        """Return the number of the records that come before the next timer. A timer set meanwhile interrupts the context.
+
+        Args:
+            records: Consecutive records that are about to be handled.
+        """
+        timers, state = self._timers, self._event_timers
+        assert timers is not None, "asked only if there are some"
+        assert state is not None, "the same"
+        until, marks = len(records), records.times.watermarks_ms if records.times is not None else ()
+        first = state.index.first_ms
+        if marks and first is not None:
+            until = bisect_left(marks, first, 1)  # none is due before the first record
+        timers.limit_ms = marks[until - 1] if marks else state.now_ms() or -1
+        try:
+            yield until
+        finally:
+            timers.limit_ms = -1
+
+    # ---- slices ----------------------------------------------------------------------------------------------------
+
+    def _run(self, each: DueState, end: float) -> None:
+        now = each.now_ms()
+        assert now is not None, "something is pending"
+        until = self.total + _ROWS_OF_SLICE_MAX
+        while self.total < until and self._fire(each, now, each.rows_at_once):
+            self._look(each)
+            if self._clock.monotonic() >= end:
+                return
+        while self.total < until and each.index.any_over(now):
+            keys = each.index.over(now, _ROWS_AT_ONCE_MAX)
+            each.delete(keys)
+            self._count(len(keys))
+            if self._clock.monotonic() >= end:
+                return
+
+    def _fire(self, each: DueState, now: int, limit: int) -> int:
+        """Call the handler for the next rows. Returns the number of rows."""
+        # In careful mode one by one, as a handler may change which row is next.
+        entries = each.index.take(now, 1 if self._calls.careful else limit)
+        if not entries:
+            return 0
+        began = self._clock.monotonic()
+        self._deferrals.refused = True
+        try:
+            done = self._call(each, entries, now)
+        finally:
+            self._deferrals.refused = False
+        took = self._clock.monotonic() - began
+        if took > _CALL_SECONDS:
+            each.rows_at_once = max(1, each.rows_at_once // 2)
+        elif took < _CALL_SECONDS / 4 and done == limit:
+            each.rows_at_once = min(each.rows_at_once * 2, _ROWS_AT_ONCE_MAX)
+        return done
+
+    def _call(self, each: DueState, entries: Sequence[bytes], now: int) -> int:
+        if self._calls.careful:
+            try:
+                self._fire_carefully(each, entries[0], now)
+            except BaseException:
+                each.index.give_back(entries)
+                raise
+            return 1
+        return self._fire_fast(each, entries, now)
+
+    def _fire_fast(self, each: DueState, entries: Sequence[bytes], now: int) -> int:
+        try:
+            done = each.call(entries, now, careful=False)
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:
+            self._limited_log.warning(
+                "handler of due rows failed, work since the last commit is repeated one by one",
+                error=str(self._failure(each, error)), exc_info=error,
+            )  # fmt: skip
+            self._mode.begin(self._calls.records + self.fired + len(entries))
+            raise RewindNeeded(
+                "a handler failed", topic=each.rows.topic, partition=self._partition
+            ) from error
+        each.index.fired(entries[done - 1])
+        each.index.give_back(entries[done:])
+        self._count(done)
+        return done
+
+    def _fire_carefully(self, each: DueState, entry: bytes, now: int) -> None:
+        self._undo.begin()
+        try:
+            each.call([entry], now, careful=True)
+            self._undo.keep_unsourced()
+        except NOT_THE_RECORDS_FAULT:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            self._undo.undo(())
+            self._give_up(each, entry, error)
+        each.index.fired(entry)
+        self._mode.handled(1)
+        self._count(1)
+
+    def _give_up(self, each: DueState, entry: bytes, error: Exception) -> None:
+        """Handle a failed row by its `on_error` policy."""
+        self._calls.failures += 1
+        self._mode.begin(0)
+        failed = self._failure(each, error)
+        on_error = each.on_error(key_of(entry))
+        if on_error is OnError.STOP:
+            raise failed
+        self._undo.begin()
+        if on_error is OnError.DEAD_LETTER:
+            message = DueMessage(key_of(entry), each.kept.table.peek_encoded(key_of(entry)), time_of(entry))
+            record = RecordBatch(each.rows.topic, self._partition, [message])
+            self._outgoing.set_aside(record, 0, failed)
+        else:
+            self._limited_log.warning("due row is skipped", group=self._group, error=str(failed))
+        if not each.due.keep:
+            each.delete([key_of(entry)])
+        self._undo.keep_unsourced()
+
+    def _failure(self, each: DueState, error: Exception) -> HandlerFailed:
+        failed = HandlerFailed(
+            f"the handler of rows of state {each.name!r} of group {self._group!r} that are due raised "
+            f"{type(error).__name__}: {error}",
+            topic=each.rows.topic,
+            partition=self._partition,
+        )
+        failed.__cause__ = error
+        return failed
+
+    def _count(self, rows: int) -> None:
+        self.fired += rows
+        self.total += rows
+
+    def _look(self, each: DueState) -> None:
+        self._calls.encoded(each.index.look)
+
+    # ---- progress ---------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Read the recorded progress. Deferred until first use, where a damaged store can be repaired."""
+        if not self._opened:
+            for each in self._states:
+                each.noted = self._records.noted(each.name)
+                each.index.forget(*each.noted)
+            self._opened = True

@@ -1,0 +1,116 @@
+"""Calls the handlers of due timers one after the other; each may set or cancel the next one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamtable.base.types import RecordBatch
+from streamtable.engine.calls.handlers import Around
+from streamtable.engine.due.chunks import entry_of
+from streamtable.engine.firing.message import DueMessage
+from streamtable.errors import Fatal, GraphError
+from streamtable.graph.group import Group, OnError
+from streamtable.graph.timer import TIMERS, Timer
+from streamtable.handlers.context import Context
+from streamtable.handlers.due_rows import DueRows
+from streamtable.handlers.state_table import StateTable
+from streamtable.handlers.timers import PendingTimer, Timers, payload_of
+
+_CLOCKS = {name: clock for clock, name in TIMERS.items()}
+
+
+class TimerCalls:
+    """The timers of one partition of a group.
+
+    Args:
+        group: The graph.
+        tables: Its state tables, by name.
+        around: Wraps each handler.
+
+    Attributes:
+        timers: The object by which handlers set timers.
+        limit_ms: An event timer that is set for this time or an earlier one fires before the next record is handled.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        tables: Mapping[str, StateTable[Any, Any]],
+        around: Around,
+    ) -> None:
+        self.limit_ms = -1
+        self._group = group
+        self._declared = {timer.name: timer for timer in group.timers}
+        self._handlers = {timer.name: around(timer.handler) for timer in group.timers}
+        of_clock = {clock: tables[name] for clock, name in TIMERS.items() if name in tables}
+        self._tables = {TIMERS[clock]: table for clock, table in of_clock.items()}
+        self.timers = Timers(self._declared, of_clock, self._placed)
+        self._context: Context[Any, Any] | None = None
+        self._firing = ""  # the clock of the timers that are being called
+        self._last = b""  # the entry of the last of them
+        self._keys: set[bytes] = set()  # of the rows of all of them
+        self._disturbed = False  # one of these has changed, or another has come before them
+
+    def work_with(self, context: Context[Any, Any]) -> None:
+        """Use this context for handler calls."""
+        self._context = context
+
+    def call(self, due: DueRows[Any, Any]) -> int:
+        """Call the handlers of due timers. Returns the number of calls: fewer if one of them has changed the due timers.
+
+        Raises:
+            Fatal: A row is no timer of the group's.
+        """
+        context = self._context
+        assert context is not None, "given when it was made"
+        self._firing = _CLOCKS[due.state.name]
+        self._keys = {row_key for row_key, _, _ in due.rows}
+        self._last = entry_of(due.times_ms[-1], due.rows[-1][0]) if due.rows else b""
+        self._disturbed = False
+        delete = self._tables[due.state.name].raw.delete
+        try:
+            for number, ((row_key, _, data), time_ms) in enumerate(
+                zip(due.rows, due.times_ms, strict=True), 1
+            ):
+                pending = self._pending(row_key)
+                timer = self._timer(pending)
+                delete(row_key)  # before its handler, which may set it again
+                message = DueMessage(row_key, data, time_ms)
+                record = RecordBatch(due.topic, due.partition, [message])
+                context.stand(record, 0, self._group.key.decode(pending.raw_key))
+                context.stand_at_row(pending.raw_key, context.key)
+                self._handlers[timer.name](context, timer.payload.decode(payload_of(data)))
+                if self._disturbed:
+                    return number
+        finally:
+            self._firing = ""
+        return len(due.rows)
+
+    def on_error(self, row_key: bytes) -> OnError:
+        """Return the policy for a failure of the handler of this timer."""
+        return self._timer(self._pending(row_key)).on_error
+
+    def _placed(self, clock: str, row_key: bytes, when_ms: int | None) -> None:
+        if clock == self._firing:
+            earlier = when_ms is not None and entry_of(when_ms, row_key) < self._last
+            self._disturbed = self._disturbed or earlier or row_key in self._keys
+        elif clock == "event" and when_ms is not None and when_ms <= self.limit_ms:
+            assert self._context is not None, "given when it was made"
+            self._context.interrupted = True
+
+    def _pending(self, row_key: bytes) -> PendingTimer:
+        try:
+            return PendingTimer.decode(row_key)
+        except ValueError as error:
+            raise Fatal(
+                f"the key {row_key[:100]!r} in the timers of group {self._group.name!r} is no timer's ({error}); was it "
+                "written by another program?"
+            ) from error
+
+    def _timer(self, pending: PendingTimer) -> Timer[Any, Any, Any]:
+        timer = self._declared.get(pending.name)
+        if timer is None:
+            raise GraphError(
+                f"a timer {pending.name!r} of group {self._group.name!r} is due, but the graph has no Timer of this name: "
+                "add it to its edges again, with a handler that does nothing if it is not needed any more"
+            )
+        return timer

@@ -1,0 +1,1 @@
+"""The named tables of a group beside its own."""

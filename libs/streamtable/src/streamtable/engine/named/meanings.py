@@ -1,0 +1,75 @@
+"""The meanings of the state tables of a group, recorded in the group's named table `states`.
+
+A table must be read with the codecs and the rules that it was written with. A program that has changed them stops before
+it reads the first row.
+
+The key of a meaning is the name of a state, or `timer` and the name of a timer; its row is a text. A state whose rows fall
+due has two further keys, its name, NUL and `fired` or `kept`, for the progress of firing and deletion (`engine.due.index`).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from streamtable.engine.named.byte_table import NamedTable
+from streamtable.errors import StateMeaningChanged
+from streamtable.graph.group import Group
+from streamtable.graph.state import State, codec_name
+from streamtable.graph.timer import TIMERS
+
+_FIRED, _KEPT = b"fired", b"kept"
+
+
+class StateRecords(NamedTable):
+    """The recorded meanings of the state tables in one partition."""
+
+    def check(self, group: Group[Any, Any]) -> None:
+        """Compare the states of a group with their recorded meanings, and record new ones.
+
+        Raises:
+            StateMeaningChanged: A state means something else now.
+        """
+        for state in group.all_states:
+            self._check(group, state.name, meaning_of(state), group.named_topic(state.name))
+        for timer in group.timers:
+            meaning = f"{timer.clock} time; payload {codec_name(timer.payload)}"
+            self._check(group, f"timer {timer.name}", meaning, group.named_topic(TIMERS[timer.clock]))
+
+    def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
+        recorded = self.get(name.encode())
+        if recorded is None:
+            self.put(name.encode(), meaning.encode())
+        elif recorded != meaning.encode():
+            raise StateMeaningChanged(
+                state=name,
+                group=group.name,
+                recorded=recorded.decode(errors="replace"),
+                declared=meaning,
+                topic=topic,
+            )
+
+    def noted(self, state: str) -> tuple[bytes, bytes]:
+        """Return the progress of a state: the positions up to which its rows have fired, and were deleted for their age."""
+        return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
+
+    def note(self, state: str, before: tuple[bytes, bytes], now: tuple[bytes, bytes]) -> None:
+        """Note the progress of a state for the next commit. `before`: that of the last one."""
+        for kind, former, entry in zip((_FIRED, _KEPT), before, now, strict=True):
+            if entry != former:
+                self.put(_key(state, kind), entry)
+
+
+def _key(state: str, kind: bytes) -> bytes:
+    return state.encode() + b"\0" + kind
+
+
+def meaning_of(state: State[Any, Any]) -> str:
+    """Return the meaning of a state as it is recorded: all that is needed to read its rows."""
+    return "; ".join(_parts(state))
+
+
+def _parts(state: State[Any, Any]) -> Iterable[str]:
+    yield f"{codec_name(state.key)} to {codec_name(state.value)}"
+    if state.due is not None:
+        yield f"rows fall due by {state.due.clock} time, {'as the key' if state.due.by_key else 'as the row'} says"
+    if state.meaning:
+        yield state.meaning

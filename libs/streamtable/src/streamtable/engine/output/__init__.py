@@ -1,0 +1,1 @@
+"""Output records between their handler and the commit."""

@@ -1,0 +1,1 @@
+"""The way of a record from a batch to its handler."""

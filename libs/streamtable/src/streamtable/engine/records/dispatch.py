@@ -1,0 +1,493 @@
+"""Dispatches records to handlers: decodes them, leaves out unfit ones, and finds the record that made a call fail."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from streamtable.base.clock import Clock
+from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import NextOffset, RecordBatch
+from streamtable.engine.calls.careful import CarefulMode
+from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral, Deferrals
+from streamtable.engine.calls.handlers import Around, Handler, HandlerCalls
+from streamtable.engine.calls.undo import RecordUndo, RowJournal
+from streamtable.engine.firing.runner import DueRunner
+from streamtable.engine.firing.timers import TimerCalls
+from streamtable.engine.named.handled import HandledRows
+from streamtable.engine.named.ids import IdTable
+from streamtable.engine.named.meanings import StateRecords
+from streamtable.engine.named.state import KeptState
+from streamtable.engine.output.buffer import OutputBuffer
+from streamtable.engine.records.input_calls import InputCalls, unfit
+from streamtable.engine.records.placement import Placement
+from streamtable.engine.time.event_time import EventClock, TimedInput
+from streamtable.errors import DeserializationError, HandlerFailed, RewindNeeded, StreamtableError
+from streamtable.graph.group import Changes, Group, Input, OnError, Visit
+from streamtable.graph.row_change import RowChange
+from streamtable.graph.visiting import ROWS_AT_ONCE, VisitProgress
+from streamtable.handlers.context import BatchContext, Context
+from streamtable.handlers.own_keys import OwnKeys, OwnRows
+from streamtable.handlers.services import HandlerServices, Whole
+from streamtable.handlers.state_table import StateTable
+from streamtable.tables.joined import Joined
+from streamtable.tables.working_table import WorkingTable
+
+log = structlog.get_logger()
+
+Encoded = list[tuple[bytes, bytes | None]]
+
+Route = Callable[[RecordBatch], int]
+"""Handles records of one topic, and returns their number: fewer if a commit must come first, or the process must stop."""
+
+
+class Dispatcher:
+    """Handles the records of one partition of a group. Their effects are dropped or committed as a whole.
+
+    Args:
+        group: The graph.
+        partition: Its number.
+        topics: All topics of the group as the broker describes them.
+        table: The partition's rows; None if the group keeps none.
+        ids: The ids of the events that count once; None if no input has `once`.
+        handled: The rows that the handlers of `Changes` were given last; None if there are none.
+        states: The state tables.
+        state_records: The progress of rows that fall due; None if there are no state tables.
+        joins: The partition's part of each joined table.
+        lookups: Whole tables, by name.
+        clock: The clock, for the time in dead letters.
+        around: Wraps each handler.
+        next_offsets: The next offset of each topic.
+        mode: The careful mode of the partition, and the records that have failed.
+        event_clock: The event time of the partition; None if the group does not follow it.
+        repeats: Records may be handled again: the group runs at least once.
+
+    Attributes:
+        next_offsets: The next offset of each topic, after the records that were handled.
+        outgoing: Outputs and dead letters.
+        deferrals: The calls that handlers have deferred.
+        due: Fires rows that are due; None if no state table has any.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        partition: int,
+        topics: Mapping[str, TopicInfo],
+        *,
+        table: WorkingTable[Any] | None,
+        ids: IdTable | None,
+        handled: HandledRows | None,
+        states: Sequence[KeptState],
+        state_records: StateRecords | None,
+        joins: Joined,
+        lookups: Mapping[str, Whole],
+        clock: Clock,
+        around: Around | None,
+        next_offsets: Mapping[str, NextOffset],
+        mode: CarefulMode,
+        event_clock: EventClock | None = None,
+        repeats: bool = False,
+    ) -> None:
+        self.next_offsets = dict(next_offsets)
+        self._committed = dict(next_offsets)
+        self.outgoing = OutputBuffer(group, topics, clock)
+        self.deferrals = Deferrals()
+        self._group = group
+        self._partition = partition
+        self._topics = topics
+        self._placement = Placement(group, partition, topics)
+        self._table = table
+        self._ids = ids
+        self._handled = handled
+        self._states = states
+        self._joins = joins
+        self._around = around or (lambda handler: handler)
+        self._clock = clock
+        self._event_clock = event_clock
+        self._own_keys = _own_keys_of(group, topics, partition)
+        tables = {kept.state.name: kept.handle for kept in states}
+        self._timers = TimerCalls(group, tables, self._around) if group.timers else None
+        reach = self._services(lookups, tables, repeats=repeats)
+        self._context: Context[Any, Any] = Context(table, reach)
+        self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, reach)
+        if self._timers is not None:
+            self._timers.work_with(self._context)
+        self._mode = mode
+        self._undo = RecordUndo(
+            None if table is None else RowJournal(table, self._table_bytes_max, group.table.name),
+            [kept.journal for kept in states],
+            self.outgoing,
+            self.deferrals,
+            joins,
+        )
+        self._calls = HandlerCalls(
+            group.name, mode, self._undo, self._context, self.outgoing, self.deferrals, clock
+        )
+        self.due: DueRunner | None = None
+        if state_records is not None and any(kept.state.due is not None for kept in states):
+            self.due = DueRunner(
+                group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
+                clock, event_clock, self._timers, self.deferrals,
+            )  # fmt: skip
+        self._choose_rows()
+        self._routes = self._make_routes()
+        self._calls_of_rows = 0  # of visits, and deferred results; see `position`
+
+    @property
+    def records(self) -> int:
+        """The number of records handled since the last commit."""
+        return self._calls.records
+
+    @property
+    def tombstones(self) -> Mapping[str, int]:
+        """The number of tombstones left out since the last commit, by input."""
+        return dict(self._calls.tombstones)
+
+    @property
+    def careful(self) -> bool:
+        """Whether each record can be undone alone, and the source of each output is known."""
+        return self._calls.careful
+
+    def _services(
+        self, lookups: Mapping[str, Whole], tables: Mapping[str, StateTable[Any, Any]], *, repeats: bool
+    ) -> HandlerServices:
+        return HandlerServices(
+            self.outgoing.emit,
+            self.outgoing.emit_many,
+            self.deferrals.add,
+            self._group.loop.stream.name if self._group.loop else None,
+            self._joins,
+            lookups,
+            tables,
+            self._own_keys,
+            self._event_clock,
+            None if self._timers is None else self._timers.timers,
+            frozenset(edge.stream.name for edge in self._group.outputs if edge.watermarks),
+            repeats,
+        )
+
+    def _make_routes(self) -> dict[str, Route]:
+        routes: dict[str, Route] = {name: partial(self._follow, name) for name in self._joins}
+        for edge in self._group.inputs:
+            routes[edge.stream.name] = self._route_of(edge)
+        again: dict[str, Route] = {edge.stream.name: routes[edge.stream.name] for edge in self._group.inputs}
+        for change in self._group.changes:
+            handler = self._around(change.handler)
+            routes[change.table.name] = partial(self._change, change, handler)
+            again[change.table.name] = partial(self._change_again, change, handler)
+        routes[self._group.retry] = partial(self._one_by_one, partial(self._retry, again))
+        visits = {visit.name: (visit, self._around(visit.handler)) for visit in self._group.visits}
+        if visits:
+            again[self._group.visits_topic] = partial(self._visit, visits)
+            routes[self._group.visits_topic] = partial(self._one_by_one, again[self._group.visits_topic])
+        return routes
+
+    def _route_of(self, edge: Input[Any, Any, Any]) -> Route:
+        handler = None if edge.handler is None else self._around(edge.handler)
+        return InputCalls(
+            edge,
+            handler,
+            partial(self._call_batch, edge),
+            self._calls,
+            self._mode,
+            self._context,
+            self._ids,
+            lambda: self.deferrals.full or self._context.interrupted,
+            self._timed(edge),
+            self.due if self.due is not None and self.due.in_order else None,
+        ).handle
+
+    def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
+        if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:
+            return None
+        return TimedInput(self._group, edge, self._event_clock, self._clock)
+
+    # ---- records in ------------------------------------------------------------------------------------------------
+
+    def handle(self, records: RecordBatch, room: int = DEFERRED_MAX) -> int:
+        """Handle records of one topic. Records below the next offset were handled before and are dropped.
+
+        Args:
+            records: Consecutive records of one topic.
+            room: The maximum number of calls that may be deferred before a commit.
+
+        Returns:
+            The number of records that were handled. Pass the others again after a commit.
+
+        Raises:
+            HandlerFailed: A handler raised and its edge says stop. The records before it can be committed.
+            RewindNeeded: A handler raised: rewind, and read again; it is then handled carefully.
+            RetryLater: Something outside (a schema registry) does not answer: rewind, wait, and read again.
+        """
+        topic, expected = records.topic, self.next_offsets[records.topic]
+        self._placement.look(records)
+        dropped = bisect_left(records.offsets, expected) if records.first_offset < expected else 0
+        if dropped:
+            records = records.part(dropped, len(records))
+        until = self._mode.before_commit(records) if records else 0
+        if not until:
+            return dropped
+        if until < len(records):
+            records = records.part(0, until)
+        self.deferrals.room = min(room, self._mode.deferrals_max)
+        taken = self._routes[topic](records)
+        self._calls.records += taken
+        self._mode.handled(taken)
+        if taken:
+            self.next_offsets[topic] = NextOffset(records.offsets[taken - 1] + 1)
+        if self._calls.stopped is not None:
+            self.next_offsets[topic] = NextOffset(records.offsets[taken])
+            raise self._calls.stopped
+        return dropped + taken
+
+    @property
+    def must_commit(self) -> bool:
+        """Whether a commit must come before the next record."""
+        return self.deferrals.full or self._mode.commit_reached_by(self.next_offsets)
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """A value that changes whenever a handler has returned; see `BaseTask.position`."""
+        fired = 0 if self.due is None else self.due.total
+        return self.records, self._calls_of_rows + fired, self._context.index
+
+    def _one_by_one(self, route: Route, records: RecordBatch) -> int:
+        for index in range(len(records)):
+            if not route(records.part(index, index + 1)):
+                return index
+            if self.deferrals.full:
+                return index + 1
+        return len(records)
+
+    def _call_batch(
+        self, edge: Input[Any, Any, Any], records: RecordBatch, keys: Sequence[Any], events: Sequence[Any]
+    ) -> None:
+        if edge.batch is not None:
+            self._batch.whole(records, keys, events, edge.batch)
+        elif edge.aggregate is not None and self._table is not None and self._own_keys is not None:
+            rows = self._undo.rows if self._calls.careful and self._undo.rows is not None else self._table
+            raw_keys: Sequence[bytes] = records.keys  # type: ignore[assignment] # no key is None here
+            edge.aggregate.fold(OwnRows(rows, raw_keys, self._own_keys), raw_keys, events)
+
+    def _follow(self, table: str, records: RecordBatch) -> int:
+        self._joins[table].apply(records)
+        return len(records)
+
+    def _change(self, edge: Changes[Any, Any, Any], handler: Handler, records: RecordBatch) -> int:
+        table = self._joins[edge.table.name]
+        keys = edge.table.key.decode_many(records.keys)
+        rows = edge.table.value.decode_many(records.values)
+        bad = unfit(records, keys, rows, self._mode, deletions=True)
+        for index, (raw, data) in enumerate(zip(records.keys, records.values, strict=True)):
+            error, row = bad.get(index), rows.values[index]
+            if error is not None and not self._calls.leave_out(edge.on_error, records, index, error):
+                return index
+            if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
+                continue
+            before = table.uncommitted(raw)
+            # Also of a record that its handler refuses: it is the table's row nevertheless.
+            table.put(raw, data, row, records.timestamp(index))
+            if error is None:
+                self._context.stand(records, index, keys.values[index])
+                if not self._hand_over(edge, handler, records, index, row):
+                    table.take_back(raw, before)  # it will come again
+                    return index
+                if self.deferrals.full:
+                    return index + 1
+        return len(records)
+
+    def _hand_over(
+        self,
+        edge: Changes[Any, Any, Any],
+        handler: Handler,
+        records: RecordBatch,
+        index: int,
+        row: Any,
+    ) -> bool:
+        """Call the handler of a change and remember the value it was given. Returns False if the process must stop at it."""
+        handled, key = self._handled, records.keys[index]
+        assert handled is not None, "the graph has this table"
+        assert key is not None, "a record without a key is a dead letter"
+
+        def call() -> None:
+            old = handled.last(edge, key)
+            handled.handled(edge.table.name, key, records.values[index])
+            handler(self._context, RowChange(old, row))
+
+        before, failures = handled.uncommitted(edge.table.name, key), self._calls.failures
+        goes_on = self._calls.attempt(edge.on_error, records, index, call)
+        if not goes_on or self._calls.failures > failures:
+            handled.take_back(edge.table.name, key, before)
+        return goes_on
+
+    def _retry(self, again: Mapping[str, Route], record: RecordBatch) -> int:
+        """Handle a replayed dead letter as if it came from its origin."""
+        origin = Origin.read(record.headers(0))
+        route = again.get(origin.topic) if origin else None
+        if route is None or origin is None or origin.partition != record.partition:
+            if origin is None:
+                reason = "it has no origin headers"
+            elif route is None:
+                reason = f"its headers name no input of group {self._group.name!r}"
+            else:
+                reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
+            self._refuse(record, f"a record in the retry topic cannot be handled: {reason}")
+            return 1
+        return route(origin.dated(record))
+
+    def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
+        """Handle a replayed change. Its old value is the one that the handler was given last, perhaps a later one."""
+        keys = edge.table.key.decode_many(record.keys)
+        rows = edge.table.value.decode_many(record.values)
+        if bad := unfit(record, keys, rows, self._mode, deletions=True):
+            return int(self._calls.leave_out(edge.on_error, record, 0, bad[0]))
+        self._context.stand(record, 0, keys.values[0])
+        return int(self._hand_over(edge, handler, record, 0, rows.values[0]))
+
+    def _visit(self, visits: Mapping[str, tuple[Visit[Any, Any], Handler]], record: RecordBatch) -> int:
+        progress = VisitProgress.decode(record.values[0])
+        visit, handler = visits.get((record.keys[0] or b"").decode(errors="replace"), (None, None))
+        if progress is None or visit is None or handler is None:
+            known = ", ".join(visits)
+            self._refuse(
+                record, f"it asks for no visit that group {self._group.name!r} knows ({known}), or is none"
+            )
+            return 1
+        if progress.done:
+            return 1
+        if failed := self._mode.failure_of(record.topic, record.first_offset):
+            return int(self._calls.leave_out(visit.on_error, record, 0, failed))
+        table = self._table
+        assert table is not None, "the graph has refused visits without a table"
+        after = progress.cursor if progress.visited else None
+        keys, cursor, done = table.keys_after(after, ROWS_AT_ONCE)
+        call = partial(self._visit_rows, visit, handler, record, progress, keys, cursor, done=done)
+        if self._calls.careful and visit.on_error is OnError.SKIP:
+            call()
+            return 1
+        return int(self._calls.attempt(visit.on_error, record, 0, call, keys))
+
+    def _visit_rows(
+        self,
+        visit: Visit[Any, Any],
+        handler: Handler,
+        record: RecordBatch,
+        progress: VisitProgress,
+        keys: Sequence[bytes],
+        cursor: bytes,
+        *,
+        done: bool,
+    ) -> None:
+        """Visit these rows and record the progress of the visit."""
+        left_out = self._mode.rows_left_out(record.topic, record.first_offset)
+        row_by_row = self._calls.careful and visit.on_error is OnError.SKIP
+        visited = len(keys)
+        self._context.stand(record, 0, visit.name)
+        for count, raw in enumerate(keys, 1):
+            if raw not in left_out:
+                key = self._group.key.decode(raw)
+                self._context.stand_at_row(raw, key)
+                call = partial(handler, self._context, progress.argument)
+                if row_by_row:
+                    self._calls.row(visit.on_error, record, raw, call)
+                else:
+                    call()
+                self._calls_of_rows += 1
+            if self.deferrals.full and count < len(keys):
+                visited, cursor, done = count, raw, False  # the others come with the next record
+                break
+        next_ = progress.went_on(cursor, visited, done=done)
+        self.outgoing.add(
+            OutputRecord(self._group.visits_topic, record.keys[0], next_.encode(), partition=self._partition)
+        )
+
+    def finish(self, deferral: Deferral, result: Any) -> None:
+        """Call the function of a deferred awaitable with its result. Raises like `handle`."""
+        self._calls_of_rows += 1
+        try:
+            self._calls.finish(deferral, result)
+        except RewindNeeded:
+            self._commit_where_it_stands()
+            raise
+
+    def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
+        """As `HandlerCalls.refused`."""
+        self._commit_where_it_stands()
+        return self._calls.refused(outputs, error)
+
+    def _commit_where_it_stands(self) -> None:
+        for topic, offset in self.next_offsets.items():
+            if offset > self._committed[topic]:
+                self._mode.commit_at(topic, offset)
+
+    # ---- what is wrong with records --------------------------------------------------------------------------------
+
+    def _refuse(self, record: RecordBatch, reason: str) -> None:
+        self.outgoing.set_aside(record, 0, DeserializationError(reason))
+
+    # ---- commit and rewind -----------------------------------------------------------------------------------------
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """Return the changed rows of the group's table, encoded.
+
+        Raises:
+            RewindNeeded: A row does not fit: see `HandlerCalls.encoded`.
+        """
+        table = self._table
+        if table is None:
+            return []
+        return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
+
+    def state_changes(self) -> dict[str, Encoded]:
+        """Fire what must come first, and return the changed rows of each state table. Raises like `changes` and `DueRunner.run`."""
+        if self.due is not None:
+            self.due.before_commit()
+        return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}
+
+    def committed(self, offsets: Mapping[str, NextOffset]) -> None:
+        """Note that everything up to these offsets is committed."""
+        self._forget()
+        if self.due is not None:
+            self.due.committed()
+        self._committed = dict(offsets)
+        for topic, offset in offsets.items():
+            self._mode.committed(topic, offset)
+        self._calls.committed()
+        self._choose_rows()
+
+    def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
+        """Drop everything since the last commit and continue at these offsets."""
+        self._forget()
+        if self.due is not None:
+            self.due.forget()
+        self.next_offsets = dict(offsets)
+        self._calls.rewind()
+        self._choose_rows()
+
+    def _forget(self) -> None:
+        self.outgoing.forget()
+        self.deferrals.forget()
+
+    def _choose_rows(self) -> None:
+        """Let handlers work on the table, or on its journal if each record must be undoable alone."""
+        rows = self._undo.rows if self._calls.careful else self._table
+        if rows is not None:
+            self._context.work_on(rows)
+            self._batch.work_on(rows)
+        for kept in self._states:
+            kept.choose_rows(careful=self._calls.careful)
+
+    @property
+    def _table_bytes_max(self) -> int:
+        return self._topics[self._group.table.name].max_message_bytes - RECORD_OVERHEAD_BYTES
+
+
+def _own_keys_of(group: Group[Any, Any], topics: Mapping[str, TopicInfo], partition: int) -> OwnKeys | None:
+    if group.persist is None:
+        return None
+    table = group.table
+    return OwnKeys(group.name, table.name, partition, topics[table.name].partitions, table.partitioner)

@@ -1,0 +1,1 @@
+"""The recovery of partitions: restored tables, standby replicas, retention."""

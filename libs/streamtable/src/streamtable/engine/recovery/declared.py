@@ -1,0 +1,59 @@
+"""The tables that a group keeps as its declarations say: the inputs that reach them, and the meaning of their rows."""
+
+from dataclasses import replace
+from typing import Any
+
+from streamtable.graph.group import HANDLED, IDS, STATES, Group, Input
+from streamtable.graph.state import codec_name
+from streamtable.tables.kept import OWN, Keeps, KeptTables, bounded_codecs, bounded_meaning, inner_topic
+from streamtable.topics import Stream
+
+
+def kept_tables(group: Group[Any, Any]) -> KeptTables:
+    """Return the tables and inner topics of a group, as they are recorded with its offsets."""
+    changes = frozenset(edge.table.name for edge in group.changes)
+    once = {edge.stream.name: edge.once for edge in group.inputs if edge.once is not None}
+    own = (
+        [Keeps(OWN, group.table.name, frozenset(group.input_topics), means=_rows(group))]
+        if group.persist
+        else []
+    )
+    for name in group.named_tables:
+        topic = group.named_topic(name)
+        if name == IDS:
+            means = {each: once[each].meaning for each in once}
+            own.append(Keeps(name, topic, frozenset({*once, group.retry}), means=means))
+        elif name == HANDLED:
+            own.append(Keeps(name, topic, changes))
+        elif name != STATES:  # which has a meaning for each state, and comes and goes with them
+            own.append(_fed(group, name, name, topic))
+    outputs = {edge.stream.name: edge.stream for edge in group.outputs}
+    inner = [_inner(group, outputs[topic]) for topic in group.inner_topics]
+    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined)
+
+
+def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:
+    """Return an inner topic, whose records, as those of a table, may not have been read when a version ends."""
+    kept = _fed(group, stream.name, inner_topic(stream.name), stream.name, is_table=False)
+    means = bounded_codecs(f"{codec_name(stream.key)} to {codec_name(stream.value)}")
+    return replace(kept, means=dict.fromkeys(kept.fed_by, means))
+
+
+def _fed(group: Group[Any, Any], fed: str, name: str, topic: str, *, is_table: bool = True) -> Keeps:
+    """Return a table that is fed as the compiler of flows says, or by all inputs."""
+    if fed not in group.fed:
+        return Keeps(name, topic, frozenset(group.input_topics), is_table=is_table)
+    always = {group.retry, group.visits_topic}
+    return Keeps(name, topic, group.fed[fed].by | always, group.fed[fed].behind, is_table=is_table)
+
+
+def _rows(group: Group[Any, Any]) -> dict[str, str]:
+    """Return the meaning of the rows of the group's own table, by input."""
+    assert group.persist is not None, "asked for a group with a table"
+    codecs = f"{codec_name(group.key)} to {codec_name(group.persist.value)}"
+    means = dict.fromkeys(group.input_topics, codecs)
+    return means | {edge.stream.name: bounded_meaning(f"{codecs}; {_fold(edge)}") for edge in group.inputs}
+
+
+def _fold(edge: Input[Any, Any, Any]) -> str:
+    return "by a function" if edge.aggregate is None else type(edge.aggregate).__name__

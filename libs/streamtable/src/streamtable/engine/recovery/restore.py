@@ -1,0 +1,464 @@
+"""Brings the tables of newly assigned partitions up to date in the background, while other partitions continue.
+
+A partition has its part of the group's own table, if it keeps one, and of each table that the group joins.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import structlog
+
+from streamtable.base.clock import Clock
+from streamtable.base.failpoint import Failpoint
+from streamtable.base.ports import ClusterClient, Store, Stores, TopicInfo
+from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
+from streamtable.engine.basetask import Tasks
+from streamtable.engine.named.tables import expansions
+from streamtable.engine.recovery.declared import kept_tables
+from streamtable.engine.recovery.hanging import ReadProgress
+from streamtable.engine.recovery.standby import Standby
+from streamtable.errors import (
+    InputLost,
+    RetryLater,
+    StoreCorrupted,
+    StoreInUse,
+    StreamtableError,
+    TransactionPending,
+)
+from streamtable.graph.group import Group
+from streamtable.graph.topic_check import check_topics
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.kept import InputRecord, KeptRecord, TopicState, unsettled
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.recovery import (
+    Changelog,
+    InputState,
+    Load,
+    RecoveryPlan,
+    plan,
+    plan_join,
+    refuse_recreated,
+)
+from streamtable.tables.replica import PartitionReplica
+
+log = structlog.get_logger()
+
+_RETRY_SECONDS = 0.2
+_IN_USE_SECONDS_MAX = 30.0  # a former owner on this machine may still be closing
+_REPORT_SECONDS = 10.0
+
+
+class Stage(Enum):
+    """The stages of the recovery of a partition."""
+
+    ASKING = "asking"  # for offsets and positions
+    LOADING = "loading"  # reading its changelog
+    READY = "ready"  # its store is complete and belongs to the task from now on
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Restore:
+    """The recovery of one partition. The background thread writes its fields until it is READY.
+
+    Attributes:
+        replicas: The open replicas, by table.
+        loads: The recovery of each table, once it is known.
+        asked_at: The wall time when the ends of the topics were asked for.
+        offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
+    """
+
+    def __init__(self, partition: int, replicas: Mapping[str, PartitionReplica]) -> None:
+        self.partition = partition
+        self.replicas = dict(replicas)
+        self.loads: dict[str, Load] = {}
+        self.stage = Stage.ASKING
+        self.plan: RecoveryPlan | None = None
+        self.topics: Mapping[str, TopicInfo] = {}
+        self.asked_at = 0.0
+        self.failure: Exception | None = None
+        self.ask_again_at = 0.0
+        self.waits_for = ""  # the reason that was logged last
+        self.offsets_pending_since: float | None = None
+        self.in_use_since: float | None = None
+        self.lock = (
+            threading.Lock()
+        )  # held while its stores are opened: cancelling waits for that, not for the broker
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """The open stores, by table."""
+        return {table: replica.store for table, replica in self.replicas.items()}
+
+    def position(self, table: str) -> int:
+        """Return the position of a table; 0 if the table has none in this partition."""
+        load = self.loads.get(table)
+        return max(self.replicas[table].position, load.read_to) if load else 0
+
+    def next_offsets(self, group: Group[Any, Any]) -> dict[str, NextOffset]:
+        """The next offset of each topic once all tables are loaded; for joined tables the end of their replicas."""
+        assert self.plan is not None, "asked for before it is ready"
+        joined = {join.table.name: NextOffset(self.position(join.table.name)) for join in group.joins}
+        return {**self.plan.next_offsets, **joined}
+
+    @property
+    def readings(self) -> list[ReadProgress]:
+        """Return the read progress of the tables that are being loaded. Called by the background thread."""
+        if self.stage is not Stage.LOADING:
+            return []
+        replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]
+        return [
+            ReadProgress(replica.place, replica.position, load.read_to)
+            for replica, load in replicas
+            if replica.position < load.read_to
+        ]
+
+    @property
+    def remaining(self) -> int:
+        """The number of offsets still to read."""
+        if self.stage is not Stage.LOADING:
+            return 0
+        loads = list(self.loads.items())
+        return sum(max(0, load.read_to - self.replicas[table].position) for table, load in loads)
+
+
+class Restorer:
+    """Runs recoveries. `step` belongs to the background thread, the rest to the main thread.
+
+    Args:
+        group: The graph.
+        cluster: Used to request topics, offsets and watermarks.
+        reader: The process's reader of changelogs.
+        standby: The standby replicas of partitions that other members work on.
+        stores: The stores of the tables.
+        clock: Wall time for the age of copies, monotonic for retries.
+        exactly_once: The guarantee of the process.
+        failpoint: Called between the steps.
+        tasks: The custom tasks to recover; None if there are only local tables to recover.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        cluster: ClusterClient,
+        reader: ChangelogReader,
+        standby: Standby,
+        stores: Stores,
+        clock: Clock,
+        *,
+        exactly_once: bool,
+        failpoint: Failpoint,
+        tasks: Tasks | None = None,
+    ) -> None:
+        self._tasks = tasks
+        self._group = group
+        self._expand = expansions(group)
+        self._kept = kept_tables(group)
+        self._cluster = cluster
+        self._stores = stores
+        self._clock = clock
+        self._exactly_once = exactly_once
+        self._reached = failpoint
+        self._reader = reader
+        self.standby = standby
+        self._restores: dict[int, Restore] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._reported_at = 0.0
+
+    # ---- main thread -----------------------------------------------------------------------------------------------
+
+    def begin(
+        self, partition: int, stores: Mapping[str, Store] | None = None, damage: StoreCorrupted | None = None
+    ) -> Restore:
+        """Start recovering a partition.
+
+        Args:
+            partition: Its number.
+            stores: The open stores of a task that recovers again, after an unknown outcome or because of damage.
+            damage: The damage of one store, or of all if it names none. Damaged stores are discarded.
+        """
+        restore = Restore(partition, {})
+        for table, store in (stores or {}).items():
+            restore.replicas[table] = self._replica(table, partition, store)
+        if damage is not None:
+            for table in _damaged(restore.replicas, damage):
+                restore.replicas[table].discard(damage.message)
+        self.standby.taken(partition)
+        with self._lock:
+            self._restores[partition] = restore
+        self._wake.set()
+        return restore
+
+    def cancel(self, restore: Restore) -> None:
+        """Stop, and close its stores; nothing touches them after this returns."""
+        with restore.lock:
+            restore.stage = Stage.CANCELLED
+        self._forget(restore)
+        for replica in restore.replicas.values():
+            self._reader.remove(replica)
+            replica.close()
+        self.standby.left(restore.partition)
+
+    def close(self) -> None:
+        """Close everything, after the background thread has ended."""
+        self.standby.close()
+        self._reader.close()
+
+    # ---- background thread -----------------------------------------------------------------------------------------
+
+    def step(self, timeout: float) -> None:
+        """Do a slice of the work; wait at most `timeout` seconds if there is none."""
+        now = self._clock.monotonic()
+        with self._lock:
+            asking = [r for r in self._restores.values() if r.stage is Stage.ASKING and r.ask_again_at <= now]
+        for restore in asking:
+            self._try(restore)
+        self.standby.step(loading=bool(self._restores))
+        if self._reader.idle:
+            if not asking:
+                self._wake.wait(timeout)
+                self._wake.clear()
+        else:
+            self._reader.step(timeout)
+            self._report(now)
+
+    def _try(self, restore: Restore) -> None:
+        try:
+            self._prepare(restore)
+            restore.offsets_pending_since = None
+        except RetryLater as error:
+            self._wait(restore, error)
+        except StoreInUse as error:
+            now = self._clock.monotonic()
+            restore.in_use_since = restore.in_use_since or now
+            if now - restore.in_use_since > _IN_USE_SECONDS_MAX:
+                self._failed(restore, error)
+            else:
+                log.warning(
+                    "recovery waits for the state folder", partition=restore.partition, reason=str(error)
+                )
+                restore.ask_again_at = now + 1.0
+        except StreamtableError as error:
+            self._failed(restore, error)
+
+    def _wait(self, restore: Restore, error: RetryLater) -> None:
+        now, reason = self._clock.monotonic(), str(error)
+        if not isinstance(error, TransactionPending):
+            restore.offsets_pending_since = None
+        elif restore.offsets_pending_since is None:
+            restore.offsets_pending_since = now
+        if reason != restore.waits_for:  # it is asked again five times a second
+            log.info("recovery waits", partition=restore.partition, reason=reason)
+            restore.waits_for = reason
+        restore.ask_again_at = now + _RETRY_SECONDS
+
+    def _prepare(self, restore: Restore) -> None:
+        partition, group = restore.partition, self._group
+        topics = check_topics(group, self._cluster)
+        places = [TopicPartition(topic, partition) for topic in group.input_topics]
+        # First the offsets: asking waits for a pending commit of the former owner, and what is asked later is newer.
+        found = self._cluster.stable_offsets(group.name, places)
+        committed: Mapping[str, Committed | None] = {place.topic: found[place] for place in places}
+        if self._tasks is not None:
+            committed = self._tasks.recover(partition, committed)
+        own = [TopicPartition(table, partition) for table in group.tables]
+        asked_at = self._clock.now()
+        marks = {place.topic: mark for place, mark in self._cluster.watermarks([*places, *own]).items()}
+        with restore.lock:
+            if restore.stage is Stage.CANCELLED:
+                return
+            restore.topics, restore.asked_at = topics, asked_at
+            self._plan(restore, committed, marks)
+            self._reached("plan-made")
+            self._start(restore)
+
+    def _plan(
+        self, restore: Restore, committed: Mapping[str, Committed | None], marks: Mapping[str, Watermarks]
+    ) -> None:
+        """Decide how each table is recovered, and open its store."""
+        group, now = self._group, self._clock.now()
+        joined = [join.table.name for join in group.joins]
+        starts = {edge.stream.name: edge.start for edge in group.inputs}
+        purged = {edge.stream.name for edge in group.inputs if edge.purge}
+        inputs = {
+            topic: InputState(
+                offset,
+                marks[topic],
+                starts.get(topic, "earliest"),
+                restore.topics[topic].topic_id,
+                purged=topic in purged,
+            )
+            for topic, offset in committed.items()
+        }
+        handled = {edge.table.name: edge.start for edge in group.changes}
+        # A table that is only joined is loaded again, whatever topic it is now.
+        refuse_recreated(
+            restore.partition,
+            {topic: each for topic, each in inputs.items() if topic in handled or topic not in joined},
+        )
+        inputs = {topic: each for topic, each in inputs.items() if topic not in joined}
+        own = Changelog(restore.topics[group.table.name], marks[group.table.name]) if group.persist else None
+        local = self._open(restore, own.topic.name) if own else None
+        named = {
+            name: (Changelog(restore.topics[topic], marks[topic]), self._open(restore, topic))
+            for name, topic in ((name, group.named_topic(name)) for name in group.named_tables)
+        }
+        todo = plan(
+            restore.partition,
+            inputs,
+            own,
+            local,
+            exactly_once=self._exactly_once,
+            now=now,
+            named=named,
+        )
+        records, settled = self._records(restore, committed, marks, {**starts, **handled})
+        uncommitted = todo.uncommitted or not settled
+        if own:
+            self._take(restore, own.topic, todo.load)
+        for name, (changelog, _) in named.items():
+            self._take(restore, changelog.topic, todo.named[name])
+        for table in joined:
+            log_ = Changelog(restore.topics[table], marks[table])
+            load = plan_join(log_, self._open(restore, table), committed[table], handled.get(table), now)
+            self._take(restore, log_.topic, load)
+            # It stands elsewhere than the group has committed: else it would count as not read until a record comes.
+            before = committed[table]
+            uncommitted |= before is None or before.next_offset != load.read_to
+        restore.plan = replace(todo, uncommitted=uncommitted, records=records)
+
+    def _records(
+        self,
+        restore: Restore,
+        committed: Mapping[str, Committed | None],
+        marks: Mapping[str, Watermarks],
+        starts: Mapping[str, str],
+    ) -> tuple[Mapping[str, KeptRecord], bool]:
+        """Return the record of each input, and whether all are committed. Raises `StateLost`, `StateMeaningChanged`."""
+        before = {}
+        for topic, offset in committed.items():
+            position = None if offset is None else TablePosition.decode(offset.metadata)
+            begin = marks[topic].high if starts.get(topic, "earliest") == "latest" else marks[topic].low
+            before[topic] = InputRecord(
+                begin if offset is None else offset.next_offset,
+                offset is not None,
+                None if position is None else position.record,
+            )
+        topics = {
+            topic: TopicState(info.topic_id, marks[topic].high if topic in marks else 0)
+            for topic, info in restore.topics.items()
+        }
+        records = self._kept.continued(restore.partition, before, topics)
+        return records, not unsettled((before[topic], now) for topic, now in records.items())
+
+    def _replica(self, table: str, partition: int, store: Store | None = None) -> PartitionReplica:
+        return PartitionReplica(
+            self._stores, table, partition, self._clock, store=store, expand=self._expand.get(table)
+        )
+
+    def _open(self, restore: Restore, table: str) -> LocalPosition | None:
+        """Open the replica of a table unless it is open. Returns the metadata of its store."""
+        if table not in restore.replicas:
+            warm = self.standby.hand_over(table, restore.partition)
+            restore.replicas[table] = warm or self._replica(table, restore.partition)
+        return restore.replicas[table].stop()
+
+    def _take(self, restore: Restore, topic: TopicInfo, load: Load) -> None:
+        replica = restore.replicas[topic.name]
+        if load.discard:
+            replica.discard(load.discard)
+        replica.follow(topic, load.read_from, limit=load.read_to if load.exactly else None)
+        restore.loads[topic.name] = load
+
+    def _start(self, restore: Restore) -> None:
+        waiting: list[PartitionReplica] = []
+        for table, load in restore.loads.items():
+            replica = restore.replicas[table]
+            if load.read_from >= load.read_to:
+                replica.mark_current(self._clock.now())
+                if replica.failure is not None:
+                    raise replica.failure
+                continue
+            waiting.append(replica)
+            log.info(
+                "table is loading", group=self._group.name, table=table, partition=restore.partition,
+                offsets=load.read_to - load.read_from,
+            )  # fmt: skip
+        restore.stage = Stage.LOADING
+        for replica in waiting:
+            self._reader.add(replica, self._advanced)
+        if not waiting:
+            self._ready(restore)
+
+    def _advanced(self, replica: PartitionReplica) -> None:
+        self._reached("copy-loading")
+        with self._lock:
+            restore = self._restores.get(replica.partition)
+        table = replica.place.topic
+        if restore is None or restore.replicas.get(table) is not replica or table not in restore.loads:
+            return
+        if replica.position >= restore.loads[table].read_to:
+            self._reader.remove(replica)
+            try:
+                replica.mark_current(self._clock.now())
+                if replica.failure is not None:
+                    raise replica.failure
+            except StreamtableError as error:
+                self._failed(restore, error)
+                return
+            self._reached("copy-loaded")
+            if all(restore.replicas[each].current for each in restore.loads):
+                self._ready(restore)
+
+    def _ready(self, restore: Restore) -> None:
+        self._forget(restore)
+        restore.stage = Stage.READY
+
+    def _failed(self, restore: Restore, error: StreamtableError) -> None:
+        # Records of a joined table that were deleted while they were loaded: what is left of it is loaded again.
+        joined = isinstance(error, InputLost) and error.topic in {j.table.name for j in self._group.joins}
+        if (joined or isinstance(error, StoreCorrupted)) and restore.replicas:
+            for replica in restore.replicas.values():
+                self._reader.remove(replica)
+            with restore.lock:
+                if restore.stage is Stage.CANCELLED:
+                    return
+                restore.loads = {}
+                for table in _damaged(restore.replicas, error):
+                    try:
+                        restore.replicas[table].discard(error.message)
+                    except StoreInUse:  # another process was quicker: opening it again waits for that one
+                        del restore.replicas[table]
+                restore.stage = Stage.ASKING
+            restore.ask_again_at = self._clock.monotonic() + _RETRY_SECONDS
+            return
+        self._forget(restore)
+        restore.failure = error
+        restore.stage = Stage.FAILED
+
+    def _forget(self, restore: Restore) -> None:
+        with self._lock:
+            if self._restores.get(restore.partition) is restore:
+                del self._restores[restore.partition]
+
+    def _report(self, now: float) -> None:
+        with self._lock:
+            loading = [r for r in self._restores.values() if r.stage is Stage.LOADING]
+        for restore in loading:
+            failures = [each.failure for each in restore.replicas.values() if each.failure is not None]
+            for error in failures[:1]:
+                self._failed(
+                    restore, error if isinstance(error, StreamtableError) else StreamtableError(str(error))
+                )
+        if loading and now - self._reported_at > _REPORT_SECONDS:
+            self._reported_at = now
+            log.info("tables are loading", remaining={r.partition: r.remaining for r in loading})
+
+
+def _damaged(replicas: Mapping[str, PartitionReplica], error: StreamtableError) -> list[str]:
+    """Return the table that the error names, or all tables if it names none of them."""
+    return [table for table in replicas if table == error.topic] or list(replicas)

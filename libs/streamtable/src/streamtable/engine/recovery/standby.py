@@ -1,0 +1,288 @@
+"""Standby replicas of partitions that other members work on, so that a newly assigned one loads little.
+
+All of it happens in the background thread, between the slices of restores. So handing a replica over to a restore needs
+no lock, and no replica moves on while the broker is asked where its topic ends.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from streamtable.base.clock import Clock
+from streamtable.base.ports import ClusterClient, Stores, TopicInfo
+from streamtable.base.types import TopicPartition
+from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
+from streamtable.graph.group import Group
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.recovery import Changelog, plan_replica
+from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
+
+log = structlog.get_logger()
+
+_ASK_SECONDS = 1.0
+_PAUSE_SECONDS = 3.0  # what has just left may come back, or be needed by its new owner on this machine
+_REFUSED_SECONDS = 10.0
+_SAVE_SECONDS = 60.0
+_OPENED_AT_ONCE = 4  # a store takes some 20 ms, in which no recovery advances
+
+Shown = Callable[[Mapping[TopicPartition, int]], None]
+"""Called once a second with how many offsets each replica has still to read."""
+
+
+class Standby:
+    """Replicas of all partitions of some tables except the assigned ones.
+
+    `step`, `hand_over` and the rest belong to the background thread; `taken` and `left` to the main thread.
+
+    Args:
+        own: The tables that the group keeps, as far as they are among them; one without its beginning is not complete.
+        tables: The topics to keep replicas of.
+        cluster: Used to request the ends of topics.
+        reader: The process's reader of changelogs.
+        stores: The local stores of the tables.
+        clock: Wall and monotonic time.
+        shown: Called with the lag of each replica.
+        expand: The function that makes the rows of a store from records, by table, for tables whose rows are not the records.
+    """
+
+    def __init__(
+        self,
+        own: Collection[str],
+        tables: Sequence[TopicInfo],
+        cluster: ClusterClient,
+        reader: ChangelogReader,
+        stores: Stores,
+        clock: Clock,
+        shown: Shown,
+        expand: Mapping[str, Expand] | None = None,
+    ) -> None:
+        self._own = own
+        self._expand = expand or {}
+        self._tables = {table.name: table for table in tables}
+        self._cluster = cluster
+        self._reader = reader
+        self._stores = stores
+        self._clock = clock
+        self._shown = shown
+        self._places = {
+            TopicPartition(t.name, partition) for t in tables for partition in range(t.partitions)
+        }
+        self._replicas: dict[TopicPartition, PartitionReplica] = {}
+        self._paused: set[TopicPartition] = set()  # not read, for as long as partitions of ours are loading
+        self._ours: set[int] = set()
+        now = clock.monotonic()
+        self._free_since: dict[int, float] = {}  # not ours any more
+        self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
+        self._began_at = self._saved_at = now
+        self._asked_at = -_ASK_SECONDS
+
+    # ---- main thread -----------------------------------------------------------------------------------------------
+
+    def taken(self, partition: int) -> None:
+        """Note that this partition is assigned here: its replicas are for `hand_over` only from now on."""
+        self._ours.add(partition)
+
+    def left(self, partition: int) -> None:
+        """Note that this partition is no longer assigned here, and its stores are closed."""
+        if partition in self._ours:
+            self._free_since[partition] = self._clock.monotonic()
+            self._ours.discard(partition)
+
+    def keeps(self, table: str, partition: int) -> bool:
+        """Return whether the state of this partition stays on disk, whichever member works on it."""
+        return (table, partition) in self._places
+
+    # ---- background thread -----------------------------------------------------------------------------------------
+
+    def hand_over(self, table: str, partition: int) -> PartitionReplica | None:
+        """Return the replica of a partition, which is no longer followed; None if there is none."""
+        replica = self._forget(TopicPartition(table, partition))
+        if replica is not None and replica.state is not ReplicaState.OPENING:
+            with suppress(StoreBroken):  # the restore finds it too
+                replica.save(replica.current_at)
+        return replica
+
+    def step(self, *, loading: bool) -> None:
+        """Do a slice of the work. `loading`: assigned partitions are loading and come first."""
+        if not self._places:
+            return
+        self._pace(loading=loading)
+        if self._clock.monotonic() - self._asked_at >= _ASK_SECONDS:
+            self._asked_at = self._clock.monotonic()
+            self._look(loading=loading)
+
+    @property
+    def behind(self) -> Mapping[TopicPartition, int]:
+        """The offsets that each replica still has to read, by the ends that were asked for last."""
+        return {place: replica.lag for place, replica in self._replicas.items()}
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The position of each replica."""
+        return {place: replica.position for place, replica in self._replicas.items()}
+
+    @property
+    def settled(self) -> bool:
+        """Whether every replica that can be kept is kept and has caught up. Any thread."""
+        current = all(replica.current and not replica.lag for replica in list(self._replicas.values()))
+        return current and not any(self._missing())
+
+    def close(self) -> None:
+        """Close all replicas, after the background thread has ended."""
+        for place in list(self._replicas):
+            self._drop(place)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _missing(self) -> Iterator[TopicPartition]:
+        for place in sorted(self._places - self._replicas.keys() - self._refused.keys()):
+            if place.partition not in self._ours:
+                yield place
+
+    def _pace(self, *, loading: bool) -> None:
+        for place, replica in self._replicas.items():
+            if loading and replica.state in {ReplicaState.LOADING, ReplicaState.STALE}:
+                if place not in self._paused:
+                    self._reader.remove(replica)
+                    self._paused.add(place)
+            elif not loading and place in self._paused and replica.failure is None:
+                self._paused.discard(place)
+                self._reader.add(replica)
+
+    def _look(self, *, loading: bool) -> None:
+        for place, replica in list(self._replicas.items()):
+            self._mend(place, replica)
+        if not loading:
+            self._open_some()
+        if not self._replicas:
+            self._shown({})
+            return
+        asked_at = self._clock.now()
+        try:
+            marks = self._cluster.watermarks(list(self._replicas))
+        except RetryLater as error:
+            log.debug("standby cannot get the end of the changelog", reason=str(error))
+            return
+        for place, replica in list(self._replicas.items()):
+            changelog = Changelog(self._tables[place.topic], marks[place])
+            try:
+                self._compare(place, replica, changelog, asked_at)
+            except StoreCorrupted as error:
+                self._discard(place, error.message)
+        self._shown(self.behind)
+        self._save_current()
+
+    def _open_some(self) -> None:
+        now = self._clock.monotonic()
+        for place, since in list(self._refused.items()):
+            if now - since >= _REFUSED_SECONDS:
+                del self._refused[place]
+        opened = 0
+        for place in self._missing():
+            if now - self._free_since.get(place.partition, self._began_at) < _PAUSE_SECONDS:
+                continue
+            try:
+                self._replicas[place] = PartitionReplica(
+                    self._stores, *place, self._clock, spare=True, expand=self._expand.get(place.topic)
+                )
+            except StoreInUse as error:
+                log.debug("another process holds the store of this partition", reason=str(error))
+                self._refused[place] = now
+                continue
+            opened += 1
+            if opened == _OPENED_AT_ONCE:
+                return
+
+    def _compare(
+        self, place: TopicPartition, replica: PartitionReplica, changelog: Changelog, asked_at: float
+    ) -> None:
+        """Compare a replica with what its topic held at this time."""
+        if replica.state is ReplicaState.OPENING and not self._begin(place, replica, changelog, asked_at):
+            return
+        reason = replica.why_discard(changelog, self._clock.now())
+        if not reason and place.topic not in self._own:
+            reason = replica.behind_start(changelog.marks.low)
+        if reason:
+            # Also of a process that stood still: it may have missed tombstones that are gone now.
+            self._discard(place, reason)
+        else:
+            replica.observe_end(asked_at, *changelog.marks)
+
+    def _begin(
+        self, place: TopicPartition, replica: PartitionReplica, changelog: Changelog, asked_at: float
+    ) -> bool:
+        """Follow a replica that has just been opened, if its rows can be used."""
+        owned, local = place.topic in self._own, replica.local()
+        load = plan_replica(changelog, local, asked_at, owned=owned)
+        if owned and changelog.marks.low > 0 and (local is None or load.discard):
+            log.warning(
+                "no standby of a table whose changelog has lost its beginning", table=place.topic,
+                partition=place.partition, begins=changelog.marks.low,
+            )  # fmt: skip
+            self._refuse(place)
+        elif load.discard:
+            self._discard(place, load.discard)
+        else:
+            replica.follow(changelog.topic, load.read_from)
+            self._reader.add(replica)
+            return True
+        return False
+
+    def _mend(self, place: TopicPartition, replica: PartitionReplica) -> None:
+        if replica.store.release_requested:
+            log.debug(
+                "another process needs the store of this partition",
+                table=place.topic,
+                partition=place.partition,
+            )
+            self._refuse(place)
+        elif isinstance(replica.failure, StoreCorrupted):
+            self._discard(place, replica.failure.message)
+        elif isinstance(replica.failure, InputLost):
+            self._refuse(place)  # what of it may be used is decided when it is opened again
+        elif replica.failure is not None:
+            raise replica.failure
+
+    def _discard(self, place: TopicPartition, reason: str) -> None:
+        """Discard the rows of a replica and load it again."""
+        replica = self._forget(place)
+        assert replica is not None
+        try:
+            replica.discard(reason)
+        except StoreInUse:  # another process was quicker
+            self._refused[place] = self._clock.monotonic()
+        else:
+            self._replicas[place] = replica
+
+    def _refuse(self, place: TopicPartition) -> None:
+        self._drop(place)
+        self._refused[place] = self._clock.monotonic()
+
+    def _drop(self, place: TopicPartition) -> None:
+        if (replica := self._forget(place)) is not None:
+            replica.close()
+
+    def _forget(self, place: TopicPartition) -> PartitionReplica | None:
+        replica = self._replicas.pop(place, None)
+        self._paused.discard(place)
+        if replica is not None:
+            self._reader.remove(replica)
+        return replica
+
+    def _save_current(self) -> None:
+        """Record in the stores that they are current although nothing changed: their age decides if they are used."""
+        if self._clock.monotonic() - self._saved_at < _SAVE_SECONDS:
+            return
+        self._saved_at = self._clock.monotonic()
+        log.debug("standby", behind={f"{p.topic}[{p.partition}]": n for p, n in self.behind.items()})
+        for replica in self._replicas.values():
+            if replica.current and not replica.lag:
+                replica.save(replica.current_at)
+
+
+def standby_tables(group: Group[Any, Any]) -> list[str]:
+    """Return the tables whose replicas may be ahead of the group: not the joined ones whose changes are handled."""
+    handled = {edge.table.name for edge in group.changes}
+    return list(group.tables) + [join.table.name for join in group.joins if join.table.name not in handled]

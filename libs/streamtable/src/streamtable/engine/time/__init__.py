@@ -1,0 +1,1 @@
+"""Event time in a task: streams, watermarks, idle inputs."""

@@ -1,0 +1,1 @@
+"""Work, records and partitions that a member waits for."""

@@ -1,0 +1,1 @@
+"""Metrics of a processor, and the detection of a stalled one."""

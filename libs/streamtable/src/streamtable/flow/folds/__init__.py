@@ -1,0 +1,1 @@
+"""The stateful steps: records folded into rows."""

@@ -1,0 +1,230 @@
+"""The stateful steps: folds of whole batches into the rows of a state table."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar
+
+from streamtable.base.arithmetic import numbers_only
+from streamtable.base.ports import Codec, Decoded
+from streamtable.errors import DeserializationError, SerializationError
+from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.plan.nodes import Step
+from streamtable.graph.aggregate import Aggregate, Last, OfNumbers, itself
+from streamtable.graph.state import State, codec_name
+from streamtable.handlers.aggregate_rows import AggregateRows
+
+V = TypeVar("V")
+
+_UNCHANGEABLE = (int, float, str, bytes, bool)
+_ADD, _SUBTRACT = b"+", b"-"
+
+
+# ---- of the changes of a table --------------------------------------------------------------------------------------------
+
+
+class Retractable:
+    """The codec of the changes that a grouped table sends: a row that is removed, or a row that is added.
+
+    Args:
+        rows: The codec of the rows.
+    """
+
+    def __init__(self, rows: Codec[Any]) -> None:
+        self._rows = rows
+
+    def encode(self, value: tuple[bool, Any]) -> bytes:
+        added, row = value
+        if row is None:
+            raise SerializationError("a row that is added or taken away cannot be None")
+        return (_ADD if added else _SUBTRACT) + self._rows.encode(row)
+
+    def decode(self, data: bytes) -> tuple[bool, Any]:
+        if data[:1] not in {_ADD, _SUBTRACT}:
+            raise DeserializationError(
+                f"a change of a grouped table begins with {data[:1]!r} instead of '+' or '-'"
+            )
+        return data[:1] == _ADD, self._rows.decode(data[1:])
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[tuple[bool, Any]]:
+        rows = self._rows.decode_many([None if item is None else item[1:] for item in data])
+        poison = dict(rows.poison)
+        values: list[tuple[bool, Any] | None] = []
+        for index, item in enumerate(data):
+            if item is not None and item[:1] not in {_ADD, _SUBTRACT}:
+                poison[index] = DeserializationError(f"a change of a grouped table begins with {item[:1]!r}")
+            good = item is not None and index not in poison
+            values.append((item[:1] == _ADD, rows.values[index]) if good and item is not None else None)
+        return Decoded(values, poison)
+
+    def __repr__(self) -> str:
+        return f"Retractable({codec_name(self._rows)})"
+
+
+@dataclass(frozen=True)
+class Retracting(Aggregate[tuple[bool, Any], Any]):
+    """An aggregate of the rows of a grouped table: its events are changes as `Retractable` encodes them.
+
+    Args:
+        rows: The aggregate of the rows.
+    """
+
+    rows: Aggregate[Any, Any]
+
+    @property
+    def meaning(self) -> str:
+        return f"{self.rows.meaning} of rows"
+
+    def first(self, event: tuple[bool, Any]) -> Any:
+        added, row = event
+        return self.rows.first(row) if added else self.rows.subtract(self.rows.initial(), row)
+
+    def add(self, row: Any, event: tuple[bool, Any]) -> Any:
+        added, changed = event
+        return self.rows.add(row, changed) if added else self.rows.subtract(row, changed)
+
+
+# ---- numbers of records ----------------------------------------------------------------------------------------------------
+
+
+class Folding(Protocol):
+    """Folds values into rows. `Aggregate` implements it."""
+
+    def fold(self, rows: AggregateRows[Any], keys: Sequence[bytes], events: Sequence[Any]) -> None: ...
+
+
+class Keeping(Protocol):
+    """Folds records into a table: `step` returns its changes, `leaf` is for one that nothing follows."""
+
+    def step(self, scope: Scope, records: Columns) -> Columns: ...
+    def leaf(self, scope: Scope, records: Columns) -> None: ...
+
+
+Function = Callable[..., Any]
+Take = Callable[[Columns], Columns]
+"""Replaces the values of records by numbers, and leaves out the records that have none."""
+
+
+def numbers(of: Function) -> Take:
+    """Replace each value by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        return (records if len(found) == len(records) else records.at(indexes)).with_values(found)
+
+    return take
+
+
+def numbers_beside(of: Function) -> Take:
+    """Replace each value by its number and itself."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only(map(of, records.values), range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(list(zip(found, records.values, strict=True)))
+
+    return take
+
+
+def numbers_of_rows(of: Function) -> Take:
+    """Replace each row that is added or taken away by its number."""
+
+    def take(records: Columns) -> Columns:
+        found, indexes = numbers_only([of(row) for _, row in records.values], range(len(records)))
+        records = records if len(found) == len(records) else records.at(indexes)
+        return records.with_values(
+            [(added, number) for (added, _), number in zip(records.values, found, strict=True)]
+        )
+
+    return take
+
+
+def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take | None, Aggregate[Any, V]]:
+    """Return how to take the numbers of records, if the aggregate is of numbers, and the aggregate of the numbers.
+
+    Records whose number is None are skipped before anything else is done with them.
+
+    Args:
+        aggregate: The aggregate of the records.
+        beside: Keep the values of the records beside their numbers.
+    """
+    if isinstance(aggregate, Retracting) and isinstance(aggregate.rows, OfNumbers):
+        return numbers_of_rows(aggregate.rows.of), Retracting(replace(aggregate.rows, of=itself))
+    if not isinstance(aggregate, OfNumbers):
+        return None, aggregate
+    if beside:
+        return numbers_beside(aggregate.of), replace(aggregate, of=itemgetter(0))
+    return numbers(aggregate.of), replace(aggregate, of=itself)
+
+
+def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:
+    """Return the steps that first take the numbers of their records."""
+    if take is None:
+        return keep.step, keep.leaf
+
+    def before(step: Step) -> Step:
+        return lambda scope, records: step(scope, take(records))
+
+    return before(keep.step), before(keep.leaf)
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The step that folds records into a state table, by their keys.
+
+    Args:
+        state: The table.
+        aggregate: The aggregate that makes rows.
+    """
+
+    state: State[Any, Any]
+    aggregate: Aggregate[Any, Any]
+
+    def leaf(self, scope: Scope, records: Columns) -> None:
+        """Fold the records, where nothing follows."""
+        keys = records.raw_keys
+        assert keys is not None, "the builder refuses state after changed keys"
+        self.aggregate.fold(scope.table(self.state).raw, keys, records.values)
+
+    def step(self, scope: Scope, records: Columns) -> Columns:
+        """Fold the records. Returns one change for each key, in the order of their last records."""
+        return changes_of(scope, self.state, self.aggregate, records)
+
+
+def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records: Columns) -> Columns:
+    """Fold records into a table. Returns one change for each key, in the order of their last records."""
+    keys = records.raw_keys
+    assert keys is not None, "the builder refuses state after changed keys"
+    last_of = dict(zip(keys, range(len(keys)), strict=True))
+    rows = scope.table(state).raw.changing(keys)
+    olds = map(rows.__getitem__, last_of)
+    # `Last` changes no row in place.
+    before = dict(zip(last_of, olds if isinstance(aggregate, Last) else kept_apart(state, olds), strict=True))
+    aggregate.fold(_Changing(rows), keys, records.values)
+    changes = records.without_headers().at(sorted(last_of.values()))
+    changed = changes.raw_keys or ()
+    return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
+
+
+@dataclass(frozen=True)
+class _Changing:
+    """Rows that are marked as changed already."""
+
+    rows: dict[bytes, Any]
+
+    def changing(self, _: Iterable[bytes]) -> dict[bytes, Any]:
+        return self.rows
+
+
+def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
+    """Return copies of the rows, as a fold may change rows in place."""
+    encode, decode = state.value.encode, state.value.decode
+    return [row if row is None or isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
+
+
+def copied(codec: Codec[Any], value: Any) -> Any:
+    """Return a copy of a value, or the value itself if it cannot be changed in place."""
+    return value if isinstance(value, _UNCHANGEABLE) else codec.decode(codec.encode(value))

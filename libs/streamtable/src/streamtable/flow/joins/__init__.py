@@ -1,0 +1,1 @@
+"""The joins: steps and the records that they keep."""

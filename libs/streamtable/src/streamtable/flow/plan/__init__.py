@@ -1,0 +1,1 @@
+"""The nodes of a flow, and their compilation to groups."""

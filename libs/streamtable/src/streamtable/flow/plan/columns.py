@@ -1,0 +1,232 @@
+"""The records between two steps of a flow, as columns: a step costs no object per record."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, compress, repeat
+from typing import Any, Protocol, TypeVar
+
+from streamtable.base.ports import Codec
+from streamtable.base.types import Headers
+from streamtable.graph.state import State
+from streamtable.handlers.services import JoinedRows
+from streamtable.handlers.state_table import StateTable
+from streamtable.topics import Stream, Table
+
+T = TypeVar("T")
+Order = tuple[int, ...]
+
+
+def timestamps_of(times: Sequence[int]) -> Sequence[int]:
+    """Return event times as the timestamps of output records.
+
+    Kafka's client takes 0 for now. So an event at 0 is written as one at 1, and a record without a time as one of now.
+    """
+    if min(times, default=1) > 0:
+        return times
+    return [0 if time < 0 else time or 1 for time in times]
+
+
+class Scope(Protocol):
+    """The part of a task that steps can use. `BatchContext` and `Context` implement this protocol."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def repeats(self) -> bool: ...
+
+    def emit_many(
+        self,
+        stream: Stream[Any, Any],
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        *,
+        raw_keys: Sequence[bytes] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+        late_before_ms: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None: ...
+
+    def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...
+
+    def joined_rows(self, table: Table[Any, Any]) -> JoinedRows: ...
+
+    def lookup(self, table: Table[Any, Any], key: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records, or changes of the rows of a table.
+
+    Attributes:
+        codec: The codec of the keys; None after a step that has changed them.
+        raw_keys: The encoded keys; None after a step that has changed them.
+        decoded_keys: The keys; None until a step asks for them.
+        values: The values. Of changes: the new rows, None for a deleted one.
+        times: The event times; None where no step asks for them.
+        late_before: A window that closes at this time or before is closed for the record; None as with `times`.
+        order: The order in which branches are merged: the index of the input record in its batch, then the number of each
+            step at which the flow branched, and the index among the records that a step has made of one. So the output of
+            an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
+        olds: The rows before the changes, None for a new row. None: these are records, not changes.
+        raw_values: The encoded values as they were read, and their codec; None after a step that has changed them.
+        headers: The headers of each record, without those of the engine; None: no record has any, or no step writes records.
+    """
+
+    codec: Codec[Any] | None
+    raw_keys: Sequence[bytes] | None
+    decoded_keys: Sequence[Any] | None
+    values: Sequence[Any]
+    times: Sequence[int] | None
+    late_before: Sequence[int] | None
+    order: Sequence[Order] | None
+    olds: Sequence[Any] | None = None
+    raw_values: "tuple[Codec[Any], Sequence[bytes | None]] | None" = None
+    headers: Sequence[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """The decoded keys, decoded at first use."""
+        if self.decoded_keys is None:
+            assert self.codec is not None, "keys are there in one form or the other"
+            assert self.raw_keys is not None, "keys are there in one form or the other"
+            # The engine has left out the records whose keys are poison.
+            self.decoded_keys = self.codec.decode_many(self.raw_keys).values
+        return self.decoded_keys
+
+    def keyed_times(self) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
+        """Return the encoded keys, the event times and `late_before`, for a step that keeps state by time."""
+        assert self.raw_keys is not None, "the builder refuses state after changed keys"
+        assert self.times is not None, "the plan requests them"
+        assert self.late_before is not None, "the plan requests them"
+        return self.raw_keys, self.times, self.late_before
+
+    def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
+        """Return the same records with other values."""
+        return Columns(
+            self.codec,
+            self.raw_keys,
+            self.decoded_keys,
+            values,
+            self.times,
+            self.late_before,
+            self.order,
+            olds,
+            headers=self.headers,
+        )
+
+    def with_keys(self, keys: Sequence[Any]) -> "Columns":
+        """Return the same records with other keys."""
+        return replace(self, codec=None, raw_keys=None, decoded_keys=keys, raw_values=None)
+
+    def paired(
+        self,
+        indexes: Sequence[int],
+        values: Sequence[Any],
+        times: Sequence[int],
+        late_before: Sequence[int],
+    ) -> "Columns":
+        """Return one record for each of these indexes, in order, with another value and other times, and without headers."""
+        raw_keys, order = self.raw_keys, self.order
+        assert raw_keys is not None, "the builder refuses state after changed keys"
+        keys = list(map(raw_keys.__getitem__, indexes))
+        if order is not None:
+            place = 0
+            made: list[Order] = []
+            for number, index in enumerate(indexes):
+                place = place + 1 if number and indexes[number - 1] == index else 0
+                made.append((*order[index], place))
+            order = made
+        return Columns(self.codec, keys, None, values, times, late_before, order)
+
+    def by(self, codec: Codec[Any], raw_keys: Sequence[bytes]) -> "Columns":
+        """Return the same records by other keys, encoded already."""
+        return replace(self, codec=codec, raw_keys=raw_keys, decoded_keys=None, raw_values=None)
+
+    def without_headers(self) -> "Columns":
+        """Return the same records without headers: what is made of several records has those of none."""
+        return self if self.headers is None else replace(self, headers=None)
+
+    def only(self, keep: Sequence[Any]) -> "Columns":
+        """Return the records for which `keep` is true."""
+        if all(keep):
+            return self
+        return self._each(lambda column: list(compress(column, keep)))
+
+    def at(self, indexes: Sequence[int]) -> "Columns":
+        """Return the records with these indexes."""
+        return self._each(lambda column: list(map(column.__getitem__, indexes)))
+
+    def repeated(self, counts: Iterable[int]) -> "Columns":
+        """Return each record as often as `counts` says."""
+        counts = list(counts)
+        made = self._each(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
+        if self.order is not None:
+            made.order = [
+                (*each, place)
+                for each, count in zip(self.order, counts, strict=True)
+                for place in range(count)
+            ]
+        return made
+
+    def branched(self, step: int) -> "Columns":
+        """Return the same records as they go to one of several steps, which has this number."""
+        if self.order is None:
+            return self
+        made = self.with_values(self.values, self.olds)
+        made.order = [(*each, step) for each in self.order]
+        return made
+
+    def joined(self, others: Sequence["Columns"]) -> "Columns":
+        """Return these records and others of the same batch, in the order of the input."""
+        every = [self, *others]
+        keyed = all(each.raw_keys is not None for each in every)
+        order = _concatenated([each.order for each in every])
+        assert order is not None, "the plan requests it where branches are merged"
+        values = _concatenated([each.values for each in every])
+        assert values is not None, "records have values"
+        whole = Columns(
+            self.codec if keyed else None,
+            _concatenated([each.raw_keys for each in every]) if keyed else None,
+            None if keyed else _concatenated([each.keys for each in every]),
+            values,
+            _concatenated([each.times for each in every]),
+            _concatenated([each.late_before for each in every]),
+            order,
+            headers=_all_headers(every),
+        )
+        return whole.at(sorted(range(len(order)), key=order.__getitem__))
+
+    def _each(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> "Columns":
+        def changed(column: Sequence[Any] | None) -> Sequence[Any] | None:
+            return None if column is None else change(column)
+
+        return Columns(
+            self.codec,
+            changed(self.raw_keys),
+            # Decoded again if a step needs them: usually none does, so they are not decoded here.
+            None if self.raw_keys is not None else changed(self.decoded_keys),
+            change(self.values),
+            changed(self.times),
+            changed(self.late_before),
+            changed(self.order),
+            changed(self.olds),
+            None if self.raw_values is None else (self.raw_values[0], change(self.raw_values[1])),
+            changed(self.headers),
+        )
+
+
+def _all_headers(every: Sequence[Columns]) -> list[Headers] | None:
+    """Return the headers of several columns joined into one; None if there are none."""
+    if all(each.headers is None for each in every):
+        return None
+    return list(chain.from_iterable(each.headers or repeat((), len(each)) for each in every))
+
+
+def _concatenated(columns: Sequence[Sequence[T] | None]) -> list[T] | None:
+    """Return several columns joined into one; None if one of them is missing."""
+    there = [column for column in columns if column is not None]
+    return list(chain.from_iterable(there)) if len(there) == len(columns) else None

@@ -1,0 +1,212 @@
+"""Compiles nodes to groups: the nodes between two changes of the key become one function that is called with batches."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamtable.base.no_key import NoKey
+from streamtable.base.types import Headers
+from streamtable.base.watermarks import own_headers
+from streamtable.errors import GraphError
+from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.plan.feeding import fed_by_sources
+from streamtable.flow.plan.in_band import depths_of, stages_of, topics_in_band, with_watermarks
+from streamtable.flow.plan.nodes import Node, Step
+from streamtable.flow.windows.keys import START
+from streamtable.flow.windows.pending import PendingKey
+from streamtable.graph.group import EventTime, Group, Join, Output
+from streamtable.graph.row_change import RowChange
+from streamtable.graph.stages import Stages
+from streamtable.graph.topic_owners import refuse_shared_topics
+from streamtable.handlers.context import BatchContext, Context
+from streamtable.handlers.due_rows import DueRows
+from streamtable.topics import Table
+
+if TYPE_CHECKING:
+    from streamtable.graph.edge import Edge
+
+
+def groups_of(
+    flow: str, nodes: Sequence[Node], event_time: EventTime, version: str
+) -> tuple[Group[Any, Any], ...]:
+    """Compile a flow to groups, in the order of the data. Raises `GraphError` for an invalid flow."""
+    names = dict.fromkeys(node.group for node in nodes)
+    if not names:
+        raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
+    depths = depths_of(nodes)
+    in_band = topics_in_band(nodes, depths)
+    groups = tuple(
+        _group_of(
+            name,
+            [each for each in nodes if each.group == name],
+            event_time,
+            in_band,
+            stages_of(name, nodes, depths, in_band),
+            version,
+        )
+        for name in names
+    )
+    refuse_shared_topics(groups)
+    return groups
+
+
+def _group_of(
+    name: str,
+    nodes: Sequence[Node],
+    event_time: EventTime,
+    in_band: frozenset[str],
+    stages: Stages,
+    version: str,
+) -> Group[Any, Any]:
+    edges: list[Edge[Any, Any]] = []
+    for node in nodes:
+        if node.source is not None:
+            program = CompiledSource(node, nodes, in_band)
+            if _only_read(node, nodes):
+                assert isinstance(node.source.topic, Table), "only tables are read"
+                edges.append(Join(node.source.topic))
+            elif (edge := node.source.edge(program.handler)) is not None:
+                edges.append(edge)
+        edges.extend(edge for edge in node.edges if edge not in edges)
+    if any(node.windowed or node.feeds in in_band for node in nodes):
+        edges += [event_time, stages]
+    return Group(
+        name, *(with_watermarks(edge, in_band) for edge in edges), *fed_by_sources(nodes), version=version
+    )
+
+
+def _only_read(source: Node, nodes: Sequence[Node]) -> bool:
+    """Whether only the rows of a table are read, and no step follows its changes."""
+    return any(node.reads is source for node in nodes) and not any(source in node.parents for node in nodes)
+
+
+class CompiledSource:
+    """The handler of the records of one source of a group: all steps between it and the group's outputs and tables.
+
+    Args:
+        source: The node of the source.
+        nodes: All nodes of the group, each after its parents.
+        in_band: The topics that carry watermarks.
+    """
+
+    def __init__(self, source: Node, nodes: Sequence[Node], in_band: frozenset[str] = frozenset()) -> None:
+        reached = {source: None}  # in order
+        for node in nodes:
+            if any(parent in reached for parent in node.parents):
+                reached[node] = None
+        followed = {parent for node in nodes for parent in node.parents}
+        self._source = source
+        self._plan: list[tuple[int, tuple[int, ...], Step | None]] = [
+            (
+                node.number,
+                tuple(parent.number for parent in node.parents if parent in reached),
+                node.step if node in followed or node.leaf is None else node.leaf,
+            )
+            for node in reached
+            if node is not source
+        ]
+        followers = Counter(parent for _, parents, _ in self._plan for parent in parents)
+        self._branching = {number for number, count in followers.items() if count > 1}
+        self._timed = any(node.timed for node in reached)
+        self._windowed = any(node.windowed or node.feeds in in_band for node in reached)
+        self._ordered = any(len(parents) > 1 for _, parents, _ in self._plan)
+        self._singly = any(node.singly for node in reached)
+        self._writes = any(isinstance(edge, Output) for node in reached for edge in node.edges)
+        assert source.source is not None, "a source node has one"
+        self._topic = source.source.topic
+        self._kind = source.source.kind
+        self._inclusive = source.source.inclusive
+        self._columns = source.source.columns
+        self._key = self._topic.key if self._columns is None else self._columns.key
+        if isinstance(self._key, PendingKey):
+            self._key = self._key.key
+        self._keyless = isinstance(self._key, NoKey)
+
+    @property
+    def handler(self) -> dict[str, Callable[..., None]]:
+        """The handler of the source's edge, by the name of the argument."""
+        if self._kind == "closed":
+            return {"handler": self.on_closed}
+        if self._kind == "pending":
+            return {"handler": self.on_pending}
+        if self._kind == "table":
+            return {"handler": self.on_change}
+        return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
+
+    def on_batch(self, batch: BatchContext[Any, Any, Any]) -> None:
+        """Handle records of the source."""
+        times = batch.event_times_ms if self._timed else None
+        late_before = batch.late_before_ms if self._windowed else None
+        headers = batch.own_headers if self._writes else None
+        self._run(
+            batch, batch.raw_keys, batch.events, times, late_before, encoded=batch.raw_values, headers=headers
+        )
+
+    def on_record(self, ctx: Context[Any, Any], event: Any) -> None:
+        """Handle one record of the source."""
+        late_before = [ctx.late_before_ms] if self._windowed else None
+        headers = own_headers([ctx.headers]) if self._writes else None
+        self._run(ctx, [ctx.raw_key], [event], [ctx.event_time_ms], late_before, headers=headers)
+
+    def on_change(self, ctx: Context[Any, Any], change: RowChange[Any]) -> None:
+        """Handle a change of the source's table."""
+        late_before = [ctx.late_before_ms] if self._windowed else None
+        self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, [change.old])
+
+    def on_closed(self, due: DueRows[Any, Any]) -> None:
+        """Handle windows that have closed, or other rows that are due."""
+        if not due.rows:
+            return
+        if self._columns is not None:
+            found = self._columns.of(due)
+            if found[0]:
+                self._run(due, *found)
+            return
+        raw_keys, keys, rows = zip(*due.rows, strict=True)
+        # The last millisecond that belongs to the window.
+        times = [key.end_ms if self._inclusive else key.end_ms - 1 for key in keys]
+        self._run(due, raw_keys, rows, times, self._late_before(due))
+
+    def on_pending(self, due: DueRows[Any, Any]) -> None:
+        """Handle changes of a windowed table that are emitted now."""
+        raw_keys = [raw[: -START.size] for raw, _, _ in due.rows]
+        # The last millisecond of the interval, or of the time in which the window was open.
+        times = [at_ms - 1 for at_ms in due.times_ms]
+        self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, self._late_before(due))
+
+    def _late_before(self, due: DueRows[Any, Any]) -> Sequence[int] | None:
+        # Not the watermark: after a jump, later windows must be as open as if it had advanced step by step. A window
+        # that closes when a row is emitted closes after it.
+        return [at_ms - 1 for at_ms in due.times_ms] if self._windowed else None
+
+    def _run(
+        self,
+        scope: Scope,
+        raw_keys: Sequence[bytes],
+        values: Sequence[Any],
+        times: Sequence[int] | None,
+        late_before: Sequence[int] | None,
+        olds: Sequence[Any] | None = None,
+        encoded: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        order = [(index,) for index in range(len(values))] if self._ordered else None
+        raw_values = None if encoded is None else (self._topic.value, encoded)
+        first = Columns(
+            self._key, raw_keys, None, values, times, late_before, order, olds, raw_values, headers
+        )
+        if self._keyless:
+            first = first.with_keys([None] * len(values))
+        made: dict[int, Columns] = {self._source.number: first}
+        for number, parents, step in self._plan:
+            inputs = [
+                made[parent].branched(number) if parent in self._branching else made[parent]
+                for parent in parents
+                if parent in made
+            ]
+            if not inputs:
+                continue
+            records = inputs[0] if len(inputs) == 1 else inputs[0].joined(inputs[1:])
+            results = records if step is None else step(scope, records)
+            if results:
+                made[number] = results

@@ -1,0 +1,46 @@
+"""Finds the sources of each state, and of each topic to another group, and the tables whose changes they follow."""
+
+from collections.abc import Iterator, Sequence
+
+from streamtable.flow.plan.nodes import Node
+from streamtable.graph.group import Fed
+from streamtable.graph.state import State
+
+
+def fed_by_sources(nodes: Sequence[Node]) -> Iterator[Fed]:
+    """Yield the sources of the states and of the inner topics of one group.
+
+    Args:
+        nodes: All nodes of the group, each after its parents.
+    """
+    inputs: dict[Node, frozenset[str]] = {}  # whose records reach the node
+    tables: dict[Node, frozenset[str]] = {}  # whose changes are its output
+    by: dict[str, frozenset[str]] = {}
+    behind: dict[str, frozenset[str]] = {}
+    for node in nodes:
+        inputs[node] = _inputs(node, by).union(*(inputs[each] for each in node.parents if each in inputs))
+        followed = [each for each in (*node.parents, node.follows) if each in tables]
+        needed = frozenset[str]().union(*(tables[each] for each in followed))
+        tables[node] = _changes(node, needed)
+        kept = [edge.name for edge in node.edges if isinstance(edge, State)]
+        for name in [*kept, *([node.feeds] if node.feeds else [])]:
+            by[name] = by.get(name, frozenset()) | inputs[node]
+            behind[name] = behind.get(name, frozenset()) | (frozenset() if node.as_records else needed)
+    return (Fed(name, sources, behind[name] - {name}) for name, sources in by.items())
+
+
+def _inputs(node: Node, by: dict[str, frozenset[str]]) -> frozenset[str]:
+    """Return the inputs that a source reads, or whose records are in the state that it reads."""
+    if node.source is None:
+        return frozenset()
+    topic = node.source.topic
+    return by.get(topic.name, frozenset()) if isinstance(topic, State) else frozenset({topic.name})
+
+
+def _changes(node: Node, followed: frozenset[str]) -> frozenset[str]:
+    """Return the tables whose changes a node's output is."""
+    if node.makes:
+        return frozenset({node.makes})
+    if node.source is not None and (node.source.kind == "table" or node.source.retracts):
+        return frozenset({node.source.topic.name})
+    return frozenset() if node.as_records or node.follows is not None else followed

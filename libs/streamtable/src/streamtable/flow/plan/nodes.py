@@ -1,0 +1,128 @@
+"""The nodes of a flow while it is built, each with the step that it runs and the group that it belongs to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamtable.base.ports import Codec
+from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.graph.edge import Edge
+from streamtable.graph.state import State
+from streamtable.topics import Stream, Table
+
+if TYPE_CHECKING:
+    from streamtable.graph.group import Changes, Input
+    from streamtable.handlers.due_rows import DueRows
+
+Step = Callable[[Scope, Columns], Columns | None]
+"""The function of a node: processes the records of a batch and returns those for the next step; None: there is no output."""
+
+MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any] | None"]
+"""Makes the edge of a source, given its handler: `handler=` or `batch=`; None: it has one already."""
+
+
+class Closed:
+    """Handles windows that have closed: what follows them is known when the flow is compiled, after the table was made."""
+
+    def __init__(self) -> None:
+        self._handler: Callable[[DueRows[Any, Any]], None] | None = None
+
+    def edge(self, handler: dict[str, Any]) -> None:
+        """Take the handler; the state is an edge of the group already."""
+        self._handler = handler["handler"]
+
+    def __call__(self, due: "DueRows[Any, Any]") -> None:
+        if self._handler is not None:
+            self._handler(due)
+
+
+@dataclass(frozen=True)
+class DueColumns:
+    """The conversion of rows that are due to records.
+
+    Attributes:
+        key: The codec of the records' keys.
+        of: Returns the encoded keys, the values, the event times, and the times before which windows are closed, each as one
+            sequence for all records.
+    """
+
+    key: Codec[Any]
+    of: "Callable[[DueRows[Any, Any]], tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]]"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of records of a group.
+
+    Attributes:
+        topic: The topic that is read, or the state whose windows close.
+        edge: Called with the handler of the source, by the name of its kind. Returns the edge of the group; None if the
+            source needs none.
+        arguments: The arguments that the source was made with. They distinguish two sources of the same topic.
+        kind: The kind of records: those of a stream, changes of a table, closed windows of a state, or changes of a state
+            that are emitted at the end of their interval.
+        columns: The conversion of due rows to records; None: each row becomes a record with the same key and value.
+        inclusive: Whether the end of a closed window belongs to the window.
+        retracts: Whether a stream carries the changes of a table, as what is taken away and what is added.
+    """
+
+    topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
+    edge: MakeInput
+    arguments: tuple[object, ...] = ()
+    kind: Literal["stream", "table", "closed", "pending"] = "stream"
+    columns: DueColumns | None = None
+    inclusive: bool = False
+    retracts: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator of a flow.
+
+    Attributes:
+        number: The number of the node in the order of building; its parents have lower numbers.
+        group: The name of the group that the node belongs to.
+        label: The description of the node for people.
+        parents: The nodes whose output the node gets.
+        step: The step that the node runs; None: it only passes records on.
+        leaf: The step that is run instead if no node follows; None: `step`.
+        edges: The edges that the node adds to its group.
+        source: The source of a node without parents in its group; None: it has parents.
+        singly: Whether the step needs the context of each single record.
+        timed: Whether the step needs event times.
+        windowed: Whether the step needs to know which windows are closed for a record.
+        grace_ms: The grace of the step for records out of order, in milliseconds; None: it has none.
+        feeds: The topic through which its output reaches another group.
+        reads: The table whose rows the step reads.
+        makes: The table of the group whose changes its output is, by the name of its state.
+        as_records: Whether it takes the changes of a table as records of a stream, which may begin at any of them.
+        follows: Another node whose changes its state needs all of.
+    """
+
+    number: int
+    group: str
+    label: str
+    parents: tuple["Node", ...] = field(default=(), repr=False)  # there may be many, each with its own
+    step: Step | None = None
+    leaf: Step | None = None
+    edges: tuple[Edge[Any, Any], ...] = ()
+    source: Source | None = None
+    singly: bool = False
+    timed: bool = False
+    windowed: bool = False
+    grace_ms: int | None = None
+    feeds: str = ""
+    reads: "Node | None" = field(default=None, repr=False)
+    makes: str = ""
+    as_records: bool = False
+    follows: "Node | None" = field(default=None, repr=False)
+
+
+def sources_of(node: Node) -> set[Node]:
+    """Return the sources that the records of a node come from in its group."""
+    found, ahead = {node}, [node]
+    while ahead:
+        parents = set(ahead.pop().parents) - found
+        found |= parents
+        ahead.extend(parents)
+    return {each for each in found if each.source is not None}

@@ -1,0 +1,1 @@
+"""Windows as pure functions, and the keys of their rows."""

@@ -1,0 +1,232 @@
+"""Keys of windowed tables: a key and its window, in the bytes that Kafka Streams writes and reads."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from streamtable.base.decoding import decode_each
+from streamtable.base.ports import Codec, Decoded, WindowedKeys
+from streamtable.errors import DeserializationError, GraphError, SerializationError
+from streamtable.flow.windows.zone_days import ZoneDays
+from streamtable.graph.state import codec_name
+
+K = TypeVar("K")
+
+START = Struct(">q")
+"""The start of a window behind the bytes of the key, as in Kafka Streams' time-windowed keys."""
+END_START = Struct(">qq")
+"""The end and the start of a session behind the bytes of the key, as in Kafka Streams' session keys."""
+_BEHIND_ALL = b"\xff" * (START.size + 1)
+
+
+class Windowed(NamedTuple, Generic[K]):
+    """A key in a window.
+
+    Attributes:
+        key: The key of the records.
+        start_ms: The first millisecond of the window, since 1970.
+        end_ms: The end of the window: the first millisecond after a tumbling or hopping window; of a sliding window and of
+            a session the last millisecond that belongs to it.
+    """
+
+    key: K
+    start_ms: int
+    end_ms: int
+
+
+class StartKey(ABC, Generic[K]):
+    """A codec of the keys of windows whose end follows from their start: the key's bytes, then the start as 8 bytes, big-endian.
+
+    Kafka Streams writes the keys of its tumbling, hopping and sliding windows in this way. The end is not written: as with
+    its `TimeWindowedSerde`, the reader has to know it. A start before 1970 is a negative number, in two's complement.
+    """
+
+    key: Codec[K]
+
+    @abstractmethod
+    def end_of(self, start: int) -> int:
+        """Return the end of the window that begins at this time."""
+
+    @property
+    @abstractmethod
+    def longest_ms(self) -> int:
+        """The milliseconds that a window has at most."""
+
+    def encode(self, value: Windowed[K]) -> bytes:
+        key, start, _ = _parts(value)
+        if not -self.longest_ms <= start < 1 << 63:
+            raise SerializationError(
+                f"a window from {start}: give milliseconds since 1970; a window that begins before ends after"
+            )
+        return self.key.encode(key) + START.pack(start)
+
+    def decode(self, data: bytes) -> Windowed[K]:
+        start = self._start(data)
+        return Windowed(self.key.decode(data[: -START.size]), start, self.end_of(start))
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
+        return decode_each(self.decode, data)
+
+    def inner(self, data: bytes) -> bytes:
+        return data[: -START.size]
+
+    def bounds(self, key: K, since_ms: int, until_ms: int) -> tuple[bytes, bytes]:
+        data, first = self.key.encode(key), since_ms - self.longest_ms
+        if first < 0:  # negative starts are behind all others
+            return data + START.pack(0), data + _BEHIND_ALL
+        return data + START.pack(first), data + START.pack(until_ms)
+
+    def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
+        start = self._start(data)
+        return start < until_ms and self.end_of(start) > since_ms
+
+    def _start(self, data: bytes) -> int:
+        if len(data) < START.size:
+            raise DeserializationError(f"a windowed key of {len(data)} bytes: it has at least {START.size}")
+        start: int = START.unpack_from(data, len(data) - START.size)[0]
+        if start < -self.longest_ms:
+            raise DeserializationError(
+                f"a windowed key with the time {start}: the window would end before 1970"
+            )
+        return start
+
+
+class WindowedKey(StartKey[K]):
+    """A codec of the keys of windows of a fixed size: the bytes of the key, then the start of the window. See `StartKey`.
+
+    Args:
+        key: The codec of the keys.
+        size_ms: The milliseconds from the start of a window to its end.
+    """
+
+    def __init__(self, key: Codec[K], size_ms: int) -> None:
+        self.key = key
+        self.size_ms = size_ms
+
+    def end_of(self, start: int) -> int:
+        return start + self.size_ms
+
+    @property
+    def longest_ms(self) -> int:
+        return self.size_ms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WindowedKey) and (self.key, self.size_ms) == (other.key, other.size_ms)
+
+    def __hash__(self) -> int:
+        return hash((type(self.key), self.size_ms))
+
+    def __repr__(self) -> str:
+        return f"WindowedKey({codec_name(self.key)}, {self.size_ms})"
+
+
+class DayWindowKey(StartKey[K]):
+    """A codec of the keys of windows of days in a time zone, as `Tumbling(days=, zone=)` makes them. See `StartKey`.
+
+    Args:
+        key: The codec of the keys.
+        days: The number of days of a window.
+        zone: The name of the time zone. The end of a window is that of its last day there.
+    """
+
+    def __init__(self, key: Codec[K], days: int, zone: str) -> None:
+        self.key = key
+        self._zone_days = ZoneDays(days, zone)
+
+    def end_of(self, start: int) -> int:
+        return self._zone_days.end_of(start)
+
+    @property
+    def longest_ms(self) -> int:
+        return self._zone_days.longest_ms
+
+    def _fields(self) -> tuple[Codec[K], int, str]:
+        return self.key, self._zone_days.days, self._zone_days.zone
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DayWindowKey) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((type(self.key), *self._fields()[1:]))
+
+    def __repr__(self) -> str:
+        _, days, zone = self._fields()
+        return f"DayWindowKey({codec_name(self.key)}, {days}, {zone!r})"
+
+
+class SessionKey(Generic[K]):
+    """A codec of session keys: the bytes of the key, then end and start of the session as 8 bytes each, big-endian.
+
+    This is how Kafka Streams writes the keys of its session windows.
+
+    Args:
+        key: The codec of the keys.
+    """
+
+    def __init__(self, key: Codec[K]) -> None:
+        self.key = key
+
+    def encode(self, value: Windowed[K]) -> bytes:
+        key, start, end = _parts(value)
+        return self.key.encode(key) + _packed(end, start)
+
+    def decode(self, data: bytes) -> Windowed[K]:
+        end, start = _unpacked(data)
+        return Windowed(self.key.decode(data[: -END_START.size]), start, end)
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
+        return decode_each(self.decode, data)
+
+    def inner(self, data: bytes) -> bytes:
+        return data[: -END_START.size]
+
+    def bounds(self, key: K, since_ms: int, until_ms: int) -> tuple[bytes, bytes]:  # noqa: ARG002 - ends come first
+        data = self.key.encode(key)
+        return data + _packed(max(0, since_ms), 0), data + b"\x80"
+
+    def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
+        end, start = _unpacked(data)
+        return start < until_ms and end >= since_ms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SessionKey) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash((SessionKey, type(self.key)))
+
+    def __repr__(self) -> str:
+        return f"SessionKey({codec_name(self.key)})"
+
+
+def _parts(value: Any) -> "Windowed[Any]":
+    if not isinstance(value, Windowed):
+        raise SerializationError(
+            f"{value!r} is no key of a windowed table: give Windowed(key, start_ms, end_ms), the key with its window"
+        )
+    return value
+
+
+def _packed(end: int, start: int) -> bytes:
+    if not (0 <= end < 1 << 63 and 0 <= start < 1 << 63):
+        raise SerializationError(f"a session from {start} to {end}: give milliseconds since 1970")
+    return END_START.pack(end, start)
+
+
+def _unpacked(data: bytes) -> tuple[int, int]:
+    if len(data) < END_START.size:
+        raise DeserializationError(
+            f"the key of a session has {len(data)} bytes: it has at least {END_START.size}"
+        )
+    end, start = END_START.unpack_from(data, len(data) - END_START.size)
+    if end < 0 or start < 0:
+        raise DeserializationError(
+            f"the key of a session with the time {min(end, start)}: a session begins at 0 or later"
+        )
+    return end, start
+
+
+def check_both_windowed(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
+    """Raise `GraphError` if only one side of a join has keys of windows: nothing would ever match."""
+    if isinstance(left, WindowedKeys) != isinstance(right, WindowedKeys):
+        raise GraphError(f"{operator} of keys of windows with keys without: none of them would match")

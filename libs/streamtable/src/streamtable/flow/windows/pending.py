@@ -1,0 +1,57 @@
+"""The keys of pending changes, which are emitted at a time: the key of the row, then the time."""
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from streamtable.base.decoding import decode_each
+from streamtable.base.ports import Codec, Decoded
+from streamtable.errors import DeserializationError
+from streamtable.flow.windows.keys import START
+from streamtable.graph.state import codec_name
+
+K = TypeVar("K")
+
+
+class Pending(NamedTuple, Generic[K]):
+    """The key of a pending change.
+
+    Attributes:
+        key: The key of the row.
+        at_ms: The event time at which it is emitted.
+    """
+
+    key: K
+    at_ms: int
+
+
+class PendingKey(Generic[K]):
+    """A codec of the keys of pending changes: the bytes of the row's key, then the time as 8 bytes, big-endian.
+
+    Args:
+        key: The codec of the keys of the rows.
+    """
+
+    def __init__(self, key: Codec[K]) -> None:
+        self.key = key
+
+    def encode(self, value: Pending[K]) -> bytes:
+        return self.key.encode(value.key) + START.pack(value.at_ms)
+
+    def decode(self, data: bytes) -> Pending[K]:
+        at_ms = emitted_at(data, b"")
+        if at_ms is None:
+            raise DeserializationError(
+                f"the key of a pending change has {len(data)} bytes: it has at least 8"
+            )
+        return Pending(self.key.decode(data[: -START.size]), at_ms)
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Pending[K]]:
+        return decode_each(self.decode, data)
+
+    def __repr__(self) -> str:
+        return f"PendingKey({codec_name(self.key)})"
+
+
+def emitted_at(key: bytes, _: bytes) -> int | None:
+    """Return the time at which a pending change is emitted, from its encoded key; None: the key is not one."""
+    return int(START.unpack_from(key, len(key) - START.size)[0]) if len(key) >= START.size else None

@@ -1,0 +1,1 @@
+"""The arguments of handlers, and the services of the engine behind them."""

@@ -1,0 +1,506 @@
+"""The arguments of handlers: `Context` for one record, `Batch` for consecutive records.
+
+Both are created once per partition and reused for each record, so a record costs no object. Keep no reference to them.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Generic, NoReturn, TypeVar, cast
+
+from streamtable.base.keys import as_key
+from streamtable.base.ports import Codec
+from streamtable.base.types import Headers, RecordBatch
+from streamtable.base.watermarks import own_headers, stamped, stamps
+from streamtable.errors import GraphError, Rejected
+from streamtable.handlers.services import HandlerServices, JoinedRows, TableRows, Watermark
+from streamtable.handlers.state_table import DeclaredState, StateTable
+from streamtable.handlers.timers import Timers
+from streamtable.tables.working_table import WorkingTable
+from streamtable.topics import Stream, Table
+
+K = TypeVar("K")
+E = TypeVar("E")
+V = TypeVar("V")
+OK = TypeVar("OK")
+OV = TypeVar("OV")
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class _NoTable:
+    """Stands in for the rows of a group without a table."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # Not the record's fault: with any other error `on_error` would reject record after record.
+        raise GraphError("this group keeps no table: add Persist(codec) to its graph")
+
+
+class BaseContext(Generic[K, V]):
+    """The base of contexts and batches: emitting, lookups and joins."""
+
+    def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
+        self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
+        self._reach = reach
+        self._emit = self._emit_stamped if reach.in_band else reach.emit
+        self._records: RecordBatch
+
+    @property
+    def repeats(self) -> bool:
+        """Whether records may be handled again, with the rows as they were left: the group runs at least once."""
+        return self._reach.repeats
+
+    def work_on(self, rows: "TableRows[V]") -> None:
+        """Read and write these rows from now on."""
+        self._rows = rows
+
+    @property
+    def topic(self) -> str:
+        return self._records.topic
+
+    @property
+    def partition(self) -> int:
+        return self._records.partition
+
+    def _watermark(self) -> int:
+        return self._event_clock.watermark_ms
+
+    def _closed(self) -> int:
+        """Return the time up to which windows are closed for what no record of an input has made."""
+        return self._event_clock.watermark_of(0)
+
+    @property
+    def _event_clock(self) -> Watermark:
+        if self._reach.event_clock is None:
+            raise GraphError(
+                "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
+            )
+        return self._reach.event_clock
+
+    def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:  # noqa: ARG002 - of those who know
+        """Return the time before which windows are closed for a record that is emitted now."""
+        # What falls due comes in time, however far the watermark has jumped: see `Due.holds`.
+        return self._undecided(timestamp_ms)
+
+    def _undecided(self, timestamp_ms: int) -> int:
+        """Return the same for a record that no input record has made: it is in time unless its reader has advanced."""
+        watermark = max(self._watermark(), 0)
+        return min(watermark, timestamp_ms) if timestamp_ms else watermark
+
+    def _emit_stamped(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None:
+        if stream.name in self._reach.in_band:
+            headers = stamped(headers, self._late_before(None, timestamp_ms))
+        self._reach.emit(stream, key, value, headers, timestamp_ms)
+
+    def emit(
+        self,
+        stream: Stream[OK, OV],
+        key: OK,
+        value: OV | None,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Write a record to a declared output, in the same commit as everything else.
+
+        Args:
+            stream: The stream to write to, which the graph declares as `Output`.
+            key: The key, which decides the partition.
+            value: The value; None writes a tombstone.
+            headers: The headers, names and bytes, written as they are.
+            timestamp_ms: Milliseconds since 1970; 0: the time of the commit.
+
+        Raises:
+            SerializationError: The record does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The graph does not declare the stream as `Output`.
+        """
+        self._emit(stream, key, value, headers, timestamp_ms)
+
+    def emit_many(
+        self,
+        stream: Stream[OK, OV],
+        keys: Sequence[OK],
+        values: Sequence[OV | None],
+        *,
+        raw_keys: Sequence[bytes] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+        late_before_ms: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
+
+        Args:
+            stream: The stream to write to, which the graph declares as `Output`.
+            keys: The key of each record.
+            values: The value of each record; None writes a tombstone.
+            raw_keys: The keys as they are encoded already, in place of `keys`.
+            timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
+            late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
+            partitions: The partition of each record, or -1; None and -1: that of its key. A view, a lookup and a join look for
+                a key in its partition only: give others only to readers that know where to look.
+            headers: The headers of each record, names and bytes, written as they are; None: there are none.
+
+        Raises:
+            SerializationError: A record does not fit the schema, is larger than Kafka accepts, or is for a partition that the
+                topic does not have.
+            GraphError: The graph does not declare the stream as `Output`.
+            ValueError: The arguments have different lengths.
+        """
+        own = headers is not None
+        if stream.name in self._reach.in_band:
+            given: Iterable[Any] = late_before_ms or repeat(None, len(values))
+            bounds = list(map(self._late_before, given, timestamps_ms or repeat(0)))
+            headers = stamps(bounds) if headers is None else list(map(stamped, headers, bounds))
+        self._reach.emit_many(
+            stream, keys, values, raw_keys, timestamps_ms, headers, partitions, own_headers=own
+        )
+
+    def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
+        """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
+
+        Args:
+            stream: The stream of the group's loop.
+            key: The key of the row that the event is for.
+            event: The event that the loop's handler is called with.
+            headers: The headers, names and bytes, written as they are.
+
+        Raises:
+            SerializationError: The event does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The stream is not the group's loop.
+        """
+        if stream.name != self._reach.loop:
+            raise GraphError(
+                f"{stream.name!r} is not the loop of this group: add Loop(stream, handler) to its graph"
+            )
+        self._emit(stream, key, event, headers, 0)
+
+    def lookup(self, table: Table[OK, OV], key: OK) -> OV | None:
+        """Return the row of any key of a table that the graph declares as `Lookup`; None if there is none.
+
+        Raises:
+            GraphError: The graph does not declare the table as `Lookup`.
+            RetryLater: The local copy is damaged and is loaded again; the engine waits and reads the record again.
+        """
+        try:
+            rows = self._reach.lookups[table.name]
+        except KeyError:
+            raise GraphError(
+                f"{table.name!r} is not looked up by this group: add Lookup(table) to its graph"
+            ) from None
+        row: OV | None = rows.get(key)
+        return row
+
+    def table(self, state: DeclaredState[OK, OV]) -> StateTable[OK, OV]:
+        """Return the rows of a state table in this partition. Valid only during the call of the handler.
+
+        Args:
+            state: The table, which the graph has among its edges.
+
+        Raises:
+            GraphError: The graph does not have it.
+        """
+        found = self._reach.states.get(state.name)
+        if found is None or (found.state is not state and found.state != state):
+            raise GraphError(
+                f"the graph of this group does not have the state {state.name!r}: add it to its edges"
+            )
+        return found
+
+    def joined_rows(self, table: Table[Any, J]) -> JoinedRows:
+        """Return the rows of a joined table in this partition, by encoded key. Raises `GraphError` as `Context.join`."""
+        try:
+            return self._reach.joins[table.name]
+        except KeyError:
+            raise GraphError(
+                f"{table.name!r} is not joined by this group: add Join(table) to its graph"
+            ) from None
+
+    def fail(self, reason: str) -> NoReturn:
+        """Reject the record; the input's `on_error` decides what happens to it."""
+        raise Rejected(reason)
+
+
+class Context(BaseContext[K, V]):
+    """One record and the row of its key. Valid only during the call of the handler."""
+
+    key: K
+
+    def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
+        super().__init__(table, reach)
+        self._index = 0
+        self._raw_key = b""
+        self.interrupted = False  # something has to be done before the next record, such as a commit
+
+    @property
+    def offset(self) -> int:
+        return self._records.offsets[self._index]
+
+    @property
+    def raw_key(self) -> bytes:
+        """The encoded key; empty in a stream without keys."""
+        return self._raw_key or b""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has that of its origin."""
+        return self._records.timestamp(self._index)
+
+    @property
+    def event_time_ms(self) -> int:
+        """The event time in milliseconds since 1970: from `Input(time=)`, or else the record's timestamp."""
+        times = self._records.times
+        return self.timestamp_ms if times is None else times.event_ms[self._index]
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark of the partition before this record; -1 until every input has an event time.
+
+        Raises:
+            GraphError: The group does not follow event time.
+        """
+        times = self._records.times
+        return self._watermark() if times is None else times.watermarks_ms[self._index]
+
+    @property
+    def late_before_ms(self) -> int:
+        """A window is closed for this record if it ended, grace included, at or before this time.
+
+        The greatest event time seen in the record's input, including the record itself, or the watermark if that is
+        greater, as after its input was idle. Raises like `watermark_ms`.
+        """
+        times = self._records.times
+        return self._closed() if times is None else times.late_before_ms[self._index]
+
+    def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
+        times = self._records.times
+        if times is None:  # a timer, a visit, a change, or what was looped back
+            return self._undecided(timestamp_ms)
+        return times.late_before_ms[self._index] if late_before_ms is None else late_before_ms
+
+    @property
+    def headers(self) -> Headers:
+        return self._records.headers(self._index)
+
+    @property
+    def value(self) -> V | None:
+        """The row of this key, with the changes of earlier records; None if there is none.
+
+        A value that is changed in place must still be `set`, or the change is not written.
+        """
+        return self._rows.get(self._raw_key)
+
+    def set(self, value: V) -> None:
+        """Write the row of this key."""
+        if value is None:
+            raise TypeError("a row cannot be None: use ctx.delete()")
+        self._rows.put(self._raw_key, value)
+
+    def delete(self) -> None:
+        """Delete the row of this key."""
+        self._rows.delete(self._raw_key)
+
+    @property
+    def timers(self) -> Timers:
+        """The timers of this key. Raises `GraphError` if the graph has no `Timer`."""
+        if self._reach.timers is None:
+            raise GraphError("the graph of this group has no timers: add a Timer to its edges")
+        return self._reach.timers.of(self._raw_key)
+
+    def join(self, table: Table[K, J]) -> J | None:
+        """Return the row that a joined table has for this key; None if there is none.
+
+        Args:
+            table: The table, which the graph declares as `Join` or `Changes`.
+
+        Raises:
+            GraphError: The graph does not declare the table as joined.
+            DeserializationError: The row cannot be decoded.
+        """
+        row: J | None = self.joined_rows(table).get(self._raw_key)
+        return row
+
+    def defer(self, work: Awaitable[R], then: "Callable[[Context[K, V], R], None]") -> None:
+        """Await external work, such as an HTTP call, without blocking the records behind this one.
+
+        All work that is deferred between two commits runs concurrently, before the commit; then each result is handled,
+        in the order of the records, in the same commit as everything else. The row may have changed meanwhile: read it
+        in `then`.
+
+        Args:
+            work: A coroutine, or another awaitable. If it raises or takes longer than the processor's `defer_timeout`,
+                the record's handler has failed. After a crash or an aborted commit it is called again.
+            then: Called with the context, which is at this record again, and the result. It may do all that a handler
+                may, but not defer.
+        """
+        self.interrupted = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
+
+    def stand(self, records: RecordBatch, index: int, key: K) -> None:
+        """Move to a record."""
+        self.interrupted = False
+        self._records, self._index, self.key = records, index, key
+        self._raw_key = records.keys[index]  # type: ignore[assignment] # None in streams without keys, where no row is asked for
+
+    def stand_at_row(self, raw_key: bytes, key: K) -> None:
+        """Move to a row while staying at the record, whose key is another one."""
+        self._raw_key, self.key = raw_key, key
+
+    def each(
+        self,
+        records: RecordBatch,
+        keys: Sequence[K],
+        events: Sequence[E],
+        handler: Callable[["Context[K, V]", E], None],
+    ) -> int:
+        """Call the handler for each record. After an exception, `index` is that of the failing record.
+
+        Returns:
+            The number of records that were handled: fewer if so many calls were deferred that a commit must come first.
+        """
+        self._records = records
+        self.interrupted = False
+        for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
+            self._index = index
+            self._raw_key = raw  # type: ignore[assignment] # as in `stand`
+            self.key = key
+            handler(self, event)
+            if self.interrupted:
+                return index + 1
+        return len(records)
+
+    @property
+    def index(self) -> int:
+        """The index of the record within its batch."""
+        return self._index
+
+
+class BatchContext(BaseContext[K, V], Generic[K, E, V]):
+    """Consecutive records of one partition, and the rows of the partition. Valid only during the call.
+
+    Attributes:
+        keys: The decoded keys, one for each record.
+        events: The decoded events, one for each record.
+    """
+
+    keys: Sequence[K]
+    events: Sequence[E]
+
+    def __init__(self, table: WorkingTable[V] | None, key_codec: Codec[K], reach: HandlerServices) -> None:
+        super().__init__(table, reach)
+        self._key_codec = key_codec
+        self._batch_keys: frozenset[bytes] | None = None  # the records' encoded keys, made when first needed
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return self._records.offsets
+
+    @property
+    def raw_keys(self) -> Sequence[bytes]:
+        """The encoded keys, one for each record; None in a stream without keys."""
+        return cast("Sequence[bytes]", self._records.keys)  # with keys nearly always
+
+    @property
+    def raw_values(self) -> Sequence[bytes | None]:
+        """The encoded events, one for each record."""
+        return self._records.values
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        return self._records.timestamps()
+
+    @property
+    def event_times_ms(self) -> Sequence[int]:
+        """The event time of each record. See `Context.event_time_ms`."""
+        times = self._records.times
+        return self.timestamps_ms if times is None else times.event_ms
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark before the first of these records. See `Context.watermark_ms`."""
+        times = self._records.times
+        return self._watermark() if times is None else times.watermarks_ms[0]
+
+    @property
+    def late_before_ms(self) -> Sequence[int]:
+        """For each record, the time up to which windows are closed for it. See `Context.late_before_ms`."""
+        times = self._records.times
+        return [self._closed()] * len(self) if times is None else times.late_before_ms
+
+    def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
+        # Which record it was made of is not known: none of them was late before the watermark.
+        if late_before_ms is not None:
+            return late_before_ms
+        return self._undecided(timestamp_ms) if self._records.times is None else max(self.watermark_ms, 0)
+
+    def headers(self, index: int) -> Headers:
+        return self._records.headers(index)
+
+    @property
+    def own_headers(self) -> Sequence[Headers] | None:
+        """The headers of each record, without those of the engine; None if no record has any."""
+        return own_headers(list(self._records.each_headers()))
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:
+        """Read rows of this partition by their keys, None where there is none.
+
+        Args:
+            keys: Keys of the records of this batch, or others that belong to the same partition.
+
+        Raises:
+            WrongPartition: A key belongs to another partition: send an event to it with `loopback`.
+        """
+        own = keys is self.keys
+        keys = list(dict.fromkeys(map(as_key, keys)))
+        encoded = list(map(self._key_codec.encode, keys))
+        if not own:
+            self._refuse_other_partitions(encoded)
+        return dict(zip(keys, self._rows.get_many(encoded), strict=True))
+
+    def put_many(self, rows: Mapping[K, V | None]) -> None:
+        """Write rows of this partition; None deletes a row.
+
+        Args:
+            rows: Rows by key: of the records of this batch, or others that belong to the same partition.
+
+        Raises:
+            WrongPartition: A key belongs to another partition: send an event to it with `loopback`. No row is written.
+        """
+        table = self._rows
+        encoded = list(map(self._key_codec.encode, rows))
+        self._refuse_other_partitions(encoded)
+        for key, row in zip(encoded, rows.values(), strict=True):
+            if row is None:
+                table.delete(key)
+            else:
+                table.put(key, row)
+
+    def _refuse_other_partitions(self, encoded: Sequence[bytes]) -> None:
+        """Raise `WrongPartition` unless all these keys belong here. Keys of this batch's records do."""
+        if self._batch_keys is None:
+            self._batch_keys = frozenset(cast("Sequence[bytes]", self._records.keys))
+        if self._batch_keys.issuperset(encoded) or (own_keys := self._reach.own_keys) is None:
+            return
+        # A key that another program has encoded in its own way is the same key: it came here with its record.
+        again = map(self._key_codec.encode, self.keys)
+        own_keys.refuse_others(encoded, self._batch_keys.union(again))
+
+    def join(self, table: Table[K, J]) -> list[J | None]:
+        """Return the row that a joined table has for the key of each record. Raises like `Context.join`."""
+        rows = self.joined_rows(table)
+        return [rows.get(key) for key in self._records.keys if key is not None]
+
+    def whole(
+        self,
+        records: RecordBatch,
+        keys: Sequence[K],
+        events: Sequence[E],
+        handler: Callable[["BatchContext[K, E, V]"], None],
+    ) -> None:
+        """Call the handler once for all the records."""
+        self._records, self.keys, self.events = records, keys, events
+        self._batch_keys = None
+        handler(self)
