@@ -1,8 +1,9 @@
 """The conformance tests of `ports.Store`, run on every implementation."""
 
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,26 @@ from streamtable.errors import RetryLater, StoreInUse
 from streamtable.store.memory import MemoryStores
 from streamtable.store.rocksdb import RocksStores
 
+PAGE = (Path(__file__).parents[3] / "docs/how-to/extend.md").read_text()
 
-@pytest.fixture(params=["memory", "rocksdb"])
+
+def sqlite_stores(folder: Path) -> Stores:
+    """The store of the page on extensions."""
+    (program,) = re.findall(r"^## A store\n.*?^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    page: dict[str, Any] = {}
+    exec(program, page)
+    made: Stores = page["SqliteStores"](folder)
+    return made
+
+
+@pytest.fixture(params=["memory", "rocksdb", "sqlite"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
-    made: Stores = MemoryStores() if request.param == "memory" else RocksStores(tmp_path / "state")
+    makers: dict[str, Callable[[], Stores]] = {
+        "memory": MemoryStores,
+        "rocksdb": lambda: RocksStores(tmp_path / "state"),
+        "sqlite": lambda: sqlite_stores(tmp_path / "state"),
+    }
+    made = makers[request.param]()
     yield made
     made.close()
 

@@ -1,9 +1,11 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
 from streamtable.app import App, Processor, ProcessorOptions
+from streamtable.base.decoding import decode_each
 from streamtable.base.no_key import NoKey
+from streamtable.base.ports import Codec, Decoded, Store, Stores
 from streamtable.base.settings import Settings
-from streamtable.base.types import Ack, BadToken, Guarantee
+from streamtable.base.types import Ack, BadToken, Committed, Guarantee, NextOffset, RecordBatch
 from streamtable.codec import (
     Avro,
     Bytes,
@@ -20,6 +22,7 @@ from streamtable.emitter import Emitter
 from streamtable.engine.local_queries import Freshness, LocalAnswer
 from streamtable.errors import ChangesMissed, PartitionNotAssigned, UnreadableRow
 from streamtable.graph.aggregate import Aggregate, Collect, Count, Last, Max, Mean, Min, Sum, TopK
+from streamtable.graph.custom_task import CommitDue, CustomTask, CustomTasks, Prepared, TaskServices, Written
 from streamtable.graph.due import Due
 from streamtable.graph.group import (
     Changes,
@@ -62,11 +65,17 @@ __all__ = [
     "Change",
     "Changes",
     "ChangesMissed",
+    "Codec",
     "Collect",
+    "CommitDue",
+    "Committed",
     "Confluent",
     "Context",
     "CopyReloaded",
     "Count",
+    "CustomTask",
+    "CustomTasks",
+    "Decoded",
     "Due",
     "DueRows",
     "Emitter",
@@ -87,6 +96,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "NextOffset",
     "NoKey",
     "OnError",
     "OnUnreadable",
@@ -96,8 +106,10 @@ __all__ = [
     "Persist",
     "Plain",
     "Position",
+    "Prepared",
     "Processor",
     "ProcessorOptions",
+    "RecordBatch",
     "RowChange",
     "RowIterator",
     "RowList",
@@ -106,12 +118,15 @@ __all__ = [
     "Snapshot",
     "State",
     "StateTable",
+    "Store",
+    "Stores",
     "Stream",
     "String",
     "Sum",
     "Table",
     "Tail",
     "TailRecord",
+    "TaskServices",
     "Timer",
     "Timers",
     "TooSlow",
@@ -121,6 +136,8 @@ __all__ = [
     "View",
     "Visit",
     "Watch",
+    "Written",
     "avro_branch",
     "avro_branch_of",
+    "decode_each",
 ]

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
@@ -24,6 +25,7 @@ from streamtable.engine.local_queries import Freshness, LocalAnswer
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
+from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.group import Group, Topology, groups_in
 from streamtable.graph.topic_check import partition_counts, required_topics
 from streamtable.graph.topic_owners import refuse_shared_topics, refuse_topics_of_others
@@ -169,6 +171,7 @@ class ProcessorOptions(TypedDict, total=False):
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
             them. Default: yes, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
+        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
 
@@ -184,6 +187,7 @@ class ProcessorOptions(TypedDict, total=False):
     defer_timeout: float
     purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
+    tasks: CustomTasks | None
     failpoint: str | None
 
 
@@ -210,6 +214,7 @@ class App:
         metrics: The metrics of its processors and views. Default: metrics with their own registry.
         progress: The display of recovery. Default: bars on standard error if that is a terminal.
         options: The default options of its processors.
+        stores: Makes the stores of local state below a folder. Default: RocksDB, with `memory_bytes`.
     """
 
     def __init__(
@@ -222,6 +227,7 @@ class App:
         metrics: Metrics | None = None,
         progress: Progress | None = None,
         options: ProcessorOptions | None = None,
+        stores: Callable[[Path], Stores] | None = None,
     ) -> None:
         self.kafka: Log = Kafka(kafka) if isinstance(kafka, str) else kafka
         self.state_dir = Path(state_dir)
@@ -230,6 +236,7 @@ class App:
         self._metrics = metrics or Metrics.register(CollectorRegistry())
         self._progress = progress
         self._options: ProcessorOptions = options or {}
+        self._stores_in = stores or partial(local_stores, memory_bytes=memory_bytes)
         self._lock = threading.Lock()
         self._groups: dict[str, Group[Any, Any]] = {}  # for which processors were made
         self._updater: ViewUpdater | None = None
@@ -297,7 +304,7 @@ class App:
             self._groups[group.name] = group
             refuse_shared_topics(list(self._groups.values()))
         given = cast("dict[str, Any]", {**self._options, **options})
-        failpoint = given.pop("failpoint", None)
+        failpoint, tasks = given.pop("failpoint", None), given.pop("tasks", None)
         instance = instance_id(group.name, given.get("instance_id"))
         given["instance_id"] = instance.name
         folder, clock = self.state_dir / group.name, SystemClock()
@@ -311,18 +318,19 @@ class App:
         lookups = None
         if group.lookups:
             # Of each process, as each holds them whole: it may share its state_dir with others.
-            stores = local_stores(folder / "lookups" / settings.instance_id, self._memory_bytes)
+            stores = self._stores_in(folder / "lookups" / settings.instance_id)
             lookups = LookupTables(self.kafka, stores, clock, self._metrics, group.name)
         return GroupProcessor(
             group,
             self.kafka,
-            local_stores(folder, self._memory_bytes),
+            self._stores_in(folder),
             settings,
             clock,
             self._metrics,
             self._progress or progress_on(sys.stderr),
             failpoint_at(failpoint) if failpoint else no_failpoint,
             lookups,
+            tasks,
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:
@@ -372,7 +380,7 @@ class App:
             found = self._views.get(table.name)
             if found is None:
                 if self._updater is None:
-                    stores = local_stores(self.state_dir / "views" / self.name, self._memory_bytes)
+                    stores = self._stores_in(self.state_dir / "views" / self.name)
                     self._updater = ViewUpdater(self.kafka, stores, SystemClock(), self._metrics, self.name)
                     self._updater.start()
                 found = self._views[table.name] = View(table, self._updater, closed=self._closed)

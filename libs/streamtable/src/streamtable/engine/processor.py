@@ -84,7 +84,7 @@ class GroupProcessor:
             )
         if tasks is None and any(edge.custom is not None for edge in group.inputs):
             raise GraphError(
-                f"{group!r} brings its own kind of task: run it with the processor of its kind, such as BatchProcessor"
+                f"{group!r} has its own kind of task: run it with a processor of this kind, such as BatchProcessor, or give tasks="
             )
         self.group = group
         self._here = OwnProcess(f"the processor of group {group.name!r}")

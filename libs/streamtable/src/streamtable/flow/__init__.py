@@ -8,9 +8,10 @@ from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
 from streamtable.flow.windows.keys import DayWindowKey, SessionKey, Windowed, WindowedKey
-from streamtable.flow.windows.windows import Hopping, Session, Sliding, Tumbling
+from streamtable.flow.windows.windows import Assigned, Hopping, Session, Sliding, TimeWindow, Tumbling, Window
 
 __all__ = [
+    "Assigned",
     "CogroupedSessions",
     "CogroupedStream",
     "CogroupedWindows",
@@ -27,8 +28,10 @@ __all__ = [
     "SessionKey",
     "SessionStream",
     "Sliding",
+    "TimeWindow",
     "TimeWindowedStream",
     "Tumbling",
+    "Window",
     "Windowed",
     "WindowedKey",
     "WindowedStream",
