@@ -28,7 +28,8 @@ def program(section: str) -> dict[str, Any]:
 
 def test_the_codec_of_the_page_carries_points_and_refuses_all_else(tester: Tester) -> None:
     page = program("A codec")
-    places, codec = page["PLACES"], page["Point"]()
+    places: Stream[str, Any] = page["PLACES"]
+    codec = page["Point"]()
     with pytest.raises(SerializationError, match="a point has two numbers, x and y, and this is"):
         codec.encode(("north", 1.0))
     with pytest.raises(DeserializationError, match="a point has 16 bytes, and this has 3"):
@@ -39,7 +40,7 @@ def test_the_codec_of_the_page_carries_points_and_refuses_all_else(tester: Teste
         ctx.set(point)
         seen.append(point)
 
-    group = Group("g", Input(places, see, on_error=OnError.DEAD_LETTER), Persist(codec))
+    group: Group[str, Any] = Group("g", Input(places, see, on_error=OnError.DEAD_LETTER), Persist(codec))
     tester.run(group)
     tester.emit(places, "mill", (1.5, -2.0))
     tester.emit_raw(places.name, b"mill", b"abc")
