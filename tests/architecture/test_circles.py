@@ -23,10 +23,8 @@ CIRCLES = {
             "windowed",
         )
     ),
-    frozenset({"microbatch.batch", "microbatch.columns"}),
     frozenset({f"microbatch.{name}" for name in ("beginnings", "embedded", "graph", "task")}),
     frozenset({"servicekit.process.otel", "servicekit.process.tracing"}),
-    frozenset({f"streamtable_testing.{name}" for name in ("group", "topic", "transactions")}),
 }
 """The circles that there are. Remove one when it is gone; add none."""
 

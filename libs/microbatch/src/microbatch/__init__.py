@@ -1,10 +1,11 @@
 """Micro-batches over a central store, on streamtable's engine."""
 
-from microbatch.batch import Batch, Record, Send
+from microbatch.batch import Batch, Send
 from microbatch.graph import MicroBatch
 from microbatch.limits import Limits
 from microbatch.metrics import BatchMetrics
 from microbatch.processor import BatchProcessor
+from microbatch.record import Record
 from microbatch.rows import BatchRows, Rows
 from microbatch.testing import InMemoryStore
 

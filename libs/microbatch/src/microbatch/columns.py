@@ -1,17 +1,14 @@
 """A batch's records as Arrow columns. Only this module imports Arrow, which comes with the extra `arrow`."""
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from microbatch.record import Record
 from streamtable.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from microbatch.batch import Record
-
-
-def columns(records: "Sequence[Record[Any, Any]]") -> Any:
+def columns(records: Sequence[Record[Any, Any]]) -> Any:
     """Return a `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, one row for each record.
 
     An Avro record becomes a struct with the fields of the values. `value` is left out if the values have no common Arrow type.

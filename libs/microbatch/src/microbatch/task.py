@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from microbatch.batch import Batch, Record, Send
+from microbatch.batch import Batch, Send
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import Buffer, Chunk, PoisonBisector
 from microbatch.committed_state import document
 from microbatch.metrics import BatchMetrics
+from microbatch.record import Record
 from microbatch.rows import BatchWrites, StoredRows, written
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key

@@ -6,7 +6,7 @@ counts, also if it finds a later transaction than its own.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from streamtable.base.clock import Clock
 from streamtable.errors import Fenced
@@ -14,10 +14,20 @@ from streamtable_testing.faults import Faults, LateEffects
 
 if TYPE_CHECKING:
     from streamtable.base.types import TopicPartition
-    from streamtable_testing.group import Offsets
-    from streamtable_testing.topic import Partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Written(Protocol):
+    """A partition with records of a transaction. `topic.Partition` implements it."""
+
+    def mark(self, transaction: "Transaction") -> None: ...
+
+
+class Pending(Protocol):
+    """The offsets of a group that a transaction would commit. `group.Offsets` implements it."""
+
+    def end(self, transaction: "Transaction") -> None: ...
 
 
 class Transaction:
@@ -32,8 +42,8 @@ class Transaction:
     def __init__(self, began_at: float) -> None:
         self.began_at = began_at
         self.committed: bool | None = None
-        self.partitions: dict[TopicPartition, Partition] = {}
-        self.offsets: set[Offsets] = set()
+        self.partitions: dict[TopicPartition, Written] = {}
+        self.offsets: set[Pending] = set()
 
     def write_markers(self, late: Callable[[str], bool] = lambda _: False) -> bool:
         """Write the markers that are missing, except where `late(topic)`. Returns whether all are written."""
