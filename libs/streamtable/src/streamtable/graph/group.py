@@ -62,7 +62,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
         once: The deduplication of repeated events, by their ids.
         time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
             the record's timestamp is its event time. See `EventTime`.
-        custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
+        custom: Instead of a handler, for a group that brings its own kind of task (`tasks=` of a processor): the function
             that these call.
         tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
             goes to the dead letters. "skip": it is skipped, and counted in `streamtable_tombstones_skipped_total`.
