@@ -319,8 +319,14 @@ class _Ids:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Also of NaN, and not of 0.0 and -0.0 or 1 and True."""
-    return repr(one) == repr(other)
+    """Also of NaN, and not of 0.0 and -0.0 or 1 and True. The order of a map's entries means nothing."""
+    return repr(sorted_maps(one)) == repr(sorted_maps(other))
+
+
+def sorted_maps(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: sorted_maps(value[key]) for key in sorted(value)}
+    return [sorted_maps(each) for each in value] if isinstance(value, list) else value
 
 
 class Case(NamedTuple):

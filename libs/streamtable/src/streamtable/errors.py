@@ -330,12 +330,12 @@ class StateMeaningChanged(Fatal):
             "ids": "Restore the old declaration; or delete the topic and create it again, so that no id is known",
             "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
-        super().__init__(
-            f"{f'the state {state!r}' if state else 'an inner topic'} of group {group!r} means {declared!r}, but "
-            f"{'its rows' if state else 'records in it'} were written as {recorded!r}. "
-            f"{another}; or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')",
-            topic=topic,
-        )
+        reset = f"or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')"
+        if state:
+            text = f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}"
+        else:
+            text = f"an inner topic of group {group!r} means {declared!r}, but records in it were written as {recorded!r}"
+        super().__init__(f"{text}. {another}; {reset}", topic=topic)
 
 
 class InputLost(Fatal):
