@@ -50,5 +50,7 @@ def test_a_micro_batch_can_be_drawn_like_other_groups() -> None:
 
 
 def test_an_ordinary_processor_rejects_a_micro_batch(tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match="run it with a processor of this kind, such as BatchProcessor, or give tasks="):
+    with pytest.raises(
+        GraphError, match="run it with a processor of this kind, such as BatchProcessor, or give tasks="
+    ):
         App(Kafka("localhost:1"), tmp_path).processor(graph())
