@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-class Written(Protocol):
+class MarkedPartition(Protocol):
     """A partition with records of a transaction. `topic.Partition` implements it."""
 
     def mark(self, transaction: "Transaction") -> None: ...
 
 
-class Pending(Protocol):
+class PendingOffsets(Protocol):
     """The offsets of a group that a transaction would commit. `group.Offsets` implements it."""
 
     def end(self, transaction: "Transaction") -> None: ...
@@ -42,8 +42,8 @@ class Transaction:
     def __init__(self, began_at: float) -> None:
         self.began_at = began_at
         self.committed: bool | None = None
-        self.partitions: dict[TopicPartition, Written] = {}
-        self.offsets: set[Pending] = set()
+        self.partitions: dict[TopicPartition, MarkedPartition] = {}
+        self.offsets: set[PendingOffsets] = set()
 
     def write_markers(self, late: Callable[[str], bool] = lambda _: False) -> bool:
         """Write the markers that are missing, except where `late(topic)`. Returns whether all are written."""
