@@ -1,5 +1,6 @@
-"""The graphs and handlers that mypy accepts, and those that it rejects, with the line of the error."""
+"""The graphs and handlers that mypy and pyright accept, and those that they reject, with the line of the error."""
 
+import json
 import re
 import subprocess
 import sys
@@ -334,3 +335,26 @@ def test_mypy_accepts_what_fits_together_and_refuses_what_does_not(
     }
     assert other == []
     assert [(n, what, lines[n - 1]) for n, what in sorted(found ^ expected)] == []
+
+
+@pytest.fixture(scope="module")
+def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int]]:
+    """The lines in which pyright finds errors in each program, from one run. Its settings are those of its own."""
+    folder = tmp_path_factory.mktemp("pyright")
+    for name in PROGRAMS:
+        (folder / f"{name}.py").write_text("\n".join(text_of(name)))
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(folder)]
+    command += ["--pythonpath", sys.executable, "--level", "error"]
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+    found: dict[str, set[int]] = {name: set() for name in PROGRAMS}
+    for each in json.loads(done.stdout)["generalDiagnostics"]:
+        found[Path(each["file"]).stem].add(each["range"]["start"]["line"] + 1)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_pyright_refuses_the_same_lines(name: str, checked_by_pyright: dict[str, set[int]]) -> None:
+    lines = text_of(name)
+    expected = {number for number, line in enumerate(lines, start=1) if "# refused:" in line}
+    assert [(n, lines[n - 1]) for n in sorted(checked_by_pyright[name] ^ expected)] == []
