@@ -1,7 +1,9 @@
 """`streamtable graph`: group graphs as text, Mermaid, JSON or a picture, without a broker."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +24,10 @@ from streamtable_admin.graph_model import (
     model_of,
 )
 from streamtable_admin.layout import lay_out, text_sizes
+from streamtable_cli.interchange import asyncapi, openlineage
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import show_json
+from streamtable_cli.session import session_of
 from streamtable_cli.svg import svg_of
 
 app = typer.Typer(no_args_is_help=True, help="Group graphs: the topics that groups read, keep and write.")
@@ -45,6 +49,8 @@ class Format(StrEnum):
     MERMAID = "mermaid"
     JSON = "json"
     SVG = "svg"
+    ASYNCAPI = "asyncapi"
+    OPENLINEAGE = "openlineage"
 
 
 @app.callback()
@@ -54,6 +60,7 @@ def graph() -> None:
 
 @app.command("show")
 def show(
+    ctx: typer.Context,
     groups: Annotated[
         list[str],
         typer.Argument(
@@ -62,7 +69,9 @@ def show(
         ),
     ],
     *,
-    form: Annotated[Format, typer.Option("--format", help="text, mermaid, json or svg.")] = Format.TEXT,
+    form: Annotated[
+        Format, typer.Option("--format", help="text, mermaid, json, svg, asyncapi or openlineage.")
+    ] = Format.TEXT,
     aside: Annotated[
         bool, typer.Option("--aside", help="Also show dead letters and retries; text always does.")
     ] = False,
@@ -91,6 +100,11 @@ def show(
             text = mermaid_of(picture)
         case Format.SVG:
             text = svg_of(picture, lay_out(picture, text_sizes(picture)))
+        case Format.ASYNCAPI:
+            text = f"{json.dumps(asyncapi(loaded), indent=2)}\n"
+        case Format.OPENLINEAGE:
+            cluster = session_of(ctx).settings.bootstrap_servers.partition(",")[0]
+            text = openlineage(loaded, cluster, datetime.now(UTC))
         case _:
             text = text_of(loaded)
     if output is None:
