@@ -20,7 +20,7 @@ from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList
 from streamtable import App, Avro, Kafka, String, Table, View
-from streamtable.base.observe import metrics_page
+from streamtable.observe import metrics_page
 
 EMPTY = "bench.Empty"
 ANSWER = pb.GetResponse(count=1, partition=1, offset=1_000_000, age_seconds=0.5)

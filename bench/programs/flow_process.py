@@ -9,8 +9,8 @@ from bench.job import Job
 from bench.programs.watched import Watched
 
 from streamtable import App, Guarantee, Kafka
-from streamtable.base.observe import configure_logging
 from streamtable.flow import Flow
+from streamtable.observe import configure_logging
 
 
 def run_flow(flow_of: Callable[[Job], Flow], inputs_of: Callable[[Job], Sequence[str]]) -> None:

@@ -11,7 +11,7 @@ from contracts.records import USER_STATUS, USER_STATUS_UPDATE, UserStatus, UserS
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.stores.redis import RedisDriver
 from streamtable import Avro, Kafka, Stream, String
-from streamtable.base.observe import configure_logging
+from streamtable.observe import configure_logging
 
 BATCH_RECORDS = 10_000
 ROWS: Rows[UserStatus] = Rows("users", value=Avro(USER_STATUS))

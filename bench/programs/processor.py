@@ -34,8 +34,8 @@ from streamtable import (
     String,
     Table,
 )
-from streamtable.base.observe import configure_logging
 from streamtable.flow import Flow, Session, Tumbling, WindowedKey
+from streamtable.observe import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable

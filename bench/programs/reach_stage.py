@@ -12,7 +12,7 @@ from bench.programs.marks import mark
 from microbatch import BatchProcessor
 from microbatch.store_settings import store_from
 from streamtable import Kafka
-from streamtable.base.observe import configure_logging
+from streamtable.observe import configure_logging
 from tweet_reach.stages import authors_stage, urls_stage
 
 _LOOK_SECONDS = 0.005

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from bench.job import Job
 from bench.programs.marks import tell
 
-from streamtable.base.observe import configure_logging
+from streamtable.observe import configure_logging
 
 READY_SECONDS = 60.0
 

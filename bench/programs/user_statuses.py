@@ -15,7 +15,7 @@ from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from streamtable import App, Avro, Kafka, String, Table, View
-from streamtable.base.observe import metrics_page
+from streamtable.observe import metrics_page
 from user_status.query import Tables, build_query
 from user_status.view import UserStatusesService
 

@@ -11,7 +11,7 @@ from bench.job import Job
 from bench.programs.marks import mark, tell
 
 from streamtable import App, Avro, Kafka, String, Table
-from streamtable.base.observe import configure_logging
+from streamtable.observe import configure_logging
 
 
 def main() -> None:

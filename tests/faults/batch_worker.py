@@ -15,8 +15,8 @@ from tests.faults.worker import EXIT_GAVE_UP
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.store_settings import service_driver
 from streamtable import Json, Kafka, Long, Stream, String
-from streamtable.base.observe import configure_logging
 from streamtable.errors import StreamtableError
+from streamtable.observe import configure_logging
 
 LAST: Rows[Any] = Rows("last", value=Json())
 

@@ -33,8 +33,8 @@ from streamtable import (
     String,
     Table,
 )
-from streamtable.base.observe import configure_logging
 from streamtable.errors import StreamtableError
+from streamtable.observe import configure_logging
 
 WAIT_SECONDS = 0.3
 COMMIT_SECONDS = 0.1

@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from streamtable import App, EventTime, Kafka, Stream, String
-from streamtable.base.observe import configure_logging
 from streamtable.flow import Flow
+from streamtable.observe import configure_logging
 
 DAY = timedelta(days=1)
 

@@ -14,9 +14,9 @@ from tests.simulation.joins import pair, row_of
 from tests.simulation.shape import JoinShape
 
 from streamtable import App, EventTime, Json, Kafka, Long, Stream, String
-from streamtable.base.observe import configure_logging
 from streamtable.errors import StreamtableError
 from streamtable.flow import Flow
+from streamtable.observe import configure_logging
 
 OUTER = JoinShape("outer_join", before=2_000, after=3_000, grace=1_000, keys=0)
 LINKED = JoinShape("key_join", 0, 0, 0, keys=6)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from streamtable import App, Avro, Count, Group, Input, Kafka, Persist, Stream, String
-from streamtable.base.observe import configure_logging
 from streamtable.handlers.aggregate_rows import AggregateRows
+from streamtable.observe import configure_logging
 
 RECORD_SECONDS = 4e-6
 

@@ -28,8 +28,8 @@ from streamtable import (
     Stream,
     String,
 )
-from streamtable.base.observe import configure_logging
 from streamtable.errors import StreamtableError
+from streamtable.observe import configure_logging
 
 EXIT_GAVE_UP = 3
 KINDS = ("count", "handler", "purged", "order", "states", "fatal")

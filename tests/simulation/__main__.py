@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from tests.simulation.run import Totals, first_broken, run_seed
 from tests.simulation.shape import draw, draw_join
 
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 
 def main() -> int:

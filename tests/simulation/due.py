@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from streamtable.base.topics import Stream
 from streamtable.codec.plain import Bytes, Json, String
 from streamtable.engine.due.chunks import entry_of
 from streamtable.graph.due import Due
@@ -16,7 +17,6 @@ from streamtable.graph.state import State
 from streamtable.graph.timer import Timer
 from streamtable.handlers.context import Context
 from streamtable.handlers.due_rows import DueRows
-from streamtable.topics import Stream
 
 AHEAD_MS_MAX = 20_000
 KEPT_MS = 4_000

@@ -14,6 +14,7 @@ from zlib import crc32
 from tests.simulation.due import DueHandlers
 from tests.simulation.shape import JobShape, Kind
 
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Headers
 from streamtable.codec.plain import Json, Long, String
 from streamtable.graph.aggregate import Sum
@@ -32,7 +33,6 @@ from streamtable.graph.group import (
 from streamtable.graph.once import Once
 from streamtable.graph.row_change import RowChange
 from streamtable.handlers.context import BatchContext, Context
-from streamtable.topics import Stream, Table
 
 _STEP = Struct(">qq")
 ROW_BYTES_MAX = 20_000

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from tests.simulation.oracle import FAR_MS, Wrong
 from tests.simulation.shape import JoinShape
 
+from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, Long, String
 from streamtable.flow import Flow, KeyedStream
 from streamtable.graph.group import EventTime
-from streamtable.topics import Stream
 
 LEFT, RIGHT = "in0", "in1"
 REACH_MS = 20_000

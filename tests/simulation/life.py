@@ -8,11 +8,11 @@ from tests.simulation.disk import Disk, DiskStore, Mounted
 from tests.simulation.faults import Crash
 from tests.simulation.jobs import Job
 
-from streamtable.base.observe import SilentProgress
 from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater, StoreBroken, StreamtableError
+from streamtable.observe import SilentProgress
 from streamtable.tables.replica import PartitionReplica, ReplicaState
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View

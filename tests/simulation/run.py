@@ -17,7 +17,7 @@ from tests.simulation.shape import Shape, draw
 from tests.simulation.trace import LOG, Trace
 from tests.simulation.world import Violation, World
 
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 Draw = Callable[[Random], Shape]
 

@@ -20,7 +20,7 @@ from tests.simulation.shape import draw, draw_join
 from tests.simulation.trace import CALL
 
 from streamtable.base.failpoint import ALL_STEPS, BATCH_STEPS
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 from streamtable_testing.faults import CALLS, Fault
 
 SEEDS = Path(__file__).with_name("seeds.toml")

@@ -12,7 +12,7 @@ from tests.simulation.run import Totals, first_broken, run_seed
 from tests.simulation.shape import JOINS, Shape, draw_join
 from tests.simulation.test_schedules import Tell
 
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 SECONDS = 2.0
 SECONDS_MAX = 90.0

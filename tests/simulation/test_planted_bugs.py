@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from tests.simulation import bugs, seeds
 from tests.simulation.run import Totals, first_broken, run_seed
 
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 SECONDS_MAX = 90.0
 BEGIN_AT: Mapping[str, int] = seeds.read()["planted"]

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from tests.simulation import seeds
 from tests.simulation.run import Totals, first_broken, run_seed
 
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 Tell = Callable[[Totals, int], None]
 

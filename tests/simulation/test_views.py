@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.simulation.views import Broken, ViewWorld
 
-from streamtable.base.observe import Metrics
 from streamtable.base.types import RecordBatch
+from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import why_discard
 from streamtable.tables.replica import PartitionReplica

@@ -11,12 +11,12 @@ from unittest.mock import patch
 
 from tests.simulation.disk import Disk, Mounted
 
-from streamtable.base.observe import Metrics
+from streamtable.base.topics import Table
 from streamtable.base.types import Ack, Committed, NextOffset, TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.errors import ChangesMissed, NotReady, RetryLater
+from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Table
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock

@@ -14,12 +14,12 @@ from tests.simulation.oracle import Wrong
 from tests.simulation.shape import Shape
 from tests.simulation.trace import Trace
 
-from streamtable.base.observe import Metrics
 from streamtable.base.partitioner import partition_for
 from streamtable.base.types import TopicPartition
 from streamtable.engine.recovery.restore import Stage
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
 from streamtable.graph.topic_check import required_topics
+from streamtable.observe import Metrics
 from streamtable.tables.position import LocalPosition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka

@@ -16,7 +16,7 @@ from tests.stack.programs import load
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.http.metrics import HttpMetrics
 from servicekit.tables.top_list import TopMetrics
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 from streamtable_spark.jobs.metrics import gauges
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,8 +20,8 @@ from localkafka.waiting import Deadline
 from streamtable import App, Kafka, View
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.failpoint import Failpoint, no_failpoint
-from streamtable.base.observe import Metrics, SilentProgress
 from streamtable.base.ports import Log, TopicDescription
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.engine.processor import GroupProcessor
@@ -29,8 +29,8 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import RetryLater
 from streamtable.graph.group import Group, Input, Persist
 from streamtable.graph.topic_check import required_topics
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.rocksdb import RocksStores
-from streamtable.topics import Stream
 from streamtable.views.lookup import LookupTables
 
 SECONDS_MAX = 60.0

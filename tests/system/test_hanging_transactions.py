@@ -17,13 +17,13 @@ from localkafka.fixtures import OwnBroker
 from localkafka.jars import kafka_jars
 from localkafka.java import find_java
 from streamtable import Kafka
-from streamtable.base.observe import Metrics, metrics_page
 from streamtable.base.ports import ClusterClient, TopicDescription
 from streamtable.base.transactions import commands
 from streamtable.base.types import TopicPartition
 from streamtable.codec.plain import Long
 from streamtable.errors import TransactionPending
 from streamtable.graph.group import Group
+from streamtable.observe import Metrics, metrics_page
 
 TIMEOUT = 1.0
 

@@ -14,12 +14,12 @@ from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
 from streamtable.base.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
 from streamtable.base.partitioner import partition_for
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.errors import InputLost
 from streamtable.graph.group import Changes, Group, Input, Loop, OnError, Persist, Visit
 from streamtable.graph.visiting import VisitProgress
-from streamtable.topics import Stream, Table
 
 SHORT = {"retention.ms": "4000", "segment.ms": "1000"}
 QUIET, BUSY = 0, 1

@@ -32,13 +32,13 @@ from microbatch.stores.versions import ledger_key
 from microbatch.task import BatchTask
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
-from streamtable.base.observe import Metrics, SilentProgress
 from streamtable.base.types import Committed, TopicPartition
 from streamtable.engine.adapted import AdaptedTask, AdaptedTasks
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater
 from streamtable.graph.custom_task import Written
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import Fault, Faults

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamtable.base.ports import Membership, RebalanceListener, TopicInfo
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.basetask import Work
@@ -19,7 +20,6 @@ from streamtable.graph.topic_check import required_topics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.kept import InputRecord, TopicState
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream
 
 
 @dataclass

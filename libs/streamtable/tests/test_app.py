@@ -11,13 +11,13 @@ import pytest
 
 from streamtable.app import App
 from streamtable.base import process
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Guarantee
 from streamtable.codec import Avro
 from streamtable.codec.plain import Long, String
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable.graph.group import Group, Input, Persist
 from streamtable.kafka import Kafka
-from streamtable.topics import Stream, Table
 
 GROUP: Group[str, int] = Group(
     "g", Input(Stream("in", String(), String()), lambda ctx, event: ctx.set(1)), Persist(Long())

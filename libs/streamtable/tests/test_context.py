@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.topics import Stream
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.codec.plain import Json, String
 from streamtable.errors import GraphError, Rejected, WrongPartition
@@ -11,7 +12,6 @@ from streamtable.handlers.own_keys import OwnKeys
 from streamtable.handlers.services import HandlerServices
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.working_table import WorkingTable
-from streamtable.topics import Stream
 
 Make = Callable[..., RecordBatch]
 BYTES_MAX = 1_000_000

@@ -9,12 +9,12 @@ from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
 from streamtable.base.partitioner import Partitioner, partition_for
 from streamtable.base.ports import Log
+from streamtable.base.topics import Stream
 from streamtable.base.types import Ack, Headers, TopicPartition
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
 from streamtable.errors import Fenced, QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.kafka import Kafka
-from streamtable.topics import Stream
 
 
 def read_all(broker: Broker, topic: str, count: int) -> dict[TopicPartition, list[Any]]:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable.base.event_time import NO_TIME, EventTimes, running_max
+from streamtable.base.topics import Stream
 from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Long, String
 from streamtable.engine.time.event_time import EventClock, TimedInput
 from streamtable.errors import FutureEventTime, StreamtableError
 from streamtable.graph.group import EventTime, Group, Input
-from streamtable.topics import Stream
 from streamtable_testing.clock import VirtualClock
 
 TIME = st.integers(NO_TIME, 30)

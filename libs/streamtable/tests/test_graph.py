@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.errors import GraphError
 from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
 from streamtable.graph.once import Once
-from streamtable.topics import Stream, Table
 
 CLICKS = Stream("clicks", String(), String())
 LIKES = Stream("likes", String(), String())

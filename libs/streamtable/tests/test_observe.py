@@ -15,7 +15,8 @@ import pytest
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from streamtable.base.observe import (
+from streamtable.base.settings import Address
+from streamtable.observe import (
     Metrics,
     SilentProgress,
     TerminalProgress,
@@ -25,7 +26,6 @@ from streamtable.base.observe import (
     progress_on,
     serve_metrics,
 )
-from streamtable.base.settings import Address
 
 made_before_it_was_configured = structlog.get_logger()
 
@@ -255,7 +255,7 @@ def test_progress_is_silent_where_there_is_no_terminal() -> None:
 LOGGING_PROGRAM = """
 import logging, sys, threading, structlog
 from prometheus_client import CollectorRegistry
-from streamtable.base.observe import Metrics, TerminalProgress, configure_logging, log_to_stderr_by_default
+from streamtable.observe import Metrics, TerminalProgress, configure_logging, log_to_stderr_by_default
 registry = CollectorRegistry()
 lost = Metrics.register(registry).log_lost.inc
 CONFIGURE

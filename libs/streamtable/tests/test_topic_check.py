@@ -5,11 +5,11 @@ import pytest
 
 from streamtable.base.partitioner import Partitioner
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Long, String
 from streamtable.errors import InputLost, StateLost, TopicMismatch
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Output, Persist
 from streamtable.graph.topic_check import check_topics, check_unchanged, partition_counts, required_topics
-from streamtable.topics import Stream, Table
 
 GROUP: Group[str, int] = Group(
     "g",

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.errors import AuthorizationError, GraphError, TopicShared, TransactionPending
@@ -16,7 +17,6 @@ from streamtable.graph.topic_owners import (
 )
 from streamtable.tables.kept import KeptRecord, Seen
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream
 
 EVENTS: Stream[str, str] = Stream("events", String(), String())
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Long, String
 from streamtable.errors import TopicMismatch
 from streamtable.flow import Flow, Tumbling, Windowed
 from streamtable.graph.group import Changes, Group, Input, Loop, Output, Persist
 from streamtable.graph.topic_check import check_topics
 from streamtable.graph.topic_settings import purged_topics, settings_of_topics, topic_warnings
-from streamtable.topics import Stream, Table
 
 Info = Callable[..., TopicInfo]
 WORDS: Stream[str, str] = Stream("words", String(), String())

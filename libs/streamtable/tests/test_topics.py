@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.topics import Stream, Table, legal_name
 from streamtable.codec.plain import Long, String
 from streamtable.errors import GraphError
 from streamtable.graph.group import Persist
 from streamtable.graph.state import State
 from streamtable.graph.timer import Timer
-from streamtable.topics import Stream, Table, legal_name
 
 NO_CODECS: list[tuple[Any, str]] = [
     (String, r"String, which is a class: write String\(\)"),

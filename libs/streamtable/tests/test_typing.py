@@ -49,7 +49,7 @@ G = Group(
     Changes(USERS, changed), Output(BY_NUMBER), Persist(Long()), Visit("v", visit),
 )
 reveal_type(G)  # is streamtable.graph.group.Group[str, int]
-reveal_type(G.table)  # is streamtable.topics.Table[str, int]
+reveal_type(G.table)  # is streamtable.base.topics.Table[str, int]
 Group("g", Input(TEXTS, batch=whole), Persist(Long()))
 Group("g", Input(TEXTS, aggregate=Count()), Persist(Long()))
 Group("g", Changes(USERS, changed), Persist(Long()))
@@ -118,7 +118,7 @@ reveal_type(S.split(str.isupper)[0])  # is streamtable.flow.stream.KeyedStream[s
 reveal_type(S.key_by("k1", len, key=Long()))  # is streamtable.flow.stream.KeyedStream[int, str]
 reveal_type(S.group_by("k2", len, key=Long()))  # is streamtable.flow.grouped.GroupedStream[int, str]
 reveal_type(C)  # is streamtable.flow.table.KeyedTable[str, int]
-reveal_type(C.table)  # is streamtable.topics.Table[str, int]
+reveal_type(C.table)  # is streamtable.base.topics.Table[str, int]
 reveal_type(C.to_stream())  # is streamtable.flow.stream.KeyedStream[str, int | None]
 reveal_type(C.to_stream().to_table("t1"))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.to_table("t2"))  # is streamtable.flow.table.KeyedTable[str, str]

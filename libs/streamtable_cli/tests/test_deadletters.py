@@ -20,8 +20,8 @@ from streamtable.base.deadletter import (
     TIME,
     replayed_marker,
 )
+from streamtable.base.topics import Stream
 from streamtable.base.types import TopicPartition
-from streamtable.topics import Stream
 from streamtable_cli.output import at
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Table
 from streamtable.codec.plain import Long, String
 from streamtable.errors import DeserializationError, StateLost
 from streamtable.graph.group import Changes, Group, OnError, Persist
 from streamtable.graph.row_change import RowChange
 from streamtable.handlers.context import Context
-from streamtable.topics import Table
 from streamtable_testing import Tester
 
 PRICES = Table("prices", String(), Long())

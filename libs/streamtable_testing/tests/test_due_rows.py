@@ -8,6 +8,7 @@ import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, String
 from streamtable.errors import HandlerFailed
 from streamtable.graph.due import Due
@@ -15,7 +16,6 @@ from streamtable.graph.group import Group, Input, OnError, Output
 from streamtable.graph.state import State
 from streamtable.handlers.context import Context
 from streamtable.handlers.due_rows import DueRows
-from streamtable.topics import Stream
 from streamtable_testing import Tester
 
 ROW: Codec[Any] = Json()

@@ -2,11 +2,11 @@
 
 import pytest
 
+from streamtable.base.topics import Stream
 from streamtable.base.types import Ack, Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.errors import InputLost, RetryLater
 from streamtable.graph.group import Group, Input, Persist
-from streamtable.topics import Stream
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, Long, String
 from streamtable.engine.calls.deferral import DEFERRED_MAX
 from streamtable.errors import HandlerFailed
@@ -16,7 +17,6 @@ from streamtable.graph.aggregate import Count, Sum
 from streamtable.graph.group import Group, Input, OnError, Output, Persist
 from streamtable.graph.once import Once
 from streamtable.handlers.context import BatchContext, Context
-from streamtable.topics import Stream
 from streamtable_testing import Tester
 
 CLICKS = Stream[str, Any]("clicks", String(), Json())

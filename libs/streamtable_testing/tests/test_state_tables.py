@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.topics import Stream
 from streamtable.base.types import Guarantee
 from streamtable.codec.plain import Json, Long, String
 from streamtable.errors import GraphError, HandlerFailed, StateLost, StateMeaningChanged
@@ -13,7 +14,6 @@ from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Group, Input, OnError, Output, Persist
 from streamtable.graph.state import State
 from streamtable.handlers.context import BatchContext, Context
-from streamtable.topics import Stream
 from streamtable_testing import Tester
 
 WORDS = Stream("words", String(), String())

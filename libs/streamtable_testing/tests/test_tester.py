@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.topics import Stream
 from streamtable.base.types import Ack, Guarantee
 from streamtable.codec.plain import Long, String
 from streamtable.errors import (
@@ -24,7 +25,6 @@ from streamtable.errors import (
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
 from streamtable.graph.row_change import RowChange
 from streamtable.handlers.context import BatchContext, Context
-from streamtable.topics import Stream
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), String())

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, Long, String
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
 from streamtable.graph.group import Group, Input, OnError, Output, Persist
 from streamtable.graph.timer import Timer
 from streamtable.handlers.context import Context
-from streamtable.topics import Stream
 from streamtable_testing import Tester
 
 EVENTS = Stream[str, Any]("events", String(), Json())

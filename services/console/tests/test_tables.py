@@ -12,7 +12,7 @@ from console.tables import Tables
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import Kafka
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 pytestmark = pytest.mark.broker
 

@@ -31,8 +31,8 @@ from streamtable import (
     Stream,
     String,
 )
-from streamtable.base.observe import Metrics
 from streamtable.flow import Windowed, WindowedKey
+from streamtable.observe import Metrics
 
 KEY = "a key of the tests"
 TOKEN = "a-token-of-the-tests-of-the-console"

@@ -21,7 +21,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from streamtable import Settings, errors
-from streamtable.base.observe import serve_metrics
+from streamtable.observe import serve_metrics
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.metrics import MetricsFolder
 from streamtable_spark.jobs.run_report import METRICS_VARIABLE

@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeVar
 from microbatch.columns import columns
 from microbatch.record import Record
 from microbatch.rows import BatchRows, Rows, StoredRows
+from streamtable.base.topics import Stream
 from streamtable.base.types import Headers, TopicPartition, Watermarks
 from streamtable.errors import GraphError
-from streamtable.topics import Stream
 
 K = TypeVar("K")
 E = TypeVar("E")

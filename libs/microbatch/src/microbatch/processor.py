@@ -17,11 +17,11 @@ from streamtable.app import local_stores
 from streamtable.base.clock import SystemClock
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id as own_instance_id
-from streamtable.base.observe import Metrics, progress_on
 from streamtable.base.ports import Log, Stores
 from streamtable.base.tracing import tracer_of
 from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError
+from streamtable.observe import Metrics, progress_on
 
 if TYPE_CHECKING:
     from streamtable.graph.custom_task import CustomTasks

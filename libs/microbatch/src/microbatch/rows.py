@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from microbatch.stores.port import LONGEST_KEY, FieldValue, Row, VersionedFields
 from microbatch.stores.versions import ABSENT, NOTHING, Head, Ledger, Version, replace
 from streamtable.base.ports import Codec
+from streamtable.base.topics import legal_name
 from streamtable.errors import (
     DeserializationError,
     GraphError,
@@ -14,7 +15,6 @@ from streamtable.errors import (
     StateLost,
     StreamtableError,
 )
-from streamtable.topics import legal_name
 
 V = TypeVar("V")
 

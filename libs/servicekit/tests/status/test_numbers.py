@@ -3,7 +3,7 @@ from prometheus_client import CollectorRegistry
 
 from servicekit.http.metrics import HttpMetrics
 from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 
 
 def test_counters_are_read_from_the_metrics() -> None:

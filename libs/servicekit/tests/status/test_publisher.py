@@ -23,9 +23,9 @@ from servicekit.status.publisher import (
     status_stream,
 )
 from streamtable import App, Context, Group, Input, Json, Kafka, Persist, Stream, String, Table
-from streamtable.base.observe import Metrics
 from streamtable.base.types import Ack
 from streamtable.errors import DeserializationError, RetryLater, StreamtableError
+from streamtable.observe import Metrics
 
 
 def handle(ctx: Context[str, Any], event: object) -> None: ...

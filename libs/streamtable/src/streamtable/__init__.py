@@ -5,6 +5,7 @@ from streamtable.base.decoding import decode_each
 from streamtable.base.no_key import NoKey
 from streamtable.base.ports import Codec, Decoded, Store, Stores
 from streamtable.base.settings import Settings
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Ack, BadToken, Committed, Guarantee, NextOffset, RecordBatch
 from streamtable.codec import (
     Avro,
@@ -47,7 +48,6 @@ from streamtable.handlers.due_rows import DueRows
 from streamtable.handlers.state_table import StateTable
 from streamtable.handlers.timers import Timers
 from streamtable.kafka import Kafka
-from streamtable.topics import Stream, Table
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList
 from streamtable.views.tail import Following, Tail, TailRecord
 from streamtable.views.view import Answer, Position, Snapshot, View

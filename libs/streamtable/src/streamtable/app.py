@@ -14,10 +14,10 @@ from streamtable.base.clock import SystemClock
 from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
-from streamtable.base.observe import Metrics, Progress, progress_on
 from streamtable.base.ports import Log, Stores, TopicDescription
 from streamtable.base.process import run_together
 from streamtable.base.settings import Settings
+from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Guarantee
 from streamtable.emitter import Emitter
@@ -31,8 +31,8 @@ from streamtable.graph.topic_check import partition_counts, required_topics
 from streamtable.graph.topic_owners import refuse_shared_topics, refuse_topics_of_others
 from streamtable.graph.topic_settings import settings_of_topics
 from streamtable.kafka import Kafka
+from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.store.memory import MemoryStores
-from streamtable.topics import Stream, Table
 from streamtable.views.lookup import LookupTables
 from streamtable.views.tail import Tail
 from streamtable.views.updater import ViewUpdater

@@ -11,10 +11,10 @@ import structlog
 
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import Log
+from streamtable.base.topics import Stream
 from streamtable.base.tracing import UNTRACED, carrying, tracer_of
 from streamtable.base.types import Ack, Headers
 from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
-from streamtable.topics import Stream
 
 K = TypeVar("K")
 V = TypeVar("V")

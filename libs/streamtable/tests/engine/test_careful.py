@@ -7,6 +7,7 @@ import pytest
 
 from streamtable.base.limited_log import LimitedLog
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Json, String
 from streamtable.engine.calls import careful
@@ -17,7 +18,6 @@ from streamtable.graph.group import Group, Input, Join, OnError, Output, Persist
 from streamtable.graph.visiting import VisitProgress
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream, Table
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -6,6 +6,7 @@ import pytest
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.failpoint import COMMIT_STEPS, no_failpoint
+from streamtable.base.topics import Stream
 from streamtable.base.tracing import TRACEPARENT
 from streamtable.base.types import Committed, Guarantee, Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.codec.plain import Long, String
@@ -24,7 +25,6 @@ from streamtable.errors import (
 from streamtable.graph.group import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

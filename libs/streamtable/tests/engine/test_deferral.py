@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.base.failpoint import no_failpoint
-from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral, Deferrals, results
@@ -20,9 +20,9 @@ from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeed
 from streamtable.graph.group import Group, Input, OnError, Output, Persist, Visit
 from streamtable.graph.visiting import VisitProgress
 from streamtable.handlers.context import Context
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.ports import Decoded
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Json, Long, String
 from streamtable.engine.records import dispatch
@@ -20,7 +21,6 @@ from streamtable.graph.visiting import VisitProgress
 from streamtable.handlers.context import Context
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream, Table
 
 EVENTS = Stream("events", String(), String())
 LOOP = Stream("g-loop", String(), String())

@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from streamtable.base.observe import Metrics, metrics_page
 from streamtable.base.transactions import commands
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.engine.recovery.hanging import HangingTransactions, ReadProgress, Standstill, standstills
+from streamtable.observe import Metrics, metrics_page
 
 PLACE = TopicPartition("in", 3)
 TIMEOUT = 90.0

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from streamtable.base.ports import Store
+from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, String
 from streamtable.engine.named.ids import IdTable
 from streamtable.graph.aggregate import Count
@@ -20,7 +21,6 @@ from streamtable.graph.group import Input
 from streamtable.graph.once import IdChunk, Once
 from streamtable.store.memory import MemoryStores
 from streamtable.store.rocksdb import RocksStore, RocksStores
-from streamtable.topics import Stream
 from streamtable_testing.clock import VirtualClock
 
 NAME = "clicks"

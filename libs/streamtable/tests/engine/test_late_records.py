@@ -8,14 +8,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.base.event_time import InputTime
-from streamtable.base.observe import Metrics
+from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Long, String
 from streamtable.engine.watch import late_records
 from streamtable.engine.watch.late_records import LateRecords
 from streamtable.flow import Flow, Session, Sliding, Tumbling
 from streamtable.graph.group import Group, Input
 from streamtable.graph.state import State
-from streamtable.topics import Stream, Table
+from streamtable.observe import Metrics
 from streamtable_testing import Tester
 
 EVENTS: Stream[str, int] = Stream("events", String(), Long())

@@ -5,7 +5,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.base.failpoint import no_failpoint
-from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.member import Member
@@ -26,9 +26,9 @@ from streamtable.errors import (
     TransactionTimeoutRefused,
 )
 from streamtable.graph.group import Group, Input, OnError, Persist
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
-from streamtable.topics import Stream
 
 
 def count(ctx: Any, event: str) -> None:

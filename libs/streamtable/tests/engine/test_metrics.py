@@ -6,15 +6,15 @@ from unittest.mock import patch
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.topics import Stream
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.errors import StoreCorrupted
 from streamtable.flow import Flow, Tumbling
 from streamtable.graph.group import EventTime, Group, Input
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
-from streamtable.topics import Stream
 from streamtable_testing.tester import Tester
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from streamtable.base.partitioner import partition_for
+from streamtable.base.topics import Stream
 from streamtable.base.types import RecordBatch
 from streamtable.codec.plain import Long, String
 from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow import Windowed, WindowedKey
 from streamtable.graph.group import Group, Input, Loop, Output
-from streamtable.topics import Stream
 
 OUT, GOKA = Stream("out", String(), Long()), Stream("goka", String(), Long(), partitioner="fnv1a")
 MINUTES = Stream("minutes", WindowedKey(String(), 60_000), Long())

@@ -7,15 +7,15 @@ from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
 from streamtable.base.clock import SystemClock
-from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, HandlerFailed, RetryLater, StateLost, TopicMismatch
 from streamtable.graph.group import Group, Input, Lookup
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
-from streamtable.topics import Stream, Table
 from streamtable.views.lookup import LookupTables
 
 PLACES = [TopicPartition("events", 0), TopicPartition("counted-retry", 0)]

@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.purge import Purger
 from streamtable.errors import AuthorizationError, RetryLater
 from streamtable.graph.group import Group, Input, Persist
-from streamtable.topics import Stream
 
 WORDS, BY, ALSO = (Stream(name, String(), String()) for name in ("words", "f-by", "f-also"))
 GROUP: Group[str, int] = Group(

@@ -6,6 +6,7 @@ import pytest
 
 from streamtable.base.failpoint import no_failpoint
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.recovery.restore import Restore, Restorer, Stage
@@ -15,7 +16,6 @@ from streamtable.graph.group import Changes, Group, Input, Join, Persist
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
-from streamtable.topics import Stream, Table
 
 TABLE = TopicPartition("counted-table", 0)
 EVENTS = TopicPartition("events", 0)

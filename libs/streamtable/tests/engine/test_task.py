@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.ports import Decoded, TopicInfo
+from streamtable.base.topics import Stream
 from streamtable.base.types import NextOffset, RecordBatch, TopicPartition
 from streamtable.codec.plain import Json, Long, String
 from streamtable.engine.task import Task
@@ -26,7 +27,6 @@ from streamtable.handlers.context import BatchContext, Context
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
-from streamtable.topics import Stream
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.base.failpoint import no_failpoint
-from streamtable.base.observe import Metrics, SilentProgress
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.member import Member
@@ -15,9 +15,9 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.graph.group import Changes, Group, Input, Join
 from streamtable.handlers.context import Context
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Stream, Table
 
 EVENTS = TopicPartition("events", 0)
 USERS, CITIES = Table("users", String(), Long()), Table("cities", String(), Long())

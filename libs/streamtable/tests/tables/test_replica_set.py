@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
-from streamtable.base.observe import Metrics
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet

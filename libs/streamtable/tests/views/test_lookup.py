@@ -5,13 +5,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
-from streamtable.base.observe import Metrics
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.codec.plain import Json, String
 from streamtable.errors import StoreCorrupted
+from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
-from streamtable.topics import Table
 from streamtable.views.lookup import LookupTable, LookupTables
 
 PLACE = TopicPartition("t", 0)

@@ -8,13 +8,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from localkafka.waiting import wait_until
-from streamtable.base.observe import Metrics
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.errors import Fatal, InputLost, NotReady, TopicMismatch
+from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
-from streamtable.topics import Table
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
 from streamtable.base.keys import after_prefix
-from streamtable.base.observe import Metrics
 from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import Table
 from streamtable.base.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.errors import (
@@ -26,9 +26,9 @@ from streamtable.errors import (
     TopicMismatch,
     UnreadableRow,
 )
+from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
-from streamtable.topics import Table
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable.views.watch import CopyReloaded

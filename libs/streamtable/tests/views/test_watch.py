@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.base.observe import Metrics
+from streamtable.base.topics import Table
 from streamtable.codec.plain import Long, String
-from streamtable.topics import Table
+from streamtable.observe import Metrics
 from streamtable.views.rows import OnUnreadable, RowReader
 from streamtable.views.watch import Change, CopyReloaded, TooSlow, Watch, Watches
 

@@ -24,9 +24,9 @@ from streamtable.base.deadletter import (
 )
 from streamtable.base.failpoint import Failpoint, failpoint_at, no_failpoint
 from streamtable.base.ports import TransactionalProducer
+from streamtable.base.topics import legal_name
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import StreamtableError
-from streamtable.topics import legal_name
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.reading import PATIENT, ReadLimits, read_to

@@ -25,12 +25,12 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from streamtable.base.ports import TopicDescription
+from streamtable.base.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 from streamtable.errors import ConfigurationError
 from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable.graph.state import RESERVED
 from streamtable.graph.timer import TIMERS
 from streamtable.graph.topic_settings import INNER_CONFIG
-from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from streamtable import Avro, Group, Input, OnError
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream, Table
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Join
 from streamtable.graph.timer import TIMERS
-from streamtable.topics import Stream, Table
 from streamtable_admin.errors import Refused
 
 NAMED = {

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Group
+from streamtable.base.topics import legal_name
 from streamtable.base.types import Committed, TopicPartition
 from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable.graph.timer import TIMERS
-from streamtable.topics import legal_name
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load

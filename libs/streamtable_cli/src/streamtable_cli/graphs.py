@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Group
+from streamtable.base.topics import Stream, Table
 from streamtable.errors import ConfigurationError
-from streamtable.topics import Stream, Table
 from streamtable_admin.graph_model import (
     NAMED,
     GraphModel,

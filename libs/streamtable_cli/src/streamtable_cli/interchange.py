@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from streamtable import Avro, Bytes, Group, Json, Long, String
-from streamtable.topics import Stream, Table
+from streamtable.base.topics import Stream, Table
 
 Topic = Stream[Any, Any] | Table[Any, Any]
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from streamtable.base.observe import configure_logging
 from streamtable.errors import ConfigurationError, StreamtableError
+from streamtable.observe import configure_logging
 from streamtable_cli import deadletters, graphs, groups, tables, topics, users
 from streamtable_cli.capacity import capacity
 from streamtable_cli.compare import compare

@@ -22,12 +22,12 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.base.ports import TopicDescription
+from streamtable.base.topics import TABLE_CONFIG, legal_name
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import RetryLater
 from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable.graph.timer import TIMERS
 from streamtable.tables.kept import left_names
-from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
 from streamtable_admin.offsets import TablePosition

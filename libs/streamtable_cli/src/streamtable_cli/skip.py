@@ -13,9 +13,9 @@ import typer
 from streamtable.base.deadletter import Origin, dead_letter
 from streamtable.base.lag import readable
 from streamtable.base.ports import TransactionalProducer
+from streamtable.base.topics import legal_name
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
-from streamtable.topics import legal_name
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import read_to

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
+from streamtable.base.topics import legal_name
 from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater, StreamtableError
-from streamtable.topics import legal_name
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import follow

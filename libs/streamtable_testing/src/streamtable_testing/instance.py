@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
-from streamtable.base.observe import Metrics, SilentProgress
 from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.group import Group
+from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.views.lookup import LookupTables
 from streamtable_testing.faults import Fault, Faults

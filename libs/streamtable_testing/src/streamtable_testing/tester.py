@@ -20,7 +20,7 @@ from streamtable.app import Processor
 from streamtable.base.deadletter import ERROR, MESSAGE, Origin
 from streamtable.base.failpoint import ALL_STEPS
 from streamtable.base.keys import as_key
-from streamtable.base.observe import Metrics, log_to_stderr_by_default
+from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Ack, Guarantee, Headers, KafkaMessage
 from streamtable.emitter import Emitter
@@ -30,8 +30,8 @@ from streamtable.graph.group import Group, Topology, groups_in
 from streamtable.graph.state import State
 from streamtable.graph.topic_check import partition_counts, required_topics
 from streamtable.graph.topic_owners import refuse_shared_topics
+from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
-from streamtable.topics import Stream, Table
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock

@@ -15,7 +15,7 @@ from console.clusters import Clusters
 from console.decode import PageDecoder
 from servicekit.http.server_events import ServerEvent
 from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
-from streamtable.base.observe import Metrics
+from streamtable.observe import Metrics
 from streamtable_admin.errors import NoSuchTopic
 
 log = structlog.get_logger()

@@ -34,7 +34,6 @@ from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
 from streamtable import Kafka, Settings
 from streamtable.base.hosts import OwnHosts, is_loopback, is_unspecified
-from streamtable.base.observe import Metrics, configure_logging, metrics_page
 from streamtable.base.ports import TopicInfo
 from streamtable.base.process import require_address_space
 from streamtable.base.settings import Address
@@ -45,6 +44,7 @@ from streamtable.errors import (
     StreamtableError,
     TopicMismatch,
 )
+from streamtable.observe import Metrics, configure_logging, metrics_page
 
 S = TypeVar("S", bound=ServiceSettings)
 log = structlog.get_logger()

@@ -61,7 +61,7 @@ class ProcessCounters:
 
 
 def numbers_in(registry: CollectorRegistry, others: Collection[str] = ()) -> ProcessCounters:
-    """Return the present values of the metrics of `streamtable.base.observe.Metrics` and `HttpMetrics`.
+    """Return the present values of the metrics of `streamtable.observe.Metrics` and `HttpMetrics`.
 
     Args:
         registry: The registry with the metrics.

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import structlog
 
 from streamtable.base.clock import Clock
+from streamtable.base.topics import Table
 from streamtable.base.types import Committed, Guarantee, TopicPartition, Watermarks
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.calls.careful import CarefulMode
@@ -22,7 +23,6 @@ from streamtable.errors import Fatal
 from streamtable.graph.group import Group
 from streamtable.handlers.services import Whole
 from streamtable.tables.kept import left_names
-from streamtable.topics import Table
 
 log = structlog.get_logger()
 

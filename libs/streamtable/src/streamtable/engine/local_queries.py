@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from streamtable.base.clock import Clock
 from streamtable.base.keys import spans_of
 from streamtable.base.ports import Store, TopicInfo
+from streamtable.base.topics import Table, hash_of_rows
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
 from streamtable.engine.due.index import RowsOf
@@ -25,7 +26,6 @@ from streamtable.errors import (
     UnreadableRow,
 )
 from streamtable.graph.group import Group
-from streamtable.topics import Table, hash_of_rows
 
 K = TypeVar("K")
 V = TypeVar("V")

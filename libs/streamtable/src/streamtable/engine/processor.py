@@ -9,10 +9,10 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint, no_failpoint
-from streamtable.base.observe import Metrics, Progress
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.base.process import running
+from streamtable.base.topics import Table
 from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import FollowedTable, TableFollower
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
@@ -29,7 +29,7 @@ from streamtable.graph.group import Group
 from streamtable.graph.topic_check import check_topics, check_unchanged
 from streamtable.graph.topic_owners import refuse_topics_of_others
 from streamtable.graph.topic_settings import topic_warnings
-from streamtable.topics import Table
+from streamtable.observe import Metrics, Progress
 
 T = TypeVar("T")
 K = TypeVar("K")

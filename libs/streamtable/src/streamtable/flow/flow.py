@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, TypeVar, overload
 
+from streamtable.base.topics import Stream, Table, legal_name
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind
 from streamtable.flow.plan.describe import Description, describe
@@ -13,7 +14,6 @@ from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
 from streamtable.graph.group import Changes, EventTime, Group, Input, OnError, legal_version
 from streamtable.graph.once import Once
-from streamtable.topics import Stream, Table, legal_name
 
 K = TypeVar("K")
 V = TypeVar("V")

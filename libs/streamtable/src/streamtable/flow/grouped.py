@@ -6,8 +6,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
-from streamtable import Long
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream
+from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
 from streamtable.flow.folds.folds import Retracting, copied, numbers_of_rows, taking
@@ -21,7 +22,6 @@ from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStre
 from streamtable.flow.windows.windows import Session, Sliding, TimeWindow
 from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
 from streamtable.graph.state import State
-from streamtable.topics import Stream
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
+from streamtable.base.topics import Stream
 from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
 from streamtable.flow.plan.nodes import Step
-from streamtable.topics import Stream
 
 Function = Callable[..., Any]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
 from streamtable.base.ports import Codec, WindowedKeys
+from streamtable.base.topics import Stream, legal_codec, legal_key
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_part
@@ -17,7 +18,6 @@ from streamtable.graph.aggregate import Last
 from streamtable.graph.edge import Edge
 from streamtable.graph.group import Input, Output
 from streamtable.handlers.context import Context
-from streamtable.topics import Stream, legal_codec, legal_key
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedStream

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Table
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_function, check_kind, check_part
 from streamtable.flow.joins.as_of import AsOfJoin
@@ -17,7 +18,6 @@ from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windows.keys import check_both_windowed
 from streamtable.graph.group import Lookup
-from streamtable.topics import Table
 
 if TYPE_CHECKING:
     from streamtable.flow.stream import KeyedStream

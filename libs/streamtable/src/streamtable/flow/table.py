@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Table, legal_codec
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_duration
@@ -17,7 +18,6 @@ from streamtable.flow.windows.pending import PendingKey, emitted_at
 from streamtable.graph.aggregate import Aggregate
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
-from streamtable.topics import Table, legal_codec
 
 if TYPE_CHECKING:
     from streamtable.flow.grouped import GroupedTable

@@ -6,8 +6,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
-from streamtable import Long
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream
+from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind, check_part
 from streamtable.flow.folds.folds import Keeping, Take, copied, taken, taking
@@ -27,7 +28,6 @@ from streamtable.graph.due import Due
 from streamtable.graph.edge import OnError
 from streamtable.graph.group import Output
 from streamtable.graph.state import State
-from streamtable.topics import Stream
 
 K = TypeVar("K")
 V = TypeVar("V")

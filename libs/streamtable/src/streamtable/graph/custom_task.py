@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.errors import StreamtableError
-from streamtable.topics import Stream
 
 AT_ONCE = float("-inf")
 

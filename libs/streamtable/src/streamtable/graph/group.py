@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream, Table, legal_codec, legal_name
 from streamtable.errors import GraphError
 from streamtable.graph.aggregate import Aggregate
 from streamtable.graph.custom_task import CustomTasks
@@ -28,7 +29,6 @@ from streamtable.graph.timer import Timer, timer_states
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.tables.kept import HANDLED as HANDLED  # noqa: PLC0414 - a public name of this module
 from streamtable.tables.kept import IDS as IDS  # noqa: PLC0414 - a public name of this module
-from streamtable.topics import Stream, Table, legal_codec, legal_name
 
 K = TypeVar("K")
 E = TypeVar("E")

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 from streamtable.base.keys import canonical
 from streamtable.base.ports import Codec
+from streamtable.base.topics import legal_codec, legal_key
 from streamtable.errors import GraphError
 from streamtable.graph.due import Due
 from streamtable.graph.edge import Edge
-from streamtable.topics import legal_codec, legal_key
 
 K = TypeVar("K")
 V = TypeVar("V")

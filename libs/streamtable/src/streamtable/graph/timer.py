@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable.base.ports import Codec, Decoded
+from streamtable.base.topics import legal_codec
 from streamtable.errors import GraphError
 from streamtable.graph.due import Due
 from streamtable.graph.edge import Edge, OnError, checked_on_error
@@ -24,7 +25,6 @@ from streamtable.graph.state import State
 from streamtable.handlers.context import Context
 from streamtable.handlers.due_rows import DueRows
 from streamtable.handlers.timers import time_of
-from streamtable.topics import legal_codec
 
 K = TypeVar("K")
 V = TypeVar("V")

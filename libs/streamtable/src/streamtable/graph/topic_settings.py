@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG
 from streamtable.errors import TopicMismatch
 from streamtable.graph.group import Group
-from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG
 
 _NO_LIMIT = (1 << 63) - 1
 _CREATE_TIME = {

@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from streamtable.base.keys import as_key
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.base.watermarks import own_headers, stamped, stamps
 from streamtable.errors import GraphError, Rejected
@@ -16,7 +17,6 @@ from streamtable.handlers.services import HandlerServices, JoinedRows, TableRows
 from streamtable.handlers.state_table import DeclaredState, StateTable
 from streamtable.handlers.timers import Timers
 from streamtable.tables.working_table import WorkingTable
-from streamtable.topics import Stream, Table
 
 K = TypeVar("K")
 E = TypeVar("E")

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from streamtable.base.topics import Stream
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.handlers.own_keys import OwnKeys
 from streamtable.handlers.state_table import StateTable
 from streamtable.handlers.timers import Timers
-from streamtable.topics import Stream
 
 V = TypeVar("V")
 

@@ -12,7 +12,6 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 
-from streamtable.base.observe import log_as_set, log_to_stderr_by_default
 from streamtable.base.partitioner import LIBRDKAFKA, Partitioner
 from streamtable.base.settings import GroupProtocol, Settings
 from streamtable.base.tracing import Tracer
@@ -29,6 +28,7 @@ from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
+from streamtable.observe import log_as_set, log_to_stderr_by_default
 
 __all__ = ["Acl", "BrokerAddress", "GroupDescription", "GroupMember", "Kafka", "KafkaAdmin"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import structlog
 
 from streamtable.base.clock import Clock
-from streamtable.base.observe import Metrics
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import ClusterClient, Stores, TopicInfo
 from streamtable.base.types import TopicPartition, Watermarks
@@ -20,6 +19,7 @@ from streamtable.errors import (
     StreamtableError,
     TopicMismatch,
 )
+from streamtable.observe import Metrics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.tables.recovery import Changelog, behind_start, why_discard

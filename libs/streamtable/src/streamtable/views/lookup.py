@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from streamtable.base.clock import Clock
-from streamtable.base.observe import Metrics
 from streamtable.base.ports import Log, Stores
-from streamtable.topics import Table
+from streamtable.base.topics import Table
+from streamtable.observe import Metrics
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 

@@ -7,9 +7,9 @@ from typing import Generic, Self, TypeVar
 
 import structlog
 
-from streamtable.base.observe import Metrics
+from streamtable.base.topics import Table
 from streamtable.errors import DeserializationError, UnreadableRow
-from streamtable.topics import Table
+from streamtable.observe import Metrics
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -18,6 +18,7 @@ import structlog
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import ClusterClient, Log, TopicInfo, WindowedKeys
+from streamtable.base.topics import Stream
 from streamtable.base.types import BadToken, RecordBatch, TopicPartition
 from streamtable.errors import (
     ChangesMissed,
@@ -29,7 +30,6 @@ from streamtable.errors import (
     TopicMismatch,
     TopicMissing,
 )
-from streamtable.topics import Stream
 from streamtable.views.watch import LoopWake, Wake, wake_all
 
 K = TypeVar("K")

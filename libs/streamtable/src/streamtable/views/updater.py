@@ -7,10 +7,10 @@ from contextlib import ExitStack
 import structlog
 
 from streamtable.base.clock import Clock
-from streamtable.base.observe import Metrics
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import ClusterClient, Log, Stores
 from streamtable.base.types import TopicPartition
+from streamtable.observe import Metrics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica_set import ReplicaSet
 from streamtable.views.read_your_writes import CommitWatcher

@@ -16,13 +16,13 @@ from itertools import islice
 from typing import Generic, Self, TypeVar
 
 from streamtable.base.keys import as_key, prefix_span, spans_of
+from streamtable.base.topics import Table, hash_of_rows
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Ack, BadToken, Committed, TopicPartition
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
-from streamtable.topics import Table, hash_of_rows
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList, RowReader
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.watch import CAPACITY_BYTES, Watch, Watches

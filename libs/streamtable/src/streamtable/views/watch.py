@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
 from streamtable.base.own_process import OwnProcess
+from streamtable.base.topics import Table
 from streamtable.errors import ChangesMissed, UnreadableRow
-from streamtable.topics import Table
 from streamtable.views.rows import OnUnreadable, RowReader
 
 K = TypeVar("K")

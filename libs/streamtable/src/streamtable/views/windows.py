@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamtable.base.ports import WindowedKeys
+from streamtable.base.topics import Table
 from streamtable.errors import GraphError
-from streamtable.topics import Table
 
 END_MS = (1 << 63) - 1
 """Behind all windows."""

@@ -12,13 +12,13 @@ from streamtable.base.clock import Clock
 from streamtable.base.deadletter import Origin, OutputRecord, dead_letter, headers_size
 from streamtable.base.limited_log import LimitedLog
 from streamtable.base.ports import TopicInfo, WindowedKeys
+from streamtable.base.topics import Stream, hash_of_rows
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.base.watermarks import STAMP_BYTES
 from streamtable.engine.output.acceptance import Acceptance
 from streamtable.errors import GraphError, SerializationError, StreamtableError
 from streamtable.graph.group import Group, OnError
 from streamtable.tables.working_table import refuse_if_larger
-from streamtable.topics import Stream, hash_of_rows
 
 log = structlog.get_logger()
 

@@ -14,10 +14,10 @@ import structlog
 
 from streamtable.base.partitioner import Partitioner, hash_of
 from streamtable.base.ports import CanonicalKeys, TopicInfo, VersionedKeys
+from streamtable.base.topics import Stream, Table, hash_of_rows
 from streamtable.base.types import RecordBatch
 from streamtable.errors import StreamtableError
 from streamtable.graph.group import Group
-from streamtable.topics import Stream, Table, hash_of_rows
 
 log = structlog.get_logger()
 

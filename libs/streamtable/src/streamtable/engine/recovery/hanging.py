@@ -13,11 +13,11 @@ from typing import Final
 import structlog
 
 from streamtable.base.clock import Clock
-from streamtable.base.observe import Metrics
 from streamtable.base.ports import ClusterClient
 from streamtable.base.transactions import RUNBOOK, commands
 from streamtable.base.types import TopicPartition
 from streamtable.errors import StreamtableError
+from streamtable.observe import Metrics
 
 log = structlog.get_logger()
 

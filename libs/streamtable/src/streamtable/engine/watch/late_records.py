@@ -7,9 +7,9 @@ from typing import Any
 import structlog
 
 from streamtable.base.lateness import LATE_SHARE_MAX, advice, moved_by
-from streamtable.base.observe import Metrics
 from streamtable.engine.basetask import Work
 from streamtable.graph.group import Group
+from streamtable.observe import Metrics
 
 log = structlog.get_logger()
 

@@ -8,7 +8,6 @@ from prometheus_client import Gauge
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import NO_TIME
-from streamtable.base.observe import Metrics, Progress
 from streamtable.base.ports import ClusterClient
 from streamtable.base.types import RecordBatch, TopicPartition, Watermarks
 from streamtable.engine.assignment import Assignment
@@ -16,6 +15,7 @@ from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.watch.late_records import LateRecords
 from streamtable.errors import RetryLater, StoreCorrupted
 from streamtable.graph.group import Group
+from streamtable.observe import Metrics, Progress
 
 _ROWS_COUNTED_MAX: Final = 2000
 """The maximum number of rows to count at a time in each state table and partition: this takes a few milliseconds."""

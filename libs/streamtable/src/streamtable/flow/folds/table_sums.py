@@ -10,9 +10,9 @@ from fractions import Fraction
 from math import inf, isfinite, isnan, nan
 from typing import Any, NamedTuple
 
-from streamtable import Avro, Json, Long
 from streamtable.base.decoding import decode_each
 from streamtable.base.ports import Codec, Decoded
+from streamtable.codec import Avro, Json, Long
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.folds.folds import changes_of
 from streamtable.flow.plan.columns import Columns, Scope

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamtable.base.topics import Stream
 from streamtable.flow.folds.folds import changes_of
 from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
 from streamtable.flow.windows.keys import START
 from streamtable.flow.windows.windows import TimeWindow
 from streamtable.graph.aggregate import Aggregate
 from streamtable.graph.state import State
-from streamtable.topics import Stream
 
 
 @dataclass(frozen=True)

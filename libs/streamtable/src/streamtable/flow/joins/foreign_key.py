@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from streamtable import Bytes
 from streamtable.base.decoding import decode_each
 from streamtable.base.keys import after_prefix
 from streamtable.base.ports import Codec, Decoded
+from streamtable.base.topics import Stream
+from streamtable.codec import Bytes
 from streamtable.errors import DeserializationError
 from streamtable.flow.joins.rules import LEFT
 from streamtable.flow.joins.tables import joined_rows, marked_changes, only_changes, refuse_windowed
@@ -29,7 +30,6 @@ from streamtable.flow.sides import Part, packed, unpacked
 from streamtable.graph.group import Input, Output
 from streamtable.graph.state import State, codec_name
 from streamtable.handlers.state_table import StateRows
-from streamtable.topics import Stream
 
 _LENGTH = Struct(">I")
 _VERSION = Struct(">Q")

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from streamtable.base.topics import Table
 from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Node, Step
 from streamtable.graph.state import State
-from streamtable.topics import Table
 
 Function = Callable[..., Any]
 Find = Callable[[Scope, Columns], Sequence[Any]]

@@ -6,11 +6,11 @@ from itertools import chain, compress, repeat
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Headers
 from streamtable.graph.state import State
 from streamtable.handlers.services import JoinedRows
 from streamtable.handlers.state_table import StateTable
-from streamtable.topics import Stream, Table
 
 T = TypeVar("T")
 Order = tuple[int, ...]

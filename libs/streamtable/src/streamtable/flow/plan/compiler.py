@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamtable.base.no_key import NoKey
+from streamtable.base.topics import Table
 from streamtable.base.types import Headers
 from streamtable.base.watermarks import own_headers
 from streamtable.errors import GraphError
@@ -20,7 +21,6 @@ from streamtable.graph.stages import Stages
 from streamtable.graph.topic_owners import refuse_shared_topics
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.handlers.due_rows import DueRows
-from streamtable.topics import Table
 
 if TYPE_CHECKING:
     from streamtable.graph.edge import Edge

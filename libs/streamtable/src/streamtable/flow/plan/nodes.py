@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Stream, Table
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.graph.edge import Edge
 from streamtable.graph.state import State
-from streamtable.topics import Stream, Table
 
 if TYPE_CHECKING:
     from streamtable.graph.group import Changes, Input

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from streamtable.base.partitioner import Partitioner
 from streamtable.base.ports import Codec
+from streamtable.base.topics import Table, legal_name
 from streamtable.errors import GraphError
 from streamtable.flow.plan.ahead import warn_of_ahead
 from streamtable.flow.plan.compiler import groups_of
@@ -13,7 +14,6 @@ from streamtable.flow.plan.nodes import Node, Source
 from streamtable.graph.edge import OnError
 from streamtable.graph.group import EventTime, Group
 from streamtable.graph.state import State
-from streamtable.topics import Table, legal_name
 
 K = TypeVar("K")
 V = TypeVar("V")
