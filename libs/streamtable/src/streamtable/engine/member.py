@@ -4,9 +4,9 @@ One thread runs everything that touches user code, the consumer and the producer
 can drive it, and the restorer beside it, in any order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -40,6 +40,7 @@ from streamtable.errors import (
     RetryLater,
     RewindNeeded,
     StoreCorrupted,
+    StreamtableError,
     TransactionTimeoutRefused,
 )
 from streamtable.graph.group import Group
@@ -47,7 +48,6 @@ from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
 _SAVE_SECONDS = 60.0  # the interval in which idle stores are marked current, and old state is removed
 _OPEN_SECONDS = 40.0  # some ten requests one after another, where each takes seconds
@@ -281,10 +281,10 @@ class Member:
         """Let a task handle records. Returns those that must come after a commit; none if the task rewinds."""
         others = sum(each.deferred for each in self.assignment.tasks.values() if each is not task)
         self.heartbeat.handles(records)
-        taken = self._handling(
-            task, lambda: task.process(records, since, max(1, DEFERRED_MAX - others)), gone_back
-        )
-        if taken is None:
+        try:
+            taken = task.process(records, since, max(1, DEFERRED_MAX - others))
+        except (RewindNeeded, RetryLater, StoreCorrupted, HandlerFailed) as error:
+            self._failed(task, error, gone_back)
             return records.part(0, 0)
         self._vitals.handled(records if taken == len(records) else records.part(0, taken))
         return records.part(taken, len(records))
@@ -294,29 +294,31 @@ class Member:
         for task in list(self.assignment.tasks.values()):
             if self._rewound or self._renew_needed:
                 return
-            if task.partition not in gone_back and self._handling(task, task.run_due, gone_back):
+            if task.partition in gone_back:
+                continue
+            try:
+                worked = task.run_due()
+            except (RewindNeeded, RetryLater, StoreCorrupted, HandlerFailed) as error:
+                self._failed(task, error, gone_back)
+                continue
+            if worked:
                 self._commit_what_is_due()
 
-    def _handling(self, task: BaseTask, do: Callable[[], T], gone_back: set[int]) -> T | None:
-        """Run a task's function that calls handlers. Returns None if the task rewinds."""
-        try:
-            return do()
-        except (RewindNeeded, RetryLater) as error:
-            gone_back.add(task.partition)
-            self.heartbeat.commit_due([task.partition], self._clock.monotonic())
-            self._seek(task)
-            if isinstance(error, RetryLater):
-                log.warning("processing paused, will retry", reason=str(error))
-                self._back_off()
-            return None
-        except StoreCorrupted as error:
+    def _failed(self, task: BaseTask, error: StreamtableError, gone_back: set[int]) -> None:
+        """Let a task whose handlers have failed rewind or recover; one that must stop commits all records before."""
+        if isinstance(error, HandlerFailed):
+            self.commit()
+            raise error
+        gone_back.add(task.partition)
+        if isinstance(error, StoreCorrupted):
             task.failure = error
             self._rebuild([task])
-            gone_back.add(task.partition)
-            return None
-        except HandlerFailed:
-            self.commit()  # commits all records before it, so that the group stops at this record
-            raise
+            return
+        self.heartbeat.commit_due([task.partition], self._clock.monotonic())
+        self._seek(task)
+        if isinstance(error, RetryLater):
+            log.warning("processing paused, will retry", reason=str(error))
+            self._back_off()
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
         """Finish the calls that handlers have deferred. Returns False if one failed and all tasks were rewound."""

@@ -86,6 +86,10 @@ class HandlerCalls:
 
     # ---- records ---------------------------------------------------------------------------------------------------
 
+    def begin(self, on_error: OnError) -> None:
+        """Note the policy for what the next handler defers."""
+        self._deferrals.on_error = on_error
+
     def fast(self, on_error: OnError, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
         """Run a function that calls handlers. `singly`: the context knows which record failed.
 

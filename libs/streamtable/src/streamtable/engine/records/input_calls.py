@@ -10,7 +10,7 @@ from streamtable.base.ports import Decoded
 from streamtable.base.types import RecordBatch
 from streamtable.base.watermarks import Marked
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.handlers import TOMBSTONE, Handler, HandlerCalls
+from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, TOMBSTONE, Handler, HandlerCalls
 from streamtable.engine.firing.runner import DueRunner
 from streamtable.engine.named.ids import IdTable
 from streamtable.engine.time.event_time import TimedInput
@@ -46,7 +46,10 @@ class Events:
 
 
 class InputCalls:
-    """Passes the records of one input to its handler, in one partition.
+    """Passes the records of one input to its handler, in one partition, by the stages that its edge needs.
+
+    The stages are chosen once: marks of producers, event times, timers, records that no handler must see, repeats, calls. An
+    input without options has the last two alone.
 
     Args:
         edge: The input.
@@ -84,10 +87,10 @@ class InputCalls:
         self._must_commit = must_commit
         self._timed = timed
         self._due = due
-
-    def handle(self, records: RecordBatch) -> int:
-        """Handle records. Returns the number of records taken: fewer if a commit must come first or the process must stop."""
-        return self._handle_marked(records) if self._edge.watermarks else self._handle(records)
+        self._call = self._call_each if edge.once is None else self._call_new
+        self._in_time = self._call_fit if due is None else self._before_timers
+        self.handle: Callable[[RecordBatch], int] = self._handle_marked if edge.watermarks else self._handle
+        """Handles records. Returns the number of records taken: fewer if a commit must come first or the process must stop."""
 
     def _handle_marked(self, records: RecordBatch) -> int:
         """Handle records with producers' marks between them. Returns as `handle`."""
@@ -110,19 +113,18 @@ class InputCalls:
         edge = self._edge
         bad = unfit(records, keys, events, self._mode, deletions=edge.tombstones, keyless=edge.stream.keyless)
         if self._timed is None:
-            return self._call_in_time(Events(records, keys.values, events.values), bad)
+            return self._in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)
         records = self._timed.read(records, events.values, bad, marked)
         if len(bad) > unfit_before and not self._calls.careful and self._edge.on_error is OnError.STOP:
             self._stop_at_invalid_time(records, bad)
-        taken = self._call_in_time(Events(records, keys.values, events.values), bad)
+        taken = self._in_time(Events(records, keys.values, events.values), bad)
         self._timed.handled(records, taken, marked)
         return taken
 
-    def _call_in_time(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
+    def _before_timers(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
         """Handle records up to the first before which a timer fires. Returns as `handle`."""
-        if self._due is None:
-            return self._call_fit(decoded, bad)
+        assert self._due is not None, "this stage is for groups with timers"
         with self._due.before_timers(decoded.records) as until:
             return self._call_fit(
                 decoded.part(0, until), {at: error for at, error in bad.items() if at < until}
@@ -168,10 +170,9 @@ class InputCalls:
 
     # ---- events that count once ----------------------------------------------------------------------------------------
 
-    def _call(self, decoded: Events) -> int:
-        """Call the handler for records that decode, without repeats if the input has `once`."""
-        if self._edge.once is None:
-            return self._call_each(decoded)
+    def _call_new(self, decoded: Events) -> int:
+        """Call the handler for the records that are no repeats."""
+        assert self._edge.once is not None, "this stage is for inputs whose events count once"
         ids, failed = ids_of(self._edge.once, decoded.events)
         if self._calls.careful:
             return self._call_once_carefully(decoded, ids, failed)
@@ -235,8 +236,13 @@ class InputCalls:
         if self._handler is not None:
             if calls.careful:
                 return calls.each(on_error, records, decoded.keys, decoded.events, self._handler)
-            each = partial(self._context.each, records, decoded.keys, decoded.events, self._handler)
-            return int(calls.fast(on_error, records, each, singly=True))
+            calls.begin(on_error)
+            try:
+                return self._context.each(records, decoded.keys, decoded.events, self._handler)
+            except NOT_THE_RECORDS_FAULT:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
+                calls.look_closer(records, self._context.index, error)
         if calls.careful:
             return calls.chunks(on_error, records, self._decode_and_call)
         whole = partial(self._whole, records, decoded.keys, decoded.events)
