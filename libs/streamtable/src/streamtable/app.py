@@ -127,7 +127,7 @@ class Processor(Protocol):
         Args:
             table: As in `get`.
             start: The first key; None: from the beginning.
-            end: The first key that is left out; None: to the end.
+            end: The key behind the last one; None: to the end.
             partition: Only this partition. Default: all partitions whose tasks run here now.
 
         Raises:

@@ -125,8 +125,8 @@ class Metrics:
         records_in: Read from inputs; of a partition.
         records_out: Sent to outputs, tables and loops; of a topic.
         dead_letters: Records that went to the dead letters; of the partition they came from.
-        repeats: Events left out because they were sent before (`Once`); of the partition of the input.
-        tombstones_skipped: Records without a value that an input leaves out; of the partition of the input.
+        repeats: Events skipped because they were sent before (`Once`); of the partition of the input.
+        tombstones_skipped: Records without a value that an input skips; of the partition of the input.
         lag: Records between what is applied and the end of the input; of a partition.
         commit_seconds: The time of a group's commit, from its begin to the store's write.
         batch_records: Records handled in one go; of a group.
@@ -196,9 +196,9 @@ class Metrics:
             records_in=counter("records_in", "Records read from inputs", *_PLACE),
             records_out=counter("records_out", "Records sent", "group", "topic"),
             dead_letters=counter("dead_letters", "Records that went to the dead letters", *_PLACE),
-            repeats=counter("repeats", "Events left out because they were sent before", *_PLACE),
+            repeats=counter("repeats", "Events skipped because they were sent before", *_PLACE),
             tombstones_skipped=counter(
-                "tombstones_skipped", "Records without a value that an input leaves out", *_PLACE
+                "tombstones_skipped", "Records without a value that an input skips", *_PLACE
             ),
             lag=gauge("lag_records", "Records between what is applied and the input's end"),
             commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
@@ -243,7 +243,7 @@ class Metrics:
             view_position=gauge("view_position", "Next changelog offset to apply"),
             view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),
             view_unreadable=counter(
-                "view_unreadable_rows", "Rows left out because they cannot be decoded", *_PLACE
+                "view_unreadable_rows", "Rows skipped because they cannot be decoded", *_PLACE
             ),
             log_lost=counter("log_writes_lost", "Writes of log lines that have failed"),
         )

@@ -361,7 +361,7 @@ class DeadLetterLog:
                     f"dead letter {letter.name} has no value, and {place}@{origin.offset} does not hold it any more"
                 )
             key, value = found[0].key, found[0].value
-            # The record's own headers had been left out with its value.
+            # The record's own headers had been dropped with its value.
             own = [header for header in found[0].headers if not header[0].startswith(PREFIX)]
             headers = own + [header for header in headers if header[0] != VALUE_OMITTED]
         return OutputRecord(retry, key, value, headers, partition=record.place.partition)

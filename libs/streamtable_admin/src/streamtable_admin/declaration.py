@@ -37,7 +37,7 @@ def declaration_of(groups: Groups, defaults: Defaults) -> Declared:
 
 
 def yaml_of(declared: Declared) -> str:
-    """Return the text of the file. What is the default is left out, except for partitions and replicas."""
+    """Return the text of the file. Defaults are omitted, except for partitions and replicas."""
     content = {
         "defaults": declared.defaults.model_dump(),
         **declared.model_dump(exclude_defaults=True, exclude={"defaults"}),

@@ -148,8 +148,8 @@ class Kept:
     """The records that a read has found, as many of them as it may keep; one at least, however large it is.
 
     Attributes:
-        dropped: Whether some records were left out.
-        full: Whether some were left out because of their size.
+        dropped: Whether some records were skipped.
+        full: Whether some were skipped because of their size.
     """
 
     def __init__(self, places: Iterable[TopicPartition], keep: int, bytes_max: float, *, first: bool) -> None:

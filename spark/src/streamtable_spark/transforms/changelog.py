@@ -53,7 +53,7 @@ def digests(rows: DataFrame) -> DataFrame:
         rows: `partition`, `key`, `value`, each key of a partition once.
 
     Returns:
-        `partition`, `rows`, `digest` (16 hexadecimal digits); partitions without rows are left out.
+        `partition`, `rows`, `digest` (16 hexadecimal digits); partitions without rows are skipped.
     """
     each = fn.xxhash64(fn.length("key"), "key", "value")
     return rows.groupBy("partition").agg(

@@ -32,7 +32,7 @@ class GroupTable:
         joins: The topics whose offsets the group commits beside those of its inputs: the tables that it joins.
         value: The codec of a row.
         fields: The fields in which two versions of a row must agree; empty for whole rows. A field that depends on when the
-            processor met an event is left out.
+            processor met an event is skipped.
         rows: Computes, from events by topic (see `events`), `partition`, `key`, `row` (a struct with the field `value`),
             `events` and `unfit` (how many the key has had); `row` is null for keys of unfit ones only.
     """

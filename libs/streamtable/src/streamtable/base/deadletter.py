@@ -151,7 +151,7 @@ def dead_letter(
         topic: The topic of the dead letters; it has the partitions of the input.
         now: Seconds since 1970.
         bytes_max: The maximum size that the topic accepts. If the record does not fit, its value (whose size is noted)
-            and its own headers are left out, and if need be its key; they can still be read at its origin.
+            and its own headers are dropped, and if need be its key; they can still be read at its origin.
     """
     key, value = records.keys[index], records.values[index]
     ours: list[Header] = [

@@ -38,8 +38,8 @@ class Work:
     named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(
         default_factory=dict
     )  # changes, by table name
-    repeats: Mapping[str, int] = field(default_factory=dict)  # events left out as repeated, by input
-    tombstones: Mapping[str, int] = field(default_factory=dict)  # records left out as such, by input
+    repeats: Mapping[str, int] = field(default_factory=dict)  # events skipped as repeated, by input
+    tombstones: Mapping[str, int] = field(default_factory=dict)  # records skipped as such, by input
     traced: bool = False  # whether the task can find the records of outputs that Kafka rejects
     times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
     late: Mapping[str, int] = field(default_factory=dict)  # records that came too late, by named table

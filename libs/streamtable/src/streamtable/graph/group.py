@@ -240,7 +240,7 @@ class Visit(Edge[K, V], Generic[K, V]):
         handler: Called with the context of each row and the text that was given to the command. A row that exists
             from the beginning to the end is visited once, also across crashes.
         on_error: The policy for a failure of the handler, as for an `Input`. A dead letter holds the record of the command,
-            and the visit of the partition ends; `SKIP` leaves out the one row.
+            and the visit of the partition ends; `SKIP` skips the one row.
     """
 
     name: str

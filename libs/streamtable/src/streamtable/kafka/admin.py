@@ -281,7 +281,7 @@ class KafkaAdmin(KafkaAcls):
     def _answers(
         self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, Any]:
-        """Return the broker's answers; partitions without an answer are left out."""
+        """Return the broker's answers; partitions without an answer are omitted."""
         if not asked:
             return {}
         futures = self._admin.list_offsets(

@@ -186,7 +186,7 @@ class KafkaGroupConsumer:
 
         The client looks up the start of an assigned partition. If the answer comes after a seek, it asks once more
         half a second later, and goes to the beginning of the partition, wherever it was reading. Records from there on
-        are left out, also within one batch, and the position is sought again. An end of the partition that was reported
+        are skipped, also within one batch, and the position is sought again. An end of the partition that was reported
         with them is forgotten: records below it have not been returned.
         """
         place, expected = batch.place, self._next.get(batch.place)

@@ -193,7 +193,7 @@ class OrderedTable(WorkingTable[V]):
 
         Args:
             start: The first key; None: from the beginning.
-            end: The first key that is left out; None: to the end.
+            end: The key behind the last one; None: to the end.
             at_once: The number of rows to read from the store first, if few will be needed; then more each time.
         """
         while True:
@@ -235,7 +235,7 @@ class OrderedTable(WorkingTable[V]):
     def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the rows that the store has in several short ranges, as they are now, encoded.
 
-        Rows that are new since the last commit are left out, which saves the search for them.
+        Rows that are new since the last commit are not looked for, which saves the search for them.
         """
         found = self.store.rows_in(bounds)
         changed = self._changed

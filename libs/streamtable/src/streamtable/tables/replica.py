@@ -156,7 +156,7 @@ class PartitionReplica:
         Args:
             topic: The changelog.
             start: The offset to read from; it moves an empty replica past records that are gone.
-            limit: Records from this offset on are left out.
+            limit: Records from this offset on are dropped.
         """
         self._topic, self._limit = topic, limit
         if not self._has_rows:
@@ -204,7 +204,7 @@ class PartitionReplica:
         rows = dict(zip(records.keys, records.values, strict=True))
         if None in rows:
             del rows[None]
-            log.warning("record without a key in a table left out", **self.place._asdict())
+            log.warning("record without a key in a table skipped", **self.place._asdict())
         position = records.last_offset + 1
         with self._writing:
             written: Rows = rows.items()  # type: ignore[assignment] # None popped

@@ -86,7 +86,7 @@ class Snapshot(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """The number of rows that were left out so far because they cannot be decoded."""
+        """The number of rows that were skipped so far because they cannot be decoded."""
         return self._rows.unreadable
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
@@ -322,7 +322,7 @@ class View(Generic[K, V]):
 
         Args:
             partition: The partition of the table.
-            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
             stale_ok: As in `answer`.
 
         Raises:
@@ -358,10 +358,10 @@ class View(Generic[K, V]):
             start: The first key; None: from the beginning.
             end: The key behind the last one; None: to the end.
             limit: The maximum number of rows; None: all.
-            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
 
         Returns:
-            A list; its `unreadable` counts the rows that were left out.
+            A list; its `unreadable` counts the rows that were skipped.
 
         Raises:
             GraphError: There are bounds, and the keys have no order.
@@ -385,7 +385,7 @@ class View(Generic[K, V]):
             until_ms: Its end, exclusive.
 
         Returns:
-            A list of windowed keys and rows; its `unreadable` counts the rows that were left out.
+            A list of windowed keys and rows; its `unreadable` counts the rows that were skipped.
 
         Raises:
             GraphError: The table has no windows.
@@ -413,10 +413,10 @@ class View(Generic[K, V]):
         Args:
             prefix: A key whose encoded bytes all keys begin with; None: all.
             after: The key to begin behind; None: from the first.
-            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
 
         Returns:
-            An iterator; its `unreadable` counts the rows that have been left out so far.
+            An iterator; its `unreadable` counts the rows that have been skipped so far.
 
         Raises:
             GraphError: No other key can begin with `prefix`, as with Avro and JSON.
@@ -457,7 +457,7 @@ class View(Generic[K, V]):
             key: Only changes of this key.
             prefix: Only changes of keys whose encoded bytes begin with this one's. Refused as by `iterate`.
             capacity: The number of changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
-            on_unreadable: Called with the error of each change that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each change that is skipped because it cannot be decoded.
             capacity_bytes: The bytes of the rows in these changes, 64 MiB by default. One change may be larger.
 
         Returns:
@@ -506,7 +506,7 @@ class View(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """The number of times that a row was left out or refused because it cannot be decoded, in all reads together."""
+        """The number of times that a row was skipped or refused because it cannot be decoded, in all reads together."""
         return self._reader.unreadable
 
     def _whole(self, *, stale_ok: bool = False) -> list[PartitionReplica]:

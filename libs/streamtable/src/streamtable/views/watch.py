@@ -59,7 +59,7 @@ class Watch(Generic[K, V]):
     It has one reader: a thread, or a coroutine. Neither polls; both are woken by the view's thread when a change comes.
 
     Attributes:
-        unreadable: The number of changes that have been left out because they cannot be decoded.
+        unreadable: The number of changes that have been skipped because they cannot be decoded.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Watch(Generic[K, V]):
         """Return the next change; None when `timeout` seconds have passed without one, or the watch was closed.
 
         Raises:
-            ChangesMissed: Changes have been left out, as `TooSlow` if too many were waiting, or `CopyReloaded`.
+            ChangesMissed: Changes have been dropped, as `TooSlow` if too many were waiting, or `CopyReloaded`.
         """
         self._here.check()
         end = None if timeout is None else time.monotonic() + timeout

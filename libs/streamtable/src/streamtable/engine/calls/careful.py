@@ -74,7 +74,7 @@ class CarefulMode:
         found[offset] = failed, key
 
     def condemn_row(self, topic: str, offset: int, key: bytes) -> None:
-        """Leave out one row of a visit, as `condemn` does with a record."""
+        """Skip one row of a visit, as `condemn` does with a record."""
         self._condemned_rows.setdefault((topic, offset), set()).add(key)
 
     def failure_of(self, topic: str, offset: int) -> HandlerFailed | None:

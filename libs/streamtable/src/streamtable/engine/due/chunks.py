@@ -163,7 +163,7 @@ class Chunks:
 
         Args:
             appended: The rows that were appended since the last commit.
-            fired_from: The entries before this one have been handed over.
+            fired_from: The entries before this one have been passed to the handler.
         """
         fired_ms = time_of(fired_from) if fired_from else 0
         made = chunks_of([each for each in appended if max(each[1]) >= fired_ms])

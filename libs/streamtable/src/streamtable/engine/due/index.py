@@ -222,7 +222,7 @@ class DueIndex:
         return self.fired_from, self.kept_from
 
     def gone_before_ms(self) -> int:
-        """Return the time before which no row is due any more, where rows are deleted when they are handed over."""
+        """Return the time before which no row is due any more, where rows are deleted when they are passed to the handler."""
         return time_of(self.fired_from) if self.fired_from and not self._due.keep else 0
 
     def last_ms(self) -> int | None:
@@ -369,7 +369,7 @@ class DueIndex:
 
     @property
     def late(self) -> bool:
-        """Whether a written row should have been handed over already, which must happen before the next commit."""
+        """Whether a written row should have been passed to the handler already, which must happen before the next commit."""
         if not self._due.keep or not self.fired_from:
             return False
         self._enter_up_to(time_of(self.fired_from))
@@ -403,7 +403,7 @@ class DueIndex:
         return taken[:limit]
 
     def fired(self, entry: bytes) -> None:
-        """Note that the entry's row was handed over or left out."""
+        """Note that the entry's row was passed to the handler or skipped."""
         self.fired_from = max(self.fired_from, entry + b"\0")
 
     def give_back(self, entries: Iterable[bytes]) -> None:
@@ -450,7 +450,7 @@ class DueIndex:
     @contextmanager
     def unfired_from(self, start: bytes) -> Iterator[Iterator[tuple[bytes, int]]]:
         """Yield the rows of the store that are entries or chunks, from this one on, with the number of entries that were
-        not handed over. By any thread, as of now.
+        not passed on. By any thread, as of now.
         """
         fired_from, scan = self.fired_from, self._store.scan
         with (

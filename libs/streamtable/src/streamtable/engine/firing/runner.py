@@ -138,7 +138,7 @@ class DueRunner:
     Args:
         group: The graph.
         partition: The number of the partition.
-        kept: Its state tables; those without rows that fall due are left out.
+        kept: Its state tables; those without rows that fall due are ignored.
         records: The recorded progress of each state table.
         reach: The services that handlers can use.
         calls: Whether handlers are called carefully.
@@ -151,7 +151,7 @@ class DueRunner:
         deferrals: Deferred calls, which handlers of due rows cannot make.
 
     Attributes:
-        fired: The number of rows that the handler was called with, that were left out, or deleted, since the last commit.
+        fired: The number of rows that the handler was called with, that were skipped, or deleted, since the last commit.
         total: The same since the start.
         behind_ms: The lag of the first due row that the last `run` has left over, in milliseconds; 0 if it has left none.
         wakes_at: The wall time, in seconds since 1970, at which the next row falls due without further records, as of the

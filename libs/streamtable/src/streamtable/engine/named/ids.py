@@ -49,7 +49,7 @@ class IdTable:
         clock: Bounds the stream time.
 
     Attributes:
-        repeats: Events left out since the last commit, by input.
+        repeats: Events skipped since the last commit, by input.
     """
 
     def __init__(

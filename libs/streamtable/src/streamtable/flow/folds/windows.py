@@ -1,4 +1,4 @@
-"""The stateful steps of windows: folds of whole batches into rows by key and window; late records are left out."""
+"""The stateful steps of windows: folds of whole batches into rows by key and window; late records are skipped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -141,7 +141,7 @@ class StreamJoin:
 
 
 def marked(side: Side) -> Step:
-    """Return the step that says of which side records are. Those without a value match nothing and are left out."""
+    """Return the step that says of which side records are. Those without a value match nothing and are skipped."""
 
     def step(_: Scope, records: Columns) -> Columns:
         there = records.only([value is not None for value in records.values])
@@ -151,7 +151,7 @@ def marked(side: Side) -> Step:
 
 
 def encoded(side: Side, codec: Codec[Any], rows: WaitingRecords) -> Step:
-    """Return the step that makes of each value its side, itself, and its bytes. Those without a value are left out.
+    """Return the step that makes of each value its side, itself, and its bytes. Those without a value are skipped.
 
     Args:
         side: Of the join.

@@ -132,7 +132,7 @@ def marked_changes(side: int) -> Step:
 
 
 def only_changes(changes: Columns) -> Columns:
-    """Leave out what changes nothing: from no row to no row."""
+    """Skip what changes nothing: from no row to no row."""
     return changes.only(
         [
             new is not None or old is not None

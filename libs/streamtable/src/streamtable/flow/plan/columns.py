@@ -93,7 +93,7 @@ class Columns:
         if self.decoded_keys is None:
             assert self.codec is not None, "keys are there in one form or the other"
             assert self.raw_keys is not None, "keys are there in one form or the other"
-            # The engine has left out the records whose keys are poison.
+            # The engine has skipped the records whose keys are poison.
             self.decoded_keys = self.codec.decode_many(self.raw_keys).values
         return self.decoded_keys
 

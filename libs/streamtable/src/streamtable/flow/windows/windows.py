@@ -247,7 +247,7 @@ class Hopping(TimeWindow):
 
     def assign(self, times: Sequence[int]) -> Assigned:
         size, every = self.size_ms, self.every_ms
-        # From the first start above time - size. Kafka Streams leaves out those before 1970.
+        # From the first start above time - size. Kafka Streams has none before 1970.
         ranges = [range((time - size + every) // every * every, time + 1, every) for time in times]
         indexes = chain.from_iterable(map(repeat, range(len(times)), map(len, ranges)))
         return Assigned(list(indexes), list(chain.from_iterable(ranges)))
