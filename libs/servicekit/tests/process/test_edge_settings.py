@@ -155,13 +155,6 @@ def test_a_request_waits_longer_than_its_records_are_delivered() -> None:
     assert timeouts.request > timeouts.wait
 
 
-def test_the_proxy_protocol_needs_trusted_proxies() -> None:
-    with pytest.raises(ConfigurationError, match="TRUSTED_PROXIES"):
-        EdgeSettings.from_environment({"SERVICEKIT_PROXY_PROTOCOL": "true"})
-    environment = {"SERVICEKIT_PROXY_PROTOCOL": "true", "SERVICEKIT_TRUSTED_PROXIES": "10.0.0.7"}
-    assert EdgeSettings.from_environment(environment).proxy_protocol
-
-
 def test_trusted_proxies_are_addresses_and_networks() -> None:
     proxies = EdgeSettings.from_environment({"SERVICEKIT_TRUSTED_PROXIES": "10.0.0.7, 2001:db8::/64"}).proxies
     assert proxies.trusts("10.0.0.7")

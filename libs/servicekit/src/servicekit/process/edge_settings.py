@@ -133,8 +133,6 @@ class EdgeSettings(EnvironmentSettings):
         events_per_peer: The maximum number of streams of server-sent events to one address.
         trusted_proxies: Proxies that name the caller in the header `Forwarded` or the metadata `forwarded`: limits for
             each address apply to that caller, and the proxies may have any number of connections.
-        proxy_protocol: Connections of these proxies to the REST server begin with a header of the PROXY protocol,
-            version 2, that names the caller.
         status_topic: A compacted topic to which the process publishes its status; None: it does not.
         runs_topic: A compacted topic to which batch jobs publish their runs, read by the console. None: the default topic.
         grpc_connections: Connections to the gRPC server, of all callers together.
@@ -169,7 +167,6 @@ class EdgeSettings(EnvironmentSettings):
     connections_per_peer: Count = 200
     events_per_peer: Count = 16
     trusted_proxies: Annotated[frozenset[Network], BeforeValidator(_networks)] = frozenset()
-    proxy_protocol: Flag = False
     status_topic: TopicName | None = None
     runs_topic: TopicName | None = None
     grpc_connections: Count = 512
@@ -193,10 +190,6 @@ class EdgeSettings(EnvironmentSettings):
             raise ValueError(f"{PREFIX}GRPC_CLIENT_AUTHORITIES_FILE: it needs {PREFIX}GRPC_CERTIFICATE_FILE")
         if self.rate_burst is not None and self.rate_limit is None:
             raise ValueError(f"{PREFIX}RATE_BURST: it needs {PREFIX}RATE_LIMIT")
-        if self.proxy_protocol and not self.trusted_proxies:
-            raise ValueError(
-                f"{PREFIX}PROXY_PROTOCOL: it needs {PREFIX}TRUSTED_PROXIES, whose connections begin with it"
-            )
         return self
 
     @property
