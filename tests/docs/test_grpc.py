@@ -13,7 +13,7 @@ from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from servicekit.grpc.errors import invalid
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
-from servicekit.grpc.table import WATCHES_OF_MANY_MAX, WATCHES_OF_MANY_PER_PEER
+from servicekit.grpc.table_service import WATCHES_OF_MANY_MAX, WATCHES_OF_MANY_PER_PEER
 from servicekit.streams import Streams
 
 ROOT = Path(__file__).resolve().parents[2]
