@@ -26,10 +26,10 @@ from servicekit.http.forwarded import Forwarded
 from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
-from servicekit.http.overload import beginning
 from servicekit.http.problems import Problem
 from servicekit.http.sign_in import SignIn
 from servicekit.http.tracing import Trace
+from servicekit.http.turns import beginning
 from servicekit.streams import STILL_VALID
 from servicekit.tracing import ServerTracer
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow

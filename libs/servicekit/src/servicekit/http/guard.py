@@ -14,8 +14,8 @@ from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.http.deadline import RequestDeadline
-from servicekit.http.overload import TURN, Overload, Turn
 from servicekit.http.problems import Problem
+from servicekit.http.turns import TURN, Turn
 from streamtable.errors import RetryLater
 
 log = structlog.get_logger()
@@ -51,7 +51,6 @@ class RequestLimits:
         requests: The number of requests that are handled at a time.
         queue_seconds: The time a request waits for another one to end and for a thread, together; then it is answered
             with 503. It is less than a second, so that the answer comes within one.
-        queue_target_seconds: While all requests wait longer than this, the server is overloaded and no request waits longer.
         deadline_seconds: The time from the head of the request to the start of the answer.
     """
 
@@ -63,7 +62,6 @@ class RequestLimits:
     headers_bytes: int = 16 * 1024
     requests: int = 256
     queue_seconds: float = 0.75
-    queue_target_seconds: float = 0.25
     deadline_seconds: float = 10.0
 
 
@@ -81,7 +79,6 @@ class Guard:
         self._admit = admit
         self._reading: dict[asyncio.Timeout, int] = {}  # the bytes of incoming bodies, the oldest first
         self._slots = asyncio.Semaphore(limits.requests)
-        self._overload = Overload(limits.queue_target_seconds, limits.queue_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -94,8 +91,6 @@ class Guard:
         )  # asyncio's clock is time.monotonic
         deadline.put(scope)
         try:
-            if self._overload.refuses and scope["path"] not in PROBES:
-                raise overloaded()
             self._check_head(scope)
             answer.headers = [(k.lower().encode(), v.encode()) for k, v in self._admit(scope).items()]
             body = await self._read_body(receive, deadline.at)
@@ -172,7 +167,7 @@ class Guard:
                 oldest.reschedule(0)  # the oldest incomplete body belongs to the client that stalls longest
 
     async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
-        until = asyncio.get_running_loop().time() + self._overload.patience
+        until = asyncio.get_running_loop().time() + self._limits.queue_seconds
         try:
             async with asyncio.timeout_at(until):
                 await self._slots.acquire()
@@ -182,13 +177,12 @@ class Guard:
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
-        turn = Turn(self._overload.waits)
+        turn = Turn()
         task: asyncio.Task[None] = asyncio.ensure_future(
             _call(self._app, scope, receive, answer, patience, turn)
         )
         slot = ExitStack()
         slot.callback(self._slots.release)
-        slot.enter_context(self._overload)
         task.add_done_callback(lambda _: slot.close())
         try:
             begun = await self._begins(task, answer, turn, until)
@@ -228,7 +222,7 @@ class Guard:
         if task.done() or answer.started.done():
             return True
         # If no request waits for a thread, the machine is slow, and giving up the request gains nothing.
-        return not current_default_thread_limiter().statistics().tasks_waiting or not turn.give_up()
+        return not current_default_thread_limiter().statistics().tasks_waiting or not turn.take()
 
 
 def _log_late_failure(task: asyncio.Task[None]) -> None:
