@@ -124,7 +124,7 @@ def test_the_default_burst_is_one_second_of_the_rate() -> None:
         ("connections", "1.0"),
         ("connections", "x"),
         ("connections_per_peer", ""),
-        ("grpc_connections_per_peer", "0"),
+        ("grpc_streams_per_peer", "0"),
         ("grpc_streams_per_peer", "many"),
         ("trusted_proxies", "10.0.0.1/24"),
         ("trusted_proxies", "10.0.0.1,,10.0.0.2"),

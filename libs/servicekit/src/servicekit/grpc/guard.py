@@ -17,10 +17,9 @@ import structlog
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
 from servicekit.grpc.call_limits import CallSlots, Patience
-from servicekit.grpc.connections import GrpcConnections
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
-from servicekit.grpc.peers import PeerAddress, caller_host
+from servicekit.grpc.peers import caller_host
 from servicekit.grpc.tracing import Call, traced
 from servicekit.peer_places import GaveWay, PeerPlaces
 from servicekit.streams import RECHECK_SECONDS, Stopping, ended_when_invalid
@@ -35,8 +34,6 @@ _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
 _PEER_SHARE_PERCENT: Final = 75
 """The share of the unary calls at a time that one address may have, so that others find a place beside it."""
-CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
-"""Room for the connections that arrive in the tenth of a second between two sweeps."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
 Check = Callable[[str, Context], Callable[[], bool] | None]
 """Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop.
@@ -62,10 +59,8 @@ class GrpcLimits:
         recheck_seconds: The interval at which the credentials of open streams are checked again.
         streams: The number of open streams of all callers together, without health checks.
         streams_per_peer: The number of open streams to one address; an IPv6 network /64 counts as one.
-        connections: The number of open connections of all callers together; beyond it the idlest one is closed.
-        connections_per_peer: The number of open connections from one address.
+        connections: The number of open connections of all callers together; further ones are refused.
         handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
-        first_call_seconds: A connection without a call is closed after that.
         connection_idle_seconds: A connection without calls is closed after that.
         connection_age_seconds: The caller must reconnect after that, and so finds new replicas.
         connection_streams: The number of concurrent calls on one connection; further calls wait in the client.
@@ -84,20 +79,13 @@ class GrpcLimits:
     recheck_seconds: float = RECHECK_SECONDS
     streams: int = 1024
     streams_per_peer: int = 256
-    connections: int = 512
-    connections_per_peer: int = 100
-    first_call_seconds: float = 5.0
+    connections: int = 1024
     handshake_seconds: float = 5.0
-    connection_idle_seconds: float = 300.0
+    connection_idle_seconds: float = 60.0
     connection_age_seconds: float = 1800.0
     connection_streams: int = 100
     ping_seconds_min: float = 10.0
     drain_seconds: float = 0.5
-
-    @property
-    def connections_accepted(self) -> int:
-        """The number of connections that are accepted before the idlest ones are closed."""
-        return self.connections + CONNECTIONS_BETWEEN_SWEEPS
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
@@ -127,9 +115,6 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
     ) -> None:
         self.limits = limits
         self.proxies = proxies
-        self.connections = GrpcConnections(
-            limits.connections, limits.connections_per_peer, limits.first_call_seconds, proxies
-        )
         self.streams = PeerPlaces(limits.streams, limits.streams_per_peer)
         self.check = check
         self.metrics = metrics
@@ -152,7 +137,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
                 self.metrics.handled.labels(*UNKNOWN, grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
         method = _Method(self, handler_call_details.method, found)
-        call: Call = method.called
+        call: Call = method.stream if found.response_streaming else method.unary
         if self.tracer is not None and not handler_call_details.method.startswith(_HEALTH):
             call = traced(self.tracer, handler_call_details.method, call)
         # Without a deserializer and with a stream of requests, grpcio calls the handler before the message arrives.
@@ -174,14 +159,6 @@ class _Method:
         self._path = path
         self._labels = labels_of(path)
         self._found = found
-
-    async def called(self, messages: AsyncIterator[bytes], context: Context) -> Any:
-        """Run a call and count it over its connection."""
-        address = PeerAddress.of_grpc(context.peer())
-        with self._guard.connections.call(address, time.monotonic()):
-            if self._found.response_streaming:
-                return await self.stream(messages, context)
-            return await self.unary(messages, context)
 
     async def unary(self, messages: AsyncIterator[bytes], context: Context) -> Any:
         begun = time.monotonic()
@@ -329,7 +306,6 @@ class _Method:
     async def _send(self, request: Any, context: Context, active: Callable[[], None]) -> None:
         found = self._found
         inner = found.stream_stream if found.request_streaming else found.unary_stream
-        address = PeerAddress.of_grpc(context.peer())
         answers = inner(request, context)
         if not isasyncgenfunction(inner):
             answers = self._from_thread(answers)
@@ -338,7 +314,6 @@ class _Method:
                 await self._write(answer, context)
                 del answer  # a thousand waiting streams must not hold a page each
                 active()
-                self._guard.connections.active(address, time.monotonic())
         finally:
             await answers.aclose()
 

@@ -136,7 +136,6 @@ class EdgeSettings(EnvironmentSettings):
         status_topic: A compacted topic to which the process publishes its status; None: it does not.
         runs_topic: A compacted topic to which batch jobs publish their runs, read by the console. None: the default topic.
         grpc_connections: Connections to the gRPC server, of all callers together.
-        grpc_connections_per_peer: Connections to the gRPC server from one address that is not a trusted proxy's.
         grpc_streams: The maximum number of open streams of the gRPC server.
         grpc_streams_per_peer: The maximum number of open streams of the gRPC server to one address.
         grpc_certificate_file: The certificate of the gRPC server; with the key that follows gRPC is served over TLS.
@@ -169,8 +168,7 @@ class EdgeSettings(EnvironmentSettings):
     trusted_proxies: Annotated[frozenset[Network], BeforeValidator(_networks)] = frozenset()
     status_topic: TopicName | None = None
     runs_topic: TopicName | None = None
-    grpc_connections: Count = 512
-    grpc_connections_per_peer: Count = 100
+    grpc_connections: Count = 1024
     grpc_streams: Count = 1024
     grpc_streams_per_peer: Count = 256
     grpc_certificate_file: ExistingFile | None = None
