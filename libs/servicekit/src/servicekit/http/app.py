@@ -32,7 +32,7 @@ from servicekit.http.tracing import Trace
 from servicekit.http.turns import beginning
 from servicekit.streams import STILL_VALID
 from servicekit.tracing import ServerTracer
-from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
+from streamtable.errors import RetryLater, StreamtableError
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -180,9 +180,6 @@ def build_app(
     _add_health(app, ready, metrics, details or dict, not_ready)
     if edge.docs:
         openapi.add_page(app)
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(RetryLater, _on_retry_later)
-    app.add_exception_handler(UnreadableRow, _on_unreadable_row)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # FastAPI's documented way to extend it
@@ -324,25 +321,6 @@ def _add_health(
 
     for path, page in (("/livez", livez), ("/readyz", readyz), ("/metrics", metrics_page)):
         app.add_api_route(path, page, methods=["GET"], include_in_schema=False)
-
-
-def _on_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
-
-
-def _on_retry_later(_: Request, __: Exception) -> Response:
-    return unavailable().response()
-
-
-def _on_unreadable_row(_: Request, error: Exception) -> Response:
-    assert isinstance(error, UnreadableRow)
-    place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
-    return Problem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "the stored row cannot be decoded; its key must be written again",
-        members={name: fact for name, fact in place.items() if fact is not None},
-    ).response()
 
 
 def _on_invalid(_: Request, error: Exception) -> Response:

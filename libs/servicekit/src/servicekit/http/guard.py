@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from servicekit.http.deadline import RequestDeadline
 from servicekit.http.problems import Problem
 from servicekit.http.turns import TURN, Turn
-from streamtable.errors import RetryLater
+from streamtable.errors import RetryLater, UnreadableRow
 
 log = structlog.get_logger()
 _CONTROL = frozenset(range(0x20)) | {0x7F}
@@ -102,21 +102,12 @@ class Guard:
                 await self._app(scope, _Replay(body, receive), answer)
             else:
                 await self._run(scope, _Replay(body, receive), answer, deadline.at)
-        except Problem as problem:
-            await self._instead(problem, answer, scope, deadline)
-        except RetryLater:
-            await self._instead(unavailable(), answer, scope, deadline)
-        except Exception:
-            log.exception("request failed", path=scope["path"])
-            failed = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
-            await self._instead(failed, answer, scope, deadline)
-
-    async def _instead(
-        self, problem: Problem, answer: "_Answer", scope: Scope, deadline: RequestDeadline
-    ) -> None:
-        """Answer in place of the handler, with the outcome of its writes; it can write nothing after that."""
-        problem.members.update(deadline.report())
-        await answer.instead(problem, scope)
+        except Exception as error:  # noqa: BLE001 - it is logged, and the caller gets a fixed text
+            problem = _problem_of(error, scope)
+            problem.members.update(
+                deadline.report()
+            )  # the outcome of its writes; it can write nothing after that
+            await answer.instead(problem, scope)
 
     def _check_head(self, scope: Scope) -> None:
         limits = self._limits
@@ -286,6 +277,23 @@ async def _call(
 
 async def _no_more() -> Message:
     return {"type": "http.disconnect"}
+
+
+def _problem_of(error: Exception, scope: Scope) -> Problem:
+    """Return the answer to an error of the handler or the guard. An unknown one is logged."""
+    match error:
+        case Problem():
+            return error
+        case RetryLater():
+            return unavailable()
+        case UnreadableRow():
+            place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
+            detail = "the stored row cannot be decoded; its key must be written again"
+            members = {name: fact for name, fact in place.items() if fact is not None}
+        case _:
+            log.error("request failed", path=scope["path"], exc_info=error)
+            detail, members = "the service failed", {}
+    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, members=members)
 
 
 def unavailable(detail: str = "the service cannot answer at the moment; retry the request") -> Problem:
