@@ -13,7 +13,7 @@ from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
 from servicekit.process.runtime import Program, Runtime, operations
 from servicekit.process.service_settings import ServiceSettings
-from servicekit.process.serving import serve_group
+from servicekit.process.serving import serve_groups
 from streamtable import Context, Group, Input, Long, Persist, Stream, String
 from streamtable.errors import RetryLater
 
@@ -59,7 +59,7 @@ def main(kind: str, name: str, topic: str) -> int:
     def serve(runtime: Runtime[StallingSettings]) -> int:
         if kind == "batch":
             return serve_batches(runtime, name, events)
-        return serve_group(runtime, Group(name, Input(events, handle), Persist(Long())))
+        return serve_groups(runtime, [Group(name, Input(events, handle), Persist(Long()))])
 
     return Program("stalling", StallingSettings, topic).run(serve)
 

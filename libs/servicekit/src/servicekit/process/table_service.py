@@ -215,11 +215,10 @@ class TableService(Generic[S, V]):
         def work(runtime: Runtime[S]) -> int:
             if workers > 1:
                 command = [self.module, "processor", *arguments]
-                return serving.serve_workers(runtime.settings, command, workers)
+                return serving.serve_commands(runtime.settings, [command] * workers)
             worked = made(runtime.service)
-            if isinstance(worked, Group):
-                return serving.serve_group(runtime, worked, parent)
-            return serving.serve_flow(runtime, worked, parent)
+            groups = [worked] if isinstance(worked, Group) else worked.groups
+            return serving.serve_groups(runtime, groups, parent)
 
         return work
 
