@@ -27,7 +27,6 @@ from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits, unavailab
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
 from servicekit.http.problems import Problem
-from servicekit.http.sign_in import SignIn
 from servicekit.http.tracing import Trace
 from servicekit.http.turns import beginning
 from servicekit.streams import STILL_VALID
@@ -49,7 +48,8 @@ class HttpEdge:
         public: Further paths that need no credential, such as the static files of a page.
         docs: Whether the interactive page `/docs` is served too, which loads scripts from a CDN and needs no credential.
         browsers: The rules for the hosts and origins of requests. Health probes may name any host.
-        sign_in: Accepts a credential in a cookie too; None: in the header only.
+        session: Returns the credential of a request without `Authorization`, from its other headers, such as a cookie; None if
+            there is none.
         read_scope: The scope that reads need.
         write_scope: The scope that writes need.
         audit: The audit trail of requests; None: there is none.
@@ -63,7 +63,7 @@ class HttpEdge:
     docs: bool = False
     public: frozenset[str] = frozenset()
     browsers: BrowserRules = field(default_factory=BrowserRules)
-    sign_in: SignIn | None = None
+    session: Callable[[Mapping[bytes, bytes]], str | None] = lambda _: None
     read_scope: str = "read"
     write_scope: str = "write"
     audit: AuditTrail | None = None
@@ -262,8 +262,8 @@ def _admit(edge: HttpEdge) -> Admit:
         if key is not None:
             # A proxy and this service could use different ones of two values, so two are rejected.
             given = b"Bearer " + key if given is None else b""
-        elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
-            given = b"Bearer " + cookie.encode("latin-1")
+        elif given is None and (credential := edge.session(headers)) is not None:
+            given = b"Bearer " + credential.encode("latin-1")
         peer = scope["client"][0] if scope["client"] else None
         needed = edge.read_scope if scope["method"] in {"GET", "HEAD"} else edge.write_scope
         needed = "read" if path == "/metrics" else needed
