@@ -19,13 +19,13 @@ from servicekit.streams import Streams, unless
 from servicekit.tables.keys import USER_IDS, KeyRules
 from servicekit.tables.listing import Listing, listing
 from servicekit.tables.protocol import (
-    STALE_SECONDS,
     TableAnswer,
     TableChange,
     TableWatch,
     UserTable,
     WindowTable,
     age_seconds,
+    freshness,
 )
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
@@ -187,13 +187,8 @@ class GrpcTableService(Generic[V]):
                 del page  # it would occupy memory until the next page is requested
 
     def _page(self, found: Listing[V]) -> Any:
-        age = age_seconds(self._table)
-        return self._responses["Scan"](
-            rows=[{self._keys.field: key, **self._row(row)} for key, row in found.rows],
-            age_seconds=age,
-            stale=age > STALE_SECONDS,
-            unreadable=found.unreadable,
-        )
+        rows = [{self._keys.field: key, **self._row(row)} for key, row in found.rows]
+        return self._responses["Scan"](rows=rows, unreadable=found.unreadable, **freshness(self._table))
 
     async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Yield each change from now on of the request's `target`: one key, or all with a prefix.
@@ -246,14 +241,12 @@ class GrpcTableService(Generic[V]):
         for name in ("since_ms", "until_ms"):
             if not 0 <= getattr(request, name) <= TIME_MS_MAX:
                 raise invalid(name, f"0 to {TIME_MS_MAX}")
-        age = age_seconds(table)  # not before the copy is complete
+        current = freshness(table)  # not before the copy is complete
         found = table.windows(key, request.since_ms, request.until_ms or TIME_MS_MAX)
         windows = [
             {"start_ms": window.start_ms, "end_ms": window.end_ms, **self._row(row)} for window, row in found
         ]
-        return self._responses[call.method](
-            windows=windows, age_seconds=age, stale=age > STALE_SECONDS, unreadable=found.unreadable
-        )
+        return self._responses[call.method](windows=windows, unreadable=found.unreadable, **current)
 
     # Nested messages are given as dictionaries: protobuf makes them twice as fast as from messages of their own.
 

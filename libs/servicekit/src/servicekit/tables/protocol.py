@@ -184,6 +184,14 @@ def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
     return max(position.age_seconds for position in table.position().values())
 
 
+def freshness(
+    table: UserTable[object] | WindowTable[object], behind_seconds: float = 0.0
+) -> dict[str, float | bool]:
+    """Return the members of an answer about several users that say how current it is. Raises `NotReady`."""
+    age = age_seconds(table) + behind_seconds
+    return {"age_seconds": age, "stale": age > STALE_SECONDS}
+
+
 def why_not_ready(*tables: UserTable[object] | WindowTable[object]) -> str:
     """Return the reason why some of these tables are not ready; empty if all are."""
     return "; ".join(reason for table in tables if (reason := table.not_ready))
