@@ -35,7 +35,8 @@ _FAREWELL_SECONDS: Final = 1.0
 _PEER_SHARE_PERCENT: Final = 75
 """The share of the unary calls at a time that one address may have, so that others find a place beside it."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
-Check = Callable[[str, Context], Callable[[], bool] | None]
+StillValid = Callable[[], bool]
+Check = Callable[[str, Context], StillValid | None]
 """Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop.
 
 Returns a function that returns whether the credential is still valid, called while a stream is open; None: it always is.
@@ -137,7 +138,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
                 self.metrics.handled.labels(*UNKNOWN, grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
         method = _Method(self, handler_call_details.method, found)
-        call: Call = method.stream if found.response_streaming else method.unary
+        call: Call = method.called
         if self.tracer is not None and not handler_call_details.method.startswith(_HEALTH):
             call = traced(self.tracer, handler_call_details.method, call)
         # Without a deserializer and with a stream of requests, grpcio calls the handler before the message arrives.
@@ -160,14 +161,13 @@ class _Method:
         self._labels = labels_of(path)
         self._found = found
 
-    async def unary(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+    async def called(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+        """Run a call, count it, and end it with one of our errors if it fails."""
         begun = time.monotonic()
         code = grpc.StatusCode.CANCELLED  # the code if the call is cancelled from outside
+        run = self._stream if self._found.response_streaming else self._unary
         try:
-            self._check(context)
-            _check_deadline(context, self._guard.limits.deadline_seconds_max)
-            request = await self._request(messages)
-            answer = await self._answer(request, context)
+            answer = await run(messages, context, self._check(context))
             code = grpc.StatusCode.OK
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
             refused = refusal(error)
@@ -178,33 +178,30 @@ class _Method:
             self._ended(_reported(code, context, begun), begun)
         return await _abort(context, refused)
 
-    async def stream(self, messages: AsyncIterator[bytes], context: Context) -> None:
-        begun = time.monotonic()
-        metrics = self._guard.metrics
-        gauge = metrics.open_streams.labels(*self._labels) if metrics is not None else None
-        code = grpc.StatusCode.CANCELLED
-        try:
-            still_valid = self._check(context)
-            with gauge.track_inprogress() if gauge is not None else nullcontext():
-                request = await self._request(messages)
-                async with self._place(context, still_valid) as active:
-                    await self._send(request, context, active)
-            code = grpc.StatusCode.OK
-        except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
-            refused = refusal(error)
-            code = refused.code
-        else:
-            return
-        finally:
-            self._ended(_reported(code, context, begun))
-        await _abort(context, refused)
+    async def _unary(self, messages: AsyncIterator[bytes], context: Context, _: StillValid | None) -> Any:
+        _check_deadline(context, self._guard.limits.deadline_seconds_max)
+        return await self._answer(await self._request(messages), context)
 
-    def _check(self, context: Context) -> Callable[[], bool] | None:
-        if self._guard.stopping and not self._path.startswith(_HEALTH):
+    async def _stream(
+        self, messages: AsyncIterator[bytes], context: Context, still_valid: StillValid | None
+    ) -> None:
+        metrics = self._guard.metrics
+        counted = (
+            nullcontext()
+            if metrics is None
+            else metrics.open_streams.labels(*self._labels).track_inprogress()
+        )
+        with counted:
+            request = await self._request(messages)
+            async with self._place(context, still_valid) as active:
+                await self._send(request, context, active)
+
+    def _check(self, context: Context) -> StillValid | None:
+        if self._path.startswith(_HEALTH):
+            return None
+        if self._guard.stopping:
             raise Stopping("the server is stopping; retry the request")
-        if self._guard.check is not None and not self._path.startswith(_HEALTH):
-            return self._guard.check(self._path, context)
-        return None
+        return None if self._guard.check is None else self._guard.check(self._path, context)
 
     async def _request(self, messages: AsyncIterator[bytes]) -> Any:
         """Return the parsed request, or an iterator of requests."""
@@ -267,7 +264,7 @@ class _Method:
 
     @asynccontextmanager
     async def _place(
-        self, context: Context, still_valid: Callable[[], bool] | None
+        self, context: Context, still_valid: StillValid | None
     ) -> AsyncIterator[Callable[[], None]]:
         """Take a place for a stream for the block.
 
@@ -335,12 +332,12 @@ class _Method:
             yield answer
             del answer
 
-    def _ended(self, code: grpc.StatusCode, begun: float | None = None) -> None:
+    def _ended(self, code: grpc.StatusCode, begun: float) -> None:
         metrics = self._guard.metrics
         if metrics is None:
             return
         metrics.handled.labels(*self._labels, code.name).inc()
-        if begun is not None:
+        if not self._found.response_streaming:
             metrics.seconds.labels(*self._labels).observe(time.monotonic() - begun)
 
 
