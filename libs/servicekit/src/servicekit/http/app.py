@@ -23,12 +23,12 @@ from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.http import openapi, problems
 from servicekit.http.audit import Audit, AuditTrail, remember_caller
 from servicekit.http.forwarded import Forwarded
-from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits, unavailable
+from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
-from servicekit.http.problems import Problem
+from servicekit.http.problems import Problem, unavailable
+from servicekit.http.threads import in_thread
 from servicekit.http.tracing import Trace
-from servicekit.http.turns import beginning
 from servicekit.streams import STILL_VALID
 from servicekit.tracing import ServerTracer
 from streamtable.errors import RetryLater, StreamtableError
@@ -213,7 +213,7 @@ class _StrictRoute(APIRoute):
         if parameters := [parameter for check in self._checks for parameter in check.parameters]:
             more["openapi_extra"] = {**(more.get("openapi_extra") or {}), "parameters": parameters}
         others = [each for each in dependencies if not isinstance(each.dependency, Check)]
-        super().__init__(path, beginning(endpoint), dependencies=others, **more)
+        super().__init__(path, in_thread(endpoint), dependencies=others, **more)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, checks = super().get_route_handler(), self._checks

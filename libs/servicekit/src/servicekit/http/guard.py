@@ -10,12 +10,11 @@ from urllib.parse import unquote_to_bytes
 
 import structlog
 from anyio import CancelScope
-from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.http.deadline import RequestDeadline
-from servicekit.http.problems import Problem
-from servicekit.http.turns import TURN, Turn
+from servicekit.http.problems import Problem, overloaded, unavailable
+from servicekit.http.threads import BEGIN_BY
 from streamtable.errors import RetryLater, UnreadableRow
 
 log = structlog.get_logger()
@@ -97,8 +96,6 @@ class Guard:
             if body is None:
                 return
             if scope["path"] == LIVENESS:
-                # It needs no turn. A pipelined request runs in the context of the request before it, whose turn is over.
-                TURN.set(None)
                 await self._app(scope, _Replay(body, receive), answer)
             else:
                 await self._run(scope, _Replay(body, receive), answer, deadline.at)
@@ -168,18 +165,15 @@ class Guard:
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
-        turn = Turn()
         task: asyncio.Task[None] = asyncio.ensure_future(
-            _call(self._app, scope, receive, answer, patience, turn)
+            _call(self._app, scope, receive, answer, patience, until)
         )
         slot = ExitStack()
         slot.callback(self._slots.release)
         task.add_done_callback(lambda _: slot.close())
         try:
-            begun = await self._begins(task, answer, turn, until)
-            left = end - asyncio.get_running_loop().time()
-            if begun and not task.done() and not answer.started.done():
-                await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, end - asyncio.get_running_loop().time())
+            await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if task.done() or answer.started.done():
                 if answer.is_event_stream:
                     slot.close()  # a stream lasts for minutes and does no work; `Streams` limits their number
@@ -189,31 +183,9 @@ class Guard:
             task.cancel()
             raise
         patience.cancel()
-        if not begun:
-            raise overloaded()
         task.add_done_callback(_log_late_failure)
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; retry the request")
-
-    async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn, until: float) -> bool:
-        """Wait until the response has begun, or for as long as a request may wait for a thread.
-
-        Args:
-            task: The task that handles the request.
-            answer: The response of the handler.
-            turn: The turn of the request to begin in a thread.
-            until: The time at which it is given up, on the event loop's clock.
-
-        Returns:
-            False if it still waits for a thread: then it is given up and will not begin.
-        """
-        either = (task, answer.started)
-        left = until - asyncio.get_running_loop().time()
-        await asyncio.wait(either, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
-        if task.done() or answer.started.done():
-            return True
-        # If no request waits for a thread, the machine is slow, and giving up the request gains nothing.
-        return not current_default_thread_limiter().statistics().tasks_waiting or not turn.take()
 
 
 def _log_late_failure(task: asyncio.Task[None]) -> None:
@@ -268,9 +240,9 @@ class _Replay:
 
 
 async def _call(
-    app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope, turn: Turn
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope, begin_by: float
 ) -> None:
-    TURN.set(turn)  # of this task alone
+    BEGIN_BY.set(begin_by)  # of this task alone
     with patience:
         await app(scope, receive, send)
 
@@ -294,16 +266,6 @@ def _problem_of(error: Exception, scope: Scope) -> Problem:
             log.error("request failed", path=scope["path"], exc_info=error)
             detail, members = "the service failed", {}
     return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, members=members)
-
-
-def unavailable(detail: str = "the service cannot answer at the moment; retry the request") -> Problem:
-    """Return a 503 with `Retry-After`."""
-    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
-
-
-def overloaded() -> Problem:
-    """Return a 503 for a request that no thread has begun to work on."""
-    return unavailable("too many requests at once; retry the request")
 
 
 def _is_clean(encoded: bytes) -> bool:

@@ -16,13 +16,7 @@ from localkafka.waiting import wait_until
 from servicekit.http.app import build_app
 from servicekit.http.guard import Guard, RequestLimits
 from servicekit.http.server import HttpServer
-from servicekit.http.turns import Turn
-
-
-def test_a_request_is_either_begun_or_given_up() -> None:
-    turn = Turn()
-    assert turn.take()
-    assert not turn.take()
+from servicekit.http.threads import in_thread
 
 
 class World:
@@ -132,7 +126,7 @@ def test_the_waits_for_a_slot_and_for_a_thread_share_one_limit() -> None:
         if scope["path"] == "/first":
             await asyncio.sleep(0.6)
             return
-        await current_default_thread_limiter().acquire()
+        await in_thread(lambda: None)()
 
     async def ask(guard: Guard, path: str) -> None:
         async def receive() -> Message:
