@@ -2,8 +2,7 @@
 
 import json
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -88,41 +87,23 @@ PLAIN_DIGITS = BeforeValidator(_plain_digits)
 """
 
 
-class Check(ABC):
-    """A dependency that the route calls directly: FastAPI's dependency injection takes longer than a short handler.
-
-    Attributes:
-        parameters: The parameters that it checks, as OpenAPI describes them.
-    """
-
-    parameters: Sequence[Mapping[str, Any]] = ()
-
-    @abstractmethod
-    async def __call__(self, request: Request) -> None:
-        """Check a request, in the event loop and thus without blocking. Raises `Problem`."""
-
-
-@dataclass(frozen=True)
-class _Only(Check):
-    names: tuple[str, ...]
-
-    async def __call__(self, request: Request) -> None:
-        if not request.scope["query_string"]:
-            return
-        given = [name for name, _ in request.query_params.multi_items()]
-        if not set(given) <= set(self.names):
-            known = ", ".join(self.names) or "none"
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
-        if len(set(given)) != len(given):
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
-
-
 def only(*names: str) -> Any:
     """Return a dependency that rejects query parameters other than these, and repeated ones.
 
     Otherwise a misspelt parameter would be ignored silently, and of two with the same name the last would win.
     """
-    return Depends(_Only(names))
+
+    async def check(request: Request) -> None:
+        given = (
+            [name for name, _ in request.query_params.multi_items()] if request.scope["query_string"] else []
+        )
+        if not set(given) <= set(names):
+            known = ", ".join(names) or "none"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
+        if len(set(given)) != len(given):
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
+
+    return Depends(check)
 
 
 def build_app(
@@ -206,21 +187,13 @@ def _strict_json(body: bytes) -> Any:
 
 
 class _StrictRoute(APIRoute):
-    def __init__(
-        self, path: str, endpoint: Callable[..., Any], *, dependencies: Sequence[Any] = (), **more: Any
-    ) -> None:
-        self._checks = [each.dependency for each in dependencies if isinstance(each.dependency, Check)]
-        if parameters := [parameter for check in self._checks for parameter in check.parameters]:
-            more["openapi_extra"] = {**(more.get("openapi_extra") or {}), "parameters": parameters}
-        others = [each for each in dependencies if not isinstance(each.dependency, Check)]
-        super().__init__(path, in_thread(endpoint), dependencies=others, **more)
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, in_thread(endpoint), **more)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, checks = super().get_route_handler(), self._checks
+        handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            for check in checks:
-                await check(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
