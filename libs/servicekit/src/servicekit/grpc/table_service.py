@@ -19,8 +19,8 @@ from servicekit.streams import Streams, unless
 from servicekit.tables.keys import USER_IDS, KeyRules
 from servicekit.tables.listing import Listing, listing
 from servicekit.tables.protocol import (
+    KeyedRow,
     TableAnswer,
-    TableChange,
     TableWatch,
     UserTable,
     WindowTable,
@@ -281,7 +281,7 @@ def _nothing() -> None:
     pass
 
 
-async def _next(watch: TableWatch[V], over: Future[Any]) -> TableChange[V] | None:
+async def _next(watch: TableWatch[V], over: Future[Any]) -> KeyedRow[str, V] | None:
     if over.done():
         return None  # checked first: if changes never pause, nothing else would end the watch
     try:

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.http import read_your_writes
 from servicekit.http.app import HttpEdge, build_app, only
-from servicekit.http.event_time import EventTimestamps
 from servicekit.http.guard import RequestLimits
+from servicekit.http.problems import invalid
 from servicekit.http.produce import (
     Accepted,
     OutgoingRecord,
@@ -37,13 +37,15 @@ class Sender:
     Attributes:
         emitter: Writes the records.
         new_id: Makes the id of an event that has none.
-        times: Gives events their times.
+        now_ms: The clock, in milliseconds since 1970.
+        max_ahead_seconds: The maximum time by which an event may be ahead of it.
         timeouts: The timeouts of sending to Kafka.
     """
 
     emitter: RecordEmitter[Any]
     new_id: Callable[[], UUID]
-    times: EventTimestamps
+    now_ms: Callable[[], int]
+    max_ahead_seconds: float
     timeouts: SendTimeouts
 
     def outgoing(
@@ -58,7 +60,17 @@ class Sender:
             where: The place of the event's time in the request, for errors.
         """
         identity = str(event.id or self.new_id())
-        return OutgoingRecord(identity, key, record(event, identity, self.times.of(event.at, where)))
+        return OutgoingRecord(identity, key, record(event, identity, self.time_of(event.at, where)))
+
+    def time_of(self, at: int | None, where: str) -> int:
+        """Return the time of an event. Raises a `Problem` of status 422 if it is too far in the future."""
+        now = self.now_ms()
+        if at is None:
+            return now
+        if at > now + self.max_ahead_seconds * 1000:
+            what = f"must be at most {self.max_ahead_seconds:g} seconds ahead of the clock of the service"
+            raise invalid(where, what)
+        return at
 
     async def send_one(
         self, request: Request, outgoing: OutgoingRecord[Any], status: int = HTTPStatus.OK
@@ -184,8 +196,7 @@ class EmitterApi:
             edge=edge,
             limits=limits,
         )
-        times = EventTimestamps(now_ms, max_ahead_seconds)
-        senders = [Sender(each, new_id, times, timeouts) for each in emitters]
+        senders = [Sender(each, new_id, now_ms, max_ahead_seconds, timeouts) for each in emitters]
         for route in self.routes:
             route.add(app, senders, self.what)
         return app

@@ -363,15 +363,14 @@ def publishing(
         return
     publisher = Publisher(board, registry, lambda: Emitter(status_stream(topic), kafka))
     publisher.start()
+    failure = None
     try:
         yield
     except Exception as error:
-        publisher.stop(error)
+        failure = error
         raise
-    except BaseException:
-        publisher.stop()
-        raise
-    publisher.stop()
+    finally:
+        publisher.stop(failure)
 
 
 def _version(service: str) -> str:
