@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
-from servicekit.process.load import LoadOptions, progress_bar, send
+from servicekit.process.load import LoadOptions, send
 from servicekit.process.runtime import (
     Reachable,
     Runtime,
@@ -28,6 +28,7 @@ from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from streamtable import App, Emitter, Group, Settings, Stream, Table, View
 from streamtable.errors import StreamtableError
+from streamtable.observe import progress_on
 from streamtable.settings import Address
 from streamtable.types import Ack
 
@@ -101,13 +102,16 @@ def send_load(
             emitters = [
                 opened.enter_context(emitting(runtime, stream, signals, timeouts))[0] for stream in streams
             ]
-            progress = opened.enter_context(progress_bar(load, what))
+            bar = opened.enter_context(closing(progress_on(sys.stderr)))
             begun = time.monotonic()
 
             def emit(key: str, record: Any) -> Future[Ack]:
                 return emitters[stream_of(record)].emit(key, record)
 
-            report = send(load, records, emit, lambda seconds: signals.wait(seconds) is not None, progress)
+            def show(sent: int) -> None:
+                bar.update(what, sent, load.total or sent)
+
+            report = send(load, records, emit, lambda seconds: signals.wait(seconds) is not None, show)
         say(report.text(time.monotonic() - begun, what))
     return 1 if report.errors else 0
 
