@@ -94,9 +94,7 @@ class GrpcServer:
 
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Accept no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
-        self._guard.stopping = (
-            True  # before streams end, so that their callers do not reconnect to this server
-        )
+        self._guard.stopping = True  # before streams end: their callers must not reconnect to this server
         self._streams.stop()
         self._health_watches.stop()
         if self._server is not None:

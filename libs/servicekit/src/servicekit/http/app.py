@@ -272,9 +272,8 @@ def _add_health(
     details: Callable[[], Mapping[str, Any]],
     not_ready: Callable[[], str],
 ) -> None:
-    async def livez() -> (
-        Response
-    ):  # in the event loop, so that it answers while all threads wait, for Kafka for example
+    # In the event loop, so that it answers while all threads wait, for Kafka for example.
+    async def livez() -> Response:
         return JSONResponse({"status": "alive"})
 
     def readyz() -> Response:

@@ -85,9 +85,8 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         answer = _Answer(send, loop.create_future())
-        deadline = RequestDeadline(
-            loop.time() + self._limits.deadline_seconds
-        )  # asyncio's clock is time.monotonic
+        # asyncio's clock is time.monotonic.
+        deadline = RequestDeadline(loop.time() + self._limits.deadline_seconds)
         deadline.put(scope)
         try:
             self._check_head(scope)
@@ -101,9 +100,8 @@ class Guard:
                 await self._run(scope, _Replay(body, receive), answer, deadline.at)
         except Exception as error:  # noqa: BLE001 - it is logged, and the caller gets a fixed text
             problem = _problem_of(error, scope)
-            problem.members.update(
-                deadline.report()
-            )  # the outcome of its writes; it can write nothing after that
+            # With the outcome of its writes; it can write nothing after that.
+            problem.members.update(deadline.report())
             await answer.instead(problem, scope)
 
     def _check_head(self, scope: Scope) -> None:

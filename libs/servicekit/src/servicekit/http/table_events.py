@@ -39,9 +39,8 @@ class TableEvents(Generic[V]):
         """Return the event of a change. All watches of the row share it, so it is encoded once."""
         place, value = (change.key, change.partition, change.offset), change.value
         kept = self._latest.get(place)
-        if (
-            kept is not None and kept[0] == value
-        ):  # in a recreated topic the same offset can have another record
+        # In a recreated topic the same offset can have another record.
+        if kept is not None and kept[0] == value:
             return kept[1]
         event = self.event(change.key, change)
         self._latest.clear()

@@ -158,9 +158,8 @@ class _Span:
 
     def end(self, failure: BaseException | None = None) -> None:
         if failure is not None and not self._failed:
-            self.fail(
-                type(failure).__name__
-            )  # its text may quote a record; the log has it, with the trace id
+            # Its text may quote a record; the log has it, with the trace id.
+            self.fail(type(failure).__name__)
         self._span.end()
 
     def __enter__(self) -> Self:
