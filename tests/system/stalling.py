@@ -6,8 +6,7 @@ What it does with a record is the record's value: `hang PATH` or `retry PATH`.
 import sys
 import time
 from pathlib import Path
-
-from pydantic_settings import SettingsConfigDict
+from typing import ClassVar
 
 from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
@@ -19,7 +18,7 @@ from streamtable.errors import RetryLater
 
 
 class StallingSettings(ServiceSettings):
-    model_config = SettingsConfigDict(env_prefix="STALLING_")
+    env_prefix: ClassVar[str] = "STALLING_"
 
 
 def hold(event: str) -> None:

@@ -4,10 +4,9 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import SettingsConfigDict
 
 from servicekit.auth.access import Admission
 from servicekit.auth.authentication import (
@@ -143,7 +142,7 @@ class EdgeSettings(EnvironmentSettings):
         grpc_client_authorities_file: Certificates of authorities; gRPC callers need a certificate from one of them.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX)
+    env_prefix: ClassVar[str] = PREFIX
 
     api_keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_api_keys)] = Field(default=(), repr=False)
     api_keys_file: ExistingFile | None = None
