@@ -82,7 +82,7 @@ class GrpcLimits:
     streams_per_peer: int = 256
     connections: int = 1024
     handshake_seconds: float = 5.0
-    connection_idle_seconds: float = 60.0
+    connection_idle_seconds: float = 300.0
     connection_age_seconds: float = 1800.0
     connection_streams: int = 100
     ping_seconds_min: float = 10.0
