@@ -153,8 +153,6 @@ DASHBOARDS = (
                   [(rate("grpc_server_handled_total", "grpc_code", f'grpc_code!="OK", {VIEW}'), "{{grpc_code}}")]),
             Panel("gRPC streams open", "short",
                   [(f"sum by (grpc_method) (grpc_server_open_streams{{{VIEW}}})", "{{grpc_method}}")]),
-            Panel("gRPC connections dropped", "ops",
-                  [(rate("grpc_server_connections_dropped_total", "reason", VIEW), "{{reason}}")]),
         ],
     ),
     Dashboard(

@@ -13,7 +13,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/streamtable_cli": 4_054,  # aim 3,500
     "libs/microbatch": 3_383,  # aim 3,000
-    "libs/servicekit": 6_865,  # aim 6,000
+    "libs/servicekit": 6_100,  # aim 6,000
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
@@ -23,7 +23,7 @@ FUNCTION_LINES_MAX = 70
 """All lines of a function but its docstring: it is read on one screen."""
 LONGER_FUNCTIONS = {
     "microbatch/processor.py:__init__": 79,
-    "servicekit/status/publisher.py:status_of": 78,
+    "servicekit/status/publisher.py:status_of": 75,
     "streamtable/engine/member.py:__init__": 72,
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,

@@ -24,7 +24,7 @@ from localkafka.waiting import slowdown
 pytestmark = pytest.mark.faults  # its measure of time wants the machine for itself
 beside_the_refused = pytest.mark.faults_long("it measures times; streams beyond the limit are the short form")
 CROWD = 1000
-SILENT = 540  # more than the connections that a server takes
+SILENT = 540  # half of the connections that a server takes
 CALLS_A_SECOND = 50
 P99_SECONDS_MAX = 2.0
 GROWTH_MB = 150

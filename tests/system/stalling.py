@@ -6,20 +6,19 @@ What it does with a record is the record's value: `hang PATH` or `retry PATH`.
 import sys
 import time
 from pathlib import Path
-
-from pydantic_settings import SettingsConfigDict
+from typing import ClassVar
 
 from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
 from servicekit.process.runtime import Program, Runtime, operations
 from servicekit.process.service_settings import ServiceSettings
-from servicekit.process.serving import serve_group
+from servicekit.process.serving import serve_groups
 from streamtable import Context, Group, Input, Long, Persist, Stream, String
 from streamtable.errors import RetryLater
 
 
 class StallingSettings(ServiceSettings):
-    model_config = SettingsConfigDict(env_prefix="STALLING_")
+    env_prefix: ClassVar[str] = "STALLING_"
 
 
 def hold(event: str) -> None:
@@ -59,7 +58,7 @@ def main(kind: str, name: str, topic: str) -> int:
     def serve(runtime: Runtime[StallingSettings]) -> int:
         if kind == "batch":
             return serve_batches(runtime, name, events)
-        return serve_group(runtime, Group(name, Input(events, handle), Persist(Long())))
+        return serve_groups(runtime, [Group(name, Input(events, handle), Persist(Long()))])
 
     return Program("stalling", StallingSettings, topic).run(serve)
 

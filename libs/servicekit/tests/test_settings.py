@@ -1,15 +1,14 @@
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pytest
 from pydantic import Field, ValidationError
-from pydantic_settings import SettingsConfigDict
 
 from servicekit.settings import EnvironmentSettings, Flag, seconds
 from streamtable.errors import ConfigurationError
 
 
 class ShopSettings(EnvironmentSettings):
-    model_config = SettingsConfigDict(env_prefix="SHOP_")
+    env_prefix: ClassVar[str] = "SHOP_"
 
     name: str = "shop"
     open: Flag = False

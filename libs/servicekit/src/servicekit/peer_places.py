@@ -31,10 +31,9 @@ class PeerPlaces:
         self._per_peer = per_peer
         # For each peer the functions that end its streams, the idlest stream first.
         self._of_peer: dict[str, OrderedDict[object, Callable[[], None]]] = {}
-        self._taken = 0
 
     def __len__(self) -> int:
-        return self._taken
+        return sum(map(len, self._of_peer.values()))
 
     @contextmanager
     def take(self, peer: str, give_way: Callable[[], None]) -> Iterator[Callable[[], None]]:
@@ -51,7 +50,6 @@ class PeerPlaces:
         place = object()
         self._make_room(peer)
         self._of_peer.setdefault(peer, OrderedDict())[place] = give_way
-        self._taken += 1
 
         def active() -> None:
             places = self._of_peer.get(peer)
@@ -67,7 +65,7 @@ class PeerPlaces:
         own = len(self._of_peer.get(peer, ()))
         if own >= self._per_peer:
             raise TooManyOfPeer(f"one address may have {self._per_peer} streams; close one")
-        if self._taken < self._limit:
+        if len(self) < self._limit:
             return
         most = max(self._of_peer, key=lambda each: len(self._of_peer[each]), default=peer)
         if len(self._of_peer.get(most, ())) <= own + 1:
@@ -79,8 +77,7 @@ class PeerPlaces:
     def _free(self, peer: str, place: object) -> None:
         """Release a place, unless it was taken away before."""
         places = self._of_peer.get(peer)
-        if places is None or places.pop(place, None) is None:
-            return
-        self._taken -= 1
-        if not places:
-            del self._of_peer[peer]
+        if places is not None:
+            places.pop(place, None)
+            if not places:
+                del self._of_peer[peer]

@@ -7,10 +7,9 @@ import difflib
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import AliasChoices, BeforeValidator, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from streamtable.errors import ConfigurationError
 
@@ -18,29 +17,18 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SHOWN_CHARACTERS_MAX: Final = 80
 
 
-class EnvironmentSettings(BaseSettings):
+class EnvironmentSettings(BaseModel):
     """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
     A variable that begins with the prefix and names no field is rejected, since it is probably misspelt. A field that is
     declared with `repr=False` is a secret. The constructor itself reads no environment.
     """
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, enable_decoding=False, populate_by_name=True
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True, validate_default=True
     )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read only the constructor's arguments; `from_environment` adds the variables."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
+    env_prefix: ClassVar[str] = ""
+    env_ignore_empty: ClassVar[bool] = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **defaults: Any) -> Self:
@@ -55,24 +43,23 @@ class EnvironmentSettings(BaseSettings):
         """
         environ = os.environ if environ is None else environ
         variables = cls.variables()
-        prefix = cls.model_config.get("env_prefix", "")
         problems = []
-        given = {name: text for name, text in environ.items() if name in variables}
-        if prefix:
-            unknown = {name for name in environ if name.upper().startswith(prefix)} - variables.keys()
+        given = {name: environ[name] for name in variables if name in environ}
+        if cls.env_prefix:
+            unknown = {name for name in environ if name.upper().startswith(cls.env_prefix)} - variables.keys()
             problems += [
                 f"{name}: there is no such setting{_suggestion(name, variables)}" for name in unknown
             ]
-        if cls.model_config.get("env_ignore_empty"):
+        if cls.env_ignore_empty:
             given = {name: text for name, text in given.items() if text}
         for name, text in list(given.items()):
             if text != text.strip() or not text or not text.isprintable():
                 shown = _shown(given.pop(name), secret=cls._is_secret(variables[name]))
                 problems.append(f"{name}{shown}: expected text without surrounding spaces, and not empty")
-        source = EnvSettingsSource(cls)
-        source.env_vars = {name.lower(): text for name, text in given.items()}
+        # Of several variables of a field the first counts.
+        values = {variables[name]: text for name, text in reversed(given.items())}
         try:
-            settings = cls(**{**defaults, **source()})
+            settings = cls(**{**defaults, **values})
         except ValidationError as error:
             problems += [cls._problem(details, given, variables) for details in error.errors()]
         if problems:
@@ -83,12 +70,13 @@ class EnvironmentSettings(BaseSettings):
     @classmethod
     def variables(cls) -> dict[str, str]:
         """Return variable -> field. If a field has several variables, the first that is set counts."""
-        prefix = cls.model_config.get("env_prefix", "")
         found = {}
         for name, field in cls.model_fields.items():
             alias = field.validation_alias
             aliases = (
-                alias.choices if isinstance(alias, AliasChoices) else [alias or f"{prefix}{name.upper()}"]
+                alias.choices
+                if isinstance(alias, AliasChoices)
+                else [alias or f"{cls.env_prefix}{name.upper()}"]
             )
             found.update(dict.fromkeys(map(str, aliases), name))
         return found

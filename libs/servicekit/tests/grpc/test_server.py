@@ -223,28 +223,8 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def test_silent_connections_of_a_peer_are_closed_beyond_its_limit_and_an_open_stream_is_not(
-    echo: Echo,
-) -> None:
-    limits = GrpcLimits(
-        connections_per_peer=3, first_call_seconds=600.0, handshake_seconds=600.0, drain_seconds=0
-    )
-    server = GrpcServer("127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), limits=limits)
-    port = int(server.start().rpartition(":")[2])
-    with ExitStack() as stack:
-        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
-        stream = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"")
-        assert next(stream) == b"first"
-        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(12)]
-        wait_until(lambda: sum(map(is_closed, silent)) >= 10)
-        assert call(channel, b"hello") == b"hello"
-        assert not stream.done()
-        stream.cancel()
-    server.stop()
-
-
 def test_a_connection_that_speaks_http2_and_never_calls_is_closed(echo: Echo) -> None:
-    limits = GrpcLimits(first_call_seconds=0.2, drain_seconds=0)
+    limits = GrpcLimits(connection_idle_seconds=0.2, drain_seconds=0)
     server = GrpcServer("127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), limits=limits)
     port = int(server.start().rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as connection:

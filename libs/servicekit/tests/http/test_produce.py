@@ -12,7 +12,7 @@ from servicekit.http.guard import RequestLimits
 from servicekit.http.produce import Accepted, OutgoingRecord, SendTimeouts, send_all
 from servicekit.http.server import HttpServer
 from streamtable.base.types import Ack
-from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater, SerializationError
+from streamtable.errors import Fenced, QueueFull, RetryLater, SerializationError
 
 IDS = [f"0190f6a2-5a7c-7c3e-8f3e-{n:012}" for n in range(100)]
 TIMEOUTS = SendTimeouts(delivery=1.0, wait=2.0)
@@ -188,9 +188,3 @@ def test_a_request_that_finds_no_thread_before_its_deadline_sends_nothing(slow_s
     slow_service.emitter.hold.set()
     slow_service.server.stop()
     assert slow_service.emitter.records == ["held", "held"]
-
-
-@pytest.mark.parametrize(("delivery", "wait"), [(5, 5), (6, 5), (0, 5)])
-def test_a_delivery_timeout_longer_than_the_request_is_rejected(delivery: float, wait: float) -> None:
-    with pytest.raises(ConfigurationError, match="delivery timeout"):
-        SendTimeouts(delivery=delivery, wait=wait)

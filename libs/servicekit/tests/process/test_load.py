@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from servicekit.process.load import LoadOptions, LoadReport, id_choice, key_choice, progress_bar, send
+from servicekit.process.load import LoadOptions, LoadReport, id_choice, key_choice, send
 from streamtable.base.types import Ack
 from streamtable.errors import RetryLater
 
@@ -75,10 +75,10 @@ def test_a_load_ends_when_it_is_stopped() -> None:
     assert 500 < len(emitter.users) <= 1500
 
 
-def test_without_a_terminal_there_is_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar(LoadOptions(), "clicks") as progress:
-        progress(5)
-    assert capsys.readouterr().err == ""
+def test_the_number_of_records_follows_from_the_options_or_is_not_known() -> None:
+    assert LoadOptions(count=7).total == 7
+    assert LoadOptions(rate=100, seconds=2.5).total == 250
+    assert LoadOptions(rate=0, seconds=2.5).total == LoadOptions().total == 0
 
 
 def test_the_same_seed_gives_the_same_ids() -> None:

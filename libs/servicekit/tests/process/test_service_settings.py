@@ -1,5 +1,6 @@
+from typing import ClassVar
+
 import pytest
-from pydantic_settings import SettingsConfigDict
 
 from servicekit.process.service_settings import ServiceSettings
 from streamtable.errors import ConfigurationError
@@ -8,7 +9,7 @@ SECRET = "0123456789abcdef"
 
 
 class ShopSettings(ServiceSettings):
-    model_config = SettingsConfigDict(env_prefix="SHOP_")
+    env_prefix: ClassVar[str] = "SHOP_"
 
     group: str = "shop"
     other_group: str = "stock"

@@ -1,9 +1,8 @@
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
-from pydantic_settings import SettingsConfigDict
 from typer.testing import CliRunner
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
@@ -20,7 +19,7 @@ VOTES: Stream[str, Any] = Stream("vote-events", key=String(), value=Json())
 
 
 class VoteSettings(ServiceSettings):
-    model_config = SettingsConfigDict(env_prefix="VOTES_")
+    env_prefix: ClassVar[str] = "VOTES_"
     group: str = "votes"
 
 

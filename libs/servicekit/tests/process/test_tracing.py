@@ -41,10 +41,8 @@ def collector() -> TraceCollector:
     return TraceCollector()
 
 
-def settings(port: int, sampler: str = "parentbased_always_on", ratio: float = 1.0) -> TraceSettings:
-    return TraceSettings(
-        endpoint=f"http://127.0.0.1:{port}", service="test", instance="test-1", sampler=sampler, ratio=ratio
-    )
+def settings(port: int) -> TraceSettings:
+    return TraceSettings(endpoint=f"http://127.0.0.1:{port}", service="test", instance="test-1")
 
 
 @pytest.fixture
@@ -177,7 +175,9 @@ def test_only_sampled_traces_are_sent_and_propagated(
     collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("servicekit.process.otel._CLOSE_SECONDS", 60.0)
-    with collecting(collector) as port, tracing(settings(port, "parentbased_traceidratio", 0.25)) as tracer:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
+    with collecting(collector) as port, tracing(settings(port)) as tracer:
         assert tracer is not None
         kept = 0
         for _ in range(400):

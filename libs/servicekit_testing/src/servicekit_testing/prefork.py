@@ -29,7 +29,7 @@ _MESSAGE_BYTES: Final = 1 << 18
 _COMMON: Final = (
     "streamtable.flow",
     "servicekit.http.table_api",
-    "servicekit.grpc.table",
+    "servicekit.grpc.table_service",
     "servicekit.process.serving",
 )
 """The modules that most programs import; also in memory in programs that do not import them."""

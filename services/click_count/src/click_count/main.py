@@ -15,7 +15,7 @@ from click_count.view import CONTRACT
 from click_count.windows import CLOSED, NAME, click_windows
 from servicekit.process import options
 from servicekit.process.runtime import Program, Runtime
-from servicekit.process.serving import serve_flow
+from servicekit.process.serving import serve_groups
 from servicekit.process.table_service import TableService, Texts
 
 PROGRAM: Final = Program("click-count", ClickSettings, topics.USER_CLICKS.name)
@@ -66,7 +66,7 @@ def _processor(
 
 
 def _serve_windows(runtime: Runtime[ClickSettings]) -> int:
-    return serve_flow(runtime, click_windows(runtime.service.windows or NAME).flow)
+    return serve_groups(runtime, click_windows(runtime.service.windows or NAME).flow.groups)
 
 
 app: Final = SERVICE.command_line(

@@ -5,9 +5,8 @@ from typing import Final
 
 from click_count.windows import HOURS_TABLE, MINUTES_TABLE
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
-from servicekit.grpc.table import URLS
-from servicekit.grpc.table_service import GrpcTableService, TableContract
-from servicekit.grpc.windows import WindowCall
+from servicekit.grpc.table_service import GrpcTableService, TableContract, WindowCall
+from servicekit.tables.keys import URLS
 
 CONTRACT: Final[TableContract[int]] = TableContract(
     service=pb.DESCRIPTOR.services_by_name["ClickCounts"],

@@ -16,6 +16,7 @@ from console.lags import Lags
 from console.letters import DeadLetters
 from console.runs import Runs
 from console.settings import ConsoleSettings
+from console.sign_in import PARAMETER, RANDOM_BYTES, SignIn
 from console.tables import Tables
 from console.web import AUDITED, PAGE, Parts, build_web
 from contracts import records
@@ -23,7 +24,6 @@ from servicekit.auth.authentication import ApiKey, ApiKeys
 from servicekit.http.app import HttpEdge
 from servicekit.http.audit import AuditTrail
 from servicekit.http.server_events import EventStreams
-from servicekit.http.sign_in import PARAMETER, RANDOM_BYTES, SignIn
 from servicekit.output import say
 from servicekit.process.runtime import Runtime, stop_signals, wait_for_topic, wait_to_stop
 from servicekit.streams import Streams
@@ -91,6 +91,7 @@ def serve(runtime: ConsoleRuntime) -> int:
             metrics=runtime.metrics,
             edge=edge,
             not_ready=lambda: view.not_ready,
+            sign_in=sign_in,
         )
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
         url = server.start()
@@ -130,7 +131,9 @@ def _edge(runtime: ConsoleRuntime, sign_in: SignIn | None) -> HttpEdge:
     if sign_in is None:
         return edge
     holder = ApiKey("console token", frozenset({"console"}), sha256(sign_in.token.encode()).digest())
-    return replace(edge, sign_in=sign_in, admission=runtime.edge.admission(runtime.name, ApiKeys([holder])))
+    return replace(
+        edge, session=sign_in.credential, admission=runtime.edge.admission(runtime.name, ApiKeys([holder]))
+    )
 
 
 def _local(url: str) -> str:

@@ -1,11 +1,10 @@
 """Settings of the console, besides those of the library: variables that begin with CONSOLE_."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
-from pydantic_settings import SettingsConfigDict
 
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.settings import Flag
@@ -39,7 +38,7 @@ class ConsoleSettings(ServiceSettings):
         url: The URL under which browsers reach the console, for the printed link; None: that of its address.
     """
 
-    model_config = SettingsConfigDict(env_prefix="CONSOLE_")
+    env_prefix: ClassVar[str] = "CONSOLE_"
 
     group: str = ""
     actions: Flag = False

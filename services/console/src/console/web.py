@@ -18,12 +18,12 @@ from console.collector import Collector, Pictures
 from console.decode import PageDecoder
 from console.letters import LETTERS_MAX, DeadLetters, letter_document
 from console.runs import RUNS_MAX, NoSuchRun, Runs
+from console.sign_in import PARAMETER, SignIn
 from console.tables import NoTable, RowChanges, Tables
 from servicekit.http.app import PLAIN_DIGITS, HttpEdge, Strict, build_app, only
 from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.server_events import EventStreams
-from servicekit.http.sign_in import PARAMETER, SignIn
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.records import first_records, last_records, starts_at
 
@@ -104,6 +104,7 @@ def build_web(
     metrics: Callable[[], bytes],
     edge: HttpEdge | None = None,
     not_ready: Callable[[], str] = lambda: "",
+    sign_in: SignIn | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -113,6 +114,7 @@ def build_web(
         metrics: Returns what `/metrics` answers.
         not_ready: Returns the reason why they are not, for `/readyz`.
         edge: Authentication, limits and instruments; the page's own files should be public, because they hold no data.
+        sign_in: Signs browsers in by a code in the page's address; None: it does not.
     """
     app = build_app(
         "console",
@@ -124,7 +126,7 @@ def build_web(
         limits=_LIMITS,
         edge=edge,
     )
-    _add_page(app, None if edge is None else edge.sign_in)
+    _add_page(app, sign_in)
     _add_fleet(app, parts)
     _add_topics(app, parts)
     _add_tables(app, parts)

@@ -6,9 +6,9 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, Field
 
 from inventory.domain import NAME_PATTERN, is_name
-from servicekit.grpc.table import KeyRules
 from servicekit.http.problems import invalid
 from servicekit.http.table_api import KeyParameter
+from servicekit.tables.keys import KeyRules
 
 ITEM_CHARACTERS_MAX: Final = 127
 _NAME_RULE: Final = "must be 1 to 63 lower-case letters, digits and hyphens, and not begin with a hyphen"

@@ -1,6 +1,6 @@
 """The settings of the inventory: variables that begin with INVENTORY_."""
 
-from pydantic_settings import SettingsConfigDict
+from typing import ClassVar
 
 from servicekit.process.service_settings import ServiceSettings
 
@@ -12,6 +12,6 @@ class InventorySettings(ServiceSettings):
         group: INVENTORY_GROUP: the name of the flow, the prefix of its groups and topics.
     """
 
-    model_config = SettingsConfigDict(env_prefix="INVENTORY_")
+    env_prefix: ClassVar[str] = "INVENTORY_"
 
     group: str = "inventory"

@@ -33,8 +33,8 @@ ROLES: Final = (
 def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) -> int:
     """Run the group or the flow of a role until stopped, or until the process `parent` has ended."""
     if role == groups.DETECTOR.name:
-        return serving.serve_flow(runtime, groups.DETECTOR, parent)
-    return serving.serve_group(runtime, _group(runtime, role), parent)
+        return serving.serve_groups(runtime, groups.DETECTOR.groups, parent)
+    return serving.serve_groups(runtime, [_group(runtime, role)], parent)
 
 
 def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:

@@ -39,7 +39,7 @@ def _add_role(role: str, text: str) -> None:
     ) -> None:
         def work(runtime: Runtime[MessagingSettings]) -> int:
             if workers > 1:
-                return serving.serve_workers(runtime.settings, [commands.MODULE, role], workers)
+                return serving.serve_commands(runtime.settings, [[commands.MODULE, role]] * workers)
             return commands.serve_role(runtime, role, parent)
 
         sys.exit(PROGRAM.run(work, fail_fast=fail_fast))

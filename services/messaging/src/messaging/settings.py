@@ -1,6 +1,6 @@
 """The settings of messaging: variables that begin with MESSAGING_."""
 
-from pydantic_settings import SettingsConfigDict
+from typing import ClassVar
 
 from servicekit.process.service_settings import ServiceSettings
 
@@ -8,6 +8,6 @@ from servicekit.process.service_settings import ServiceSettings
 class MessagingSettings(ServiceSettings):
     """Settings of messaging; `group` is that of the collector."""
 
-    model_config = SettingsConfigDict(env_prefix="MESSAGING_")
+    env_prefix: ClassVar[str] = "MESSAGING_"
 
     group: str = "collector"

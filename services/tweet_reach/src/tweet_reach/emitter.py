@@ -32,7 +32,7 @@ class _DeleteTweet:
             The tweet need not exist: the processor decides when it processes the event.
             """
             author = user_of_path(user)
-            record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=senders[0].times.now_ms())
+            record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=senders[0].now_ms())
             return await senders[0].send_one(request, OutgoingRecord(record["id"], author, record))
 
 

@@ -1,8 +1,6 @@
 """The settings of tweet reach: variables that begin with TWEET_REACH_."""
 
-from typing import Annotated
-
-from pydantic_settings import SettingsConfigDict
+from typing import Annotated, ClassVar
 
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.settings import seconds
@@ -16,7 +14,7 @@ class ReachSettings(ServiceSettings):
         batch_seconds: TWEET_REACH_BATCH_SECONDS: the seconds after which a batch is complete, however small; 0 to 8.
     """
 
-    model_config = SettingsConfigDict(env_prefix="TWEET_REACH_")
+    env_prefix: ClassVar[str] = "TWEET_REACH_"
 
     group: str = "tweet-reach"
     batch_seconds: Annotated[float, seconds(0, 8)] = 5.0

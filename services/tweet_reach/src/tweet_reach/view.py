@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.records import Reach
-from servicekit.grpc.table import URLS
 from servicekit.grpc.table_service import GrpcTableService, TableContract
+from servicekit.tables.keys import URLS
 
 
 def _reach(row: Reach) -> dict[str, Any]:

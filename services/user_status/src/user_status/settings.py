@@ -1,6 +1,6 @@
 """The settings of user statuses: variables that begin with USER_STATUS_."""
 
-from pydantic_settings import SettingsConfigDict
+from typing import ClassVar
 
 from servicekit.process.service_settings import ServiceSettings
 
@@ -12,7 +12,7 @@ class StatusSettings(ServiceSettings):
         clicks_group: USER_STATUS_CLICKS_GROUP: The name of the click counting group whose table is joined.
     """
 
-    model_config = SettingsConfigDict(env_prefix="USER_STATUS_")
+    env_prefix: ClassVar[str] = "USER_STATUS_"
 
     group: str = "user-status"
     clicks_group: str = "click-count"

@@ -17,10 +17,9 @@ import structlog
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
 from servicekit.grpc.call_limits import CallSlots, Patience
-from servicekit.grpc.connections import GrpcConnections
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
-from servicekit.grpc.peers import PeerAddress, caller_host
+from servicekit.grpc.peers import caller_host
 from servicekit.grpc.tracing import Call, traced
 from servicekit.peer_places import GaveWay, PeerPlaces
 from servicekit.streams import RECHECK_SECONDS, Stopping, ended_when_invalid
@@ -35,10 +34,9 @@ _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
 _PEER_SHARE_PERCENT: Final = 75
 """The share of the unary calls at a time that one address may have, so that others find a place beside it."""
-CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
-"""Room for the connections that arrive in the tenth of a second between two sweeps."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
-Check = Callable[[str, Context], Callable[[], bool] | None]
+StillValid = Callable[[], bool]
+Check = Callable[[str, Context], StillValid | None]
 """Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop.
 
 Returns a function that returns whether the credential is still valid, called while a stream is open; None: it always is.
@@ -62,10 +60,8 @@ class GrpcLimits:
         recheck_seconds: The interval at which the credentials of open streams are checked again.
         streams: The number of open streams of all callers together, without health checks.
         streams_per_peer: The number of open streams to one address; an IPv6 network /64 counts as one.
-        connections: The number of open connections of all callers together; beyond it the idlest one is closed.
-        connections_per_peer: The number of open connections from one address.
+        connections: The number of open connections of all callers together; further ones are refused.
         handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
-        first_call_seconds: A connection without a call is closed after that.
         connection_idle_seconds: A connection without calls is closed after that.
         connection_age_seconds: The caller must reconnect after that, and so finds new replicas.
         connection_streams: The number of concurrent calls on one connection; further calls wait in the client.
@@ -84,20 +80,13 @@ class GrpcLimits:
     recheck_seconds: float = RECHECK_SECONDS
     streams: int = 1024
     streams_per_peer: int = 256
-    connections: int = 512
-    connections_per_peer: int = 100
-    first_call_seconds: float = 5.0
+    connections: int = 1024
     handshake_seconds: float = 5.0
     connection_idle_seconds: float = 300.0
     connection_age_seconds: float = 1800.0
     connection_streams: int = 100
     ping_seconds_min: float = 10.0
     drain_seconds: float = 0.5
-
-    @property
-    def connections_accepted(self) -> int:
-        """The number of connections that are accepted before the idlest ones are closed."""
-        return self.connections + CONNECTIONS_BETWEEN_SWEEPS
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
@@ -127,9 +116,6 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
     ) -> None:
         self.limits = limits
         self.proxies = proxies
-        self.connections = GrpcConnections(
-            limits.connections, limits.connections_per_peer, limits.first_call_seconds, proxies
-        )
         self.streams = PeerPlaces(limits.streams, limits.streams_per_peer)
         self.check = check
         self.metrics = metrics
@@ -176,21 +162,12 @@ class _Method:
         self._found = found
 
     async def called(self, messages: AsyncIterator[bytes], context: Context) -> Any:
-        """Run a call and count it over its connection."""
-        address = PeerAddress.of_grpc(context.peer())
-        with self._guard.connections.call(address, time.monotonic()):
-            if self._found.response_streaming:
-                return await self.stream(messages, context)
-            return await self.unary(messages, context)
-
-    async def unary(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+        """Run a call, count it, and end it with one of our errors if it fails."""
         begun = time.monotonic()
         code = grpc.StatusCode.CANCELLED  # the code if the call is cancelled from outside
+        run = self._stream if self._found.response_streaming else self._unary
         try:
-            self._check(context)
-            _check_deadline(context, self._guard.limits.deadline_seconds_max)
-            request = await self._request(messages)
-            answer = await self._answer(request, context)
+            answer = await run(messages, context, self._check(context))
             code = grpc.StatusCode.OK
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
             refused = refusal(error)
@@ -201,33 +178,30 @@ class _Method:
             self._ended(_reported(code, context, begun), begun)
         return await _abort(context, refused)
 
-    async def stream(self, messages: AsyncIterator[bytes], context: Context) -> None:
-        begun = time.monotonic()
-        metrics = self._guard.metrics
-        gauge = metrics.open_streams.labels(*self._labels) if metrics is not None else None
-        code = grpc.StatusCode.CANCELLED
-        try:
-            still_valid = self._check(context)
-            with gauge.track_inprogress() if gauge is not None else nullcontext():
-                request = await self._request(messages)
-                async with self._place(context, still_valid) as active:
-                    await self._send(request, context, active)
-            code = grpc.StatusCode.OK
-        except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
-            refused = refusal(error)
-            code = refused.code
-        else:
-            return
-        finally:
-            self._ended(_reported(code, context, begun))
-        await _abort(context, refused)
+    async def _unary(self, messages: AsyncIterator[bytes], context: Context, _: StillValid | None) -> Any:
+        _check_deadline(context, self._guard.limits.deadline_seconds_max)
+        return await self._answer(await self._request(messages), context)
 
-    def _check(self, context: Context) -> Callable[[], bool] | None:
-        if self._guard.stopping and not self._path.startswith(_HEALTH):
+    async def _stream(
+        self, messages: AsyncIterator[bytes], context: Context, still_valid: StillValid | None
+    ) -> None:
+        metrics = self._guard.metrics
+        counted = (
+            nullcontext()
+            if metrics is None
+            else metrics.open_streams.labels(*self._labels).track_inprogress()
+        )
+        with counted:
+            request = await self._request(messages)
+            async with self._place(context, still_valid) as active:
+                await self._send(request, context, active)
+
+    def _check(self, context: Context) -> StillValid | None:
+        if self._path.startswith(_HEALTH):
+            return None
+        if self._guard.stopping:
             raise Stopping("the server is stopping; retry the request")
-        if self._guard.check is not None and not self._path.startswith(_HEALTH):
-            return self._guard.check(self._path, context)
-        return None
+        return None if self._guard.check is None else self._guard.check(self._path, context)
 
     async def _request(self, messages: AsyncIterator[bytes]) -> Any:
         """Return the parsed request, or an iterator of requests."""
@@ -290,7 +264,7 @@ class _Method:
 
     @asynccontextmanager
     async def _place(
-        self, context: Context, still_valid: Callable[[], bool] | None
+        self, context: Context, still_valid: StillValid | None
     ) -> AsyncIterator[Callable[[], None]]:
         """Take a place for a stream for the block.
 
@@ -329,7 +303,6 @@ class _Method:
     async def _send(self, request: Any, context: Context, active: Callable[[], None]) -> None:
         found = self._found
         inner = found.stream_stream if found.request_streaming else found.unary_stream
-        address = PeerAddress.of_grpc(context.peer())
         answers = inner(request, context)
         if not isasyncgenfunction(inner):
             answers = self._from_thread(answers)
@@ -338,7 +311,6 @@ class _Method:
                 await self._write(answer, context)
                 del answer  # a thousand waiting streams must not hold a page each
                 active()
-                self._guard.connections.active(address, time.monotonic())
         finally:
             await answers.aclose()
 
@@ -360,12 +332,12 @@ class _Method:
             yield answer
             del answer
 
-    def _ended(self, code: grpc.StatusCode, begun: float | None = None) -> None:
+    def _ended(self, code: grpc.StatusCode, begun: float) -> None:
         metrics = self._guard.metrics
         if metrics is None:
             return
         metrics.handled.labels(*self._labels, code.name).inc()
-        if begun is not None:
+        if not self._found.response_streaming:
             metrics.seconds.labels(*self._labels).observe(time.monotonic() - begun)
 
 

@@ -5,8 +5,6 @@ from typing import Final, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from servicekit.grpc.connections import REASONS
-
 UNKNOWN: Final = ("unknown", "unknown")
 """The service and method labels of calls to methods that do not exist: labels must not be the caller's choice."""
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -20,19 +18,17 @@ class CallMetrics:
         handled: Calls that have ended, by service, method and code.
         seconds: The duration of unary calls, by service and method.
         open_streams: Streams that are open, by service and method.
-        dropped: Connections that were dropped, by reason.
     """
 
     handled: Counter
     seconds: Histogram
     open_streams: Gauge
-    dropped: Counter
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
         """Create the instruments in a registry, once for each registry."""
         method = ("grpc_service", "grpc_method")
-        made = cls(
+        return cls(
             handled=Counter(
                 "grpc_server_handled", "Calls that have ended", (*method, "grpc_code"), registry=registry
             ),
@@ -46,16 +42,7 @@ class CallMetrics:
             open_streams=Gauge(
                 "grpc_server_open_streams", "Streams that are open", method, registry=registry
             ),
-            dropped=Counter(
-                "grpc_server_connections_dropped", "Connections dropped", ("reason",), registry=registry
-            ),
         )
-        for reason in REASONS:
-            made.dropped.labels(reason)
-        return made
-
-    def count_dropped(self, reason: str) -> None:
-        self.dropped.labels(reason).inc()
 
 
 def labels_of(path: str) -> tuple[str, str]:

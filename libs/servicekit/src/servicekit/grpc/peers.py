@@ -1,40 +1,23 @@
 """The address of a caller: the other end of the connection, or the one a trusted proxy names."""
 
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from servicekit.auth.proxies import TrustedProxies
 
 
-class PeerAddress(NamedTuple):
-    """The other end of a connection."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def of_grpc(cls, peer: str) -> "PeerAddress | None":
-        """Read gRPC's name of a peer: "ipv4:127.0.0.1:5000", "ipv6:%5B::1%5D:5000"; None for other kinds."""
-        kind, _, rest = unquote(peer).partition(":")
-        host, _, port = rest.rpartition(":")
-        if kind not in {"ipv4", "ipv6"} or not port.isdecimal():
-            return None
-        return cls(plain_host(host.strip("[]")), int(port))
-
-
-def plain_host(host: str) -> str:
-    """Return an IPv4-mapped IPv6 address as IPv4, and any other address as it is."""
-    if ":" not in host:
-        return host
-    mapped = getattr(ip_address(host), "ipv4_mapped", None)
-    return host if mapped is None else str(mapped)
-
-
 def host_of(peer: str) -> str | None:
-    """Return the address in gRPC's name of a peer; None for other kinds."""
-    address = PeerAddress.of_grpc(peer)
-    return None if address is None else address.host
+    """Return the address in gRPC's name of a peer, "ipv4:127.0.0.1:5000" or "ipv6:%5B::1%5D:5000"; None for other kinds.
+
+    An IPv4-mapped IPv6 address is returned as IPv4.
+    """
+    kind, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind not in {"ipv4", "ipv6"} or not port.isdecimal():
+        return None
+    address = ip_address(host.strip("[]"))
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def caller_host(context: Any, proxies: TrustedProxies) -> str | None:

@@ -13,7 +13,6 @@ from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import CallGuard, Check, GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
-from servicekit.grpc.sockets import ConnectionSweeper
 from servicekit.output import say
 from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
@@ -70,11 +69,9 @@ class GrpcServer:
         self._credentials = credentials
         self._limits = limits or GrpcLimits()
         self._guard = CallGuard(self._limits, check, metrics, tracer, proxies)
-        self._metrics = metrics
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="grpc-loop", daemon=True)
         self._server: Any = None
-        self._sweeper: ConnectionSweeper | None = None
 
     def start(self) -> str:
         """Listen. Prints and returns the address, `host:port`.
@@ -91,23 +88,16 @@ class GrpcServer:
             raise ConfigurationError(
                 f"cannot listen on {name}:{self._port}; is it in use by another program?"
             ) from error
-        dropped = self._metrics.count_dropped if self._metrics is not None else lambda _: None
-        self._sweeper = ConnectionSweeper(port, self._guard.connections, dropped)
-        self._sweeper.start()
         address = f"{name}:{port}"
         say(f"listening on {'grpc' if self._credentials is None else 'grpcs'}://{address}")
         return address
 
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Accept no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
-        self._guard.stopping = (
-            True  # before streams end, so that their callers do not reconnect to this server
-        )
+        self._guard.stopping = True  # before streams end: their callers must not reconnect to this server
         self._streams.stop()
         self._health_watches.stop()
         if self._server is not None:
-            if self._sweeper is not None:
-                self._sweeper.stop()
             self._in_loop(self._stop(grace_seconds)).result()
             self._end_loop()
 
@@ -153,8 +143,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
         ("grpc.max_concurrent_streams", limits.connection_streams),
         # Otherwise a second server on the same port would silently take half of the connections.
         ("grpc.so_reuseport", 0),
-        # The sweeper drops the idlest connections; grpcio rejects the newest ones, only in a flood.
-        ("grpc.max_allowed_incoming_connections", limits.connections_accepted),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
         ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1000)),
         ("grpc.max_connection_age_ms", int(limits.connection_age_seconds * 1000)),

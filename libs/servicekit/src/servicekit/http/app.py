@@ -2,8 +2,7 @@
 
 import json
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -23,16 +22,15 @@ from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.http import openapi, problems
 from servicekit.http.audit import Audit, AuditTrail, remember_caller
 from servicekit.http.forwarded import Forwarded
-from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits, unavailable
+from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
-from servicekit.http.overload import beginning
-from servicekit.http.problems import Problem
-from servicekit.http.sign_in import SignIn
+from servicekit.http.problems import Problem, unavailable
+from servicekit.http.threads import in_thread
 from servicekit.http.tracing import Trace
 from servicekit.streams import STILL_VALID
 from servicekit.tracing import ServerTracer
-from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
+from streamtable.errors import RetryLater, StreamtableError
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -49,7 +47,8 @@ class HttpEdge:
         public: Further paths that need no credential, such as the static files of a page.
         docs: Whether the interactive page `/docs` is served too, which loads scripts from a CDN and needs no credential.
         browsers: The rules for the hosts and origins of requests. Health probes may name any host.
-        sign_in: Accepts a credential in a cookie too; None: in the header only.
+        session: Returns the credential of a request without `Authorization`, from its other headers, such as a cookie; None if
+            there is none.
         read_scope: The scope that reads need.
         write_scope: The scope that writes need.
         audit: The audit trail of requests; None: there is none.
@@ -63,7 +62,7 @@ class HttpEdge:
     docs: bool = False
     public: frozenset[str] = frozenset()
     browsers: BrowserRules = field(default_factory=BrowserRules)
-    sign_in: SignIn | None = None
+    session: Callable[[Mapping[bytes, bytes]], str | None] = lambda _: None
     read_scope: str = "read"
     write_scope: str = "write"
     audit: AuditTrail | None = None
@@ -88,41 +87,23 @@ PLAIN_DIGITS = BeforeValidator(_plain_digits)
 """
 
 
-class Check(ABC):
-    """A dependency that the route calls directly: FastAPI's dependency injection takes longer than a short handler.
-
-    Attributes:
-        parameters: The parameters that it checks, as OpenAPI describes them.
-    """
-
-    parameters: Sequence[Mapping[str, Any]] = ()
-
-    @abstractmethod
-    async def __call__(self, request: Request) -> None:
-        """Check a request, in the event loop and thus without blocking. Raises `Problem`."""
-
-
-@dataclass(frozen=True)
-class _Only(Check):
-    names: tuple[str, ...]
-
-    async def __call__(self, request: Request) -> None:
-        if not request.scope["query_string"]:
-            return
-        given = [name for name, _ in request.query_params.multi_items()]
-        if not set(given) <= set(self.names):
-            known = ", ".join(self.names) or "none"
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
-        if len(set(given)) != len(given):
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
-
-
 def only(*names: str) -> Any:
     """Return a dependency that rejects query parameters other than these, and repeated ones.
 
     Otherwise a misspelt parameter would be ignored silently, and of two with the same name the last would win.
     """
-    return Depends(_Only(names))
+
+    async def check(request: Request) -> None:
+        given = (
+            [name for name, _ in request.query_params.multi_items()] if request.scope["query_string"] else []
+        )
+        if not set(given) <= set(names):
+            known = ", ".join(names) or "none"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
+        if len(set(given)) != len(given):
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
+
+    return Depends(check)
 
 
 def build_app(
@@ -180,9 +161,6 @@ def build_app(
     _add_health(app, ready, metrics, details or dict, not_ready)
     if edge.docs:
         openapi.add_page(app)
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(RetryLater, _on_retry_later)
-    app.add_exception_handler(UnreadableRow, _on_unreadable_row)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # FastAPI's documented way to extend it
@@ -209,21 +187,13 @@ def _strict_json(body: bytes) -> Any:
 
 
 class _StrictRoute(APIRoute):
-    def __init__(
-        self, path: str, endpoint: Callable[..., Any], *, dependencies: Sequence[Any] = (), **more: Any
-    ) -> None:
-        self._checks = [each.dependency for each in dependencies if isinstance(each.dependency, Check)]
-        if parameters := [parameter for check in self._checks for parameter in check.parameters]:
-            more["openapi_extra"] = {**(more.get("openapi_extra") or {}), "parameters": parameters}
-        others = [each for each in dependencies if not isinstance(each.dependency, Check)]
-        super().__init__(path, beginning(endpoint), dependencies=others, **more)
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, in_thread(endpoint), **more)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, checks = super().get_route_handler(), self._checks
+        handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            for check in checks:
-                await check(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
@@ -265,8 +235,8 @@ def _admit(edge: HttpEdge) -> Admit:
         if key is not None:
             # A proxy and this service could use different ones of two values, so two are rejected.
             given = b"Bearer " + key if given is None else b""
-        elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
-            given = b"Bearer " + cookie.encode("latin-1")
+        elif given is None and (credential := edge.session(headers)) is not None:
+            given = b"Bearer " + credential.encode("latin-1")
         peer = scope["client"][0] if scope["client"] else None
         needed = edge.read_scope if scope["method"] in {"GET", "HEAD"} else edge.write_scope
         needed = "read" if path == "/metrics" else needed
@@ -302,9 +272,8 @@ def _add_health(
     details: Callable[[], Mapping[str, Any]],
     not_ready: Callable[[], str],
 ) -> None:
-    async def livez() -> (
-        Response
-    ):  # in the event loop, so that it answers while all threads wait, for Kafka for example
+    # In the event loop, so that it answers while all threads wait, for Kafka for example.
+    async def livez() -> Response:
         return JSONResponse({"status": "alive"})
 
     def readyz() -> Response:
@@ -324,25 +293,6 @@ def _add_health(
 
     for path, page in (("/livez", livez), ("/readyz", readyz), ("/metrics", metrics_page)):
         app.add_api_route(path, page, methods=["GET"], include_in_schema=False)
-
-
-def _on_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
-
-
-def _on_retry_later(_: Request, __: Exception) -> Response:
-    return unavailable().response()
-
-
-def _on_unreadable_row(_: Request, error: Exception) -> Response:
-    assert isinstance(error, UnreadableRow)
-    place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
-    return Problem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "the stored row cannot be decoded; its key must be written again",
-        members={name: fact for name, fact in place.items() if fact is not None},
-    ).response()
 
 
 def _on_invalid(_: Request, error: Exception) -> Response:

@@ -19,7 +19,6 @@ from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
 from servicekit.http.bounded_input import CHUNKS_MAX, HEAD_BYTES, BoundedFlow, BoundedParser
 from servicekit.http.problems import Problem
-from servicekit.http.proxy_protocol import ProxyHeaderError, read_proxy_header
 
 ANSWER_BYTES_MIN: Final = 4096
 SWEEP_SECONDS: Final = 0.5
@@ -27,8 +26,7 @@ HEAD_TOO_SLOW: Final = "head too slow"
 ANSWER_NOT_TAKEN: Final = "answer not taken"
 TOO_MANY: Final = "too many"
 NO_HTTP: Final = "no http"
-NO_PROXY_HEADER: Final = "no proxy header"
-REASONS: Final = (HEAD_TOO_SLOW, ANSWER_NOT_TAKEN, TOO_MANY, NO_HTTP, NO_PROXY_HEADER)
+REASONS: Final = (HEAD_TOO_SLOW, ANSWER_NOT_TAKEN, TOO_MANY, NO_HTTP)
 _NO_HTTP_DETAILS: Final = {
     HTTPStatus.BAD_REQUEST: "this is not a valid HTTP/1.1 request",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f"the body must have at most {CHUNKS_MAX:,} chunks",
@@ -47,7 +45,6 @@ class ConnectionLimits:
         connections: The maximum number of connections of all callers together.
         per_peer: The maximum number of connections from one address; an IPv6 network /64 counts as one.
         proxies: The trusted proxies, which may have any number of connections, because they connect for many callers.
-        proxy_protocol: Their connections begin with a header of the PROXY protocol, version 2, that names the caller.
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
         idle_seconds: The time between two requests. It must exceed the keep-alive time of clients and load balancers,
             by default up to a minute: a request on a connection that the server closes at that moment is lost.
@@ -60,7 +57,6 @@ class ConnectionLimits:
     idle_seconds: int = 75
     answer_seconds: float = 10.0
     proxies: TrustedProxies = NO_PROXIES
-    proxy_protocol: bool = False
 
 
 class HttpConnections:
@@ -133,7 +129,6 @@ class BoundedProtocol(H11Protocol):
         self.peer = ""
         self.of_proxy = False
         self._all = all_connections
-        self._proxy_header: bytes | None = None  # its bytes so far; None: no header is expected any more
         self._idle = False  # between two requests, where uvicorn's own timer runs
         self._waits_since = 0.0
         self._unsent_since = 0.0
@@ -153,19 +148,16 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self.flow = BoundedFlow(transport, self.conn)
         self._waits_since = self.loop.time()
-        self._count_in()
-        if self.of_proxy and self._all.limits.proxy_protocol:
-            self._proxy_header = b""
+        host = self.client[0] if self.client else None
+        self.peer = peer_name(host)
+        self.of_proxy = self._all.limits.proxies.trusts(host)
+        self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._proxy_header is not None:
-            data = self._without_proxy_header(self._proxy_header + data)
-            if not data:
-                return
         if self._idle:
             self._begin_to_wait()
             self._idle = False
@@ -216,30 +208,6 @@ class BoundedProtocol(H11Protocol):
         for event in events:
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
-
-    def _count_in(self) -> None:
-        """Count the connection towards the limit of its caller."""
-        host = self.client[0] if self.client else None
-        self.peer = peer_name(host)
-        self.of_proxy = self._all.limits.proxies.trusts(host)
-        self._all.add(self)
-
-    def _without_proxy_header(self, data: bytes) -> bytes:
-        """Take the caller from the proxy's header, once it is complete, and return what follows."""
-        try:
-            header = read_proxy_header(data)
-        except ProxyHeaderError:
-            self._all.drop(self, NO_PROXY_HEADER)
-            return b""
-        if header is None:
-            self._proxy_header = data
-            return b""
-        self._proxy_header = None
-        if header.caller is not None:
-            self._all.remove(self)
-            self.client = header.caller
-            self._count_in()
-        return data[header.size :]
 
     def _begin_to_wait(self) -> None:
         self._waits_since = self.loop.time()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Protocol, TypedDict, TypeVar, Unpack
+from typing import Annotated, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from fastapi import Body, FastAPI, Request
@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.http import read_your_writes
 from servicekit.http.app import HttpEdge, build_app, only
-from servicekit.http.event_time import EventTimestamps
 from servicekit.http.guard import RequestLimits
+from servicekit.http.problems import invalid
 from servicekit.http.produce import (
     Accepted,
     OutgoingRecord,
@@ -30,15 +30,6 @@ EVENTS_MAX: Final = 1000
 BODY_BYTES: Final = 512 * 1024  # a list of 1000 events of about 500 bytes
 
 
-class NewEvent(Protocol):
-    """An event in a request. A missing id is generated, a missing time is that of the service's clock."""
-
-    @property
-    def id(self) -> UUID | None: ...
-    @property
-    def at(self) -> int | None: ...
-
-
 @dataclass(frozen=True)
 class Sender:
     """Sends the events of requests to one stream.
@@ -46,13 +37,15 @@ class Sender:
     Attributes:
         emitter: Writes the records.
         new_id: Makes the id of an event that has none.
-        times: Gives events their times.
+        now_ms: The clock, in milliseconds since 1970.
+        max_ahead_seconds: The maximum time by which an event may be ahead of it.
         timeouts: The timeouts of sending to Kafka.
     """
 
     emitter: RecordEmitter[Any]
     new_id: Callable[[], UUID]
-    times: EventTimestamps
+    now_ms: Callable[[], int]
+    max_ahead_seconds: float
     timeouts: SendTimeouts
 
     def outgoing(
@@ -61,13 +54,23 @@ class Sender:
         """Return the record of an event.
 
         Args:
-            event: A `NewEvent`.
+            event: An event with `id` and `at`, each of which may be None.
             record: Makes the record of the event, its id and its time.
             key: The record's key.
             where: The place of the event's time in the request, for errors.
         """
         identity = str(event.id or self.new_id())
-        return OutgoingRecord(identity, key, record(event, identity, self.times.of(event.at, where)))
+        return OutgoingRecord(identity, key, record(event, identity, self.time_of(event.at, where)))
+
+    def time_of(self, at: int | None, where: str) -> int:
+        """Return the time of an event. Raises a `Problem` of status 422 if it is too far in the future."""
+        now = self.now_ms()
+        if at is None:
+            return now
+        if at > now + self.max_ahead_seconds * 1000:
+            what = f"must be at most {self.max_ahead_seconds:g} seconds ahead of the clock of the service"
+            raise invalid(where, what)
+        return at
 
     async def send_one(
         self, request: Request, outgoing: OutgoingRecord[Any], status: int = HTTPStatus.OK
@@ -96,7 +99,7 @@ class PostEvents:
         path: The address.
         name: The operationId, from which generated clients take their names.
         text: The description for OpenAPI.
-        event: The model of an event; a `NewEvent`.
+        event: The model of an event, with `id` and `at`. A missing id is generated, a missing time is that of the clock.
         accepted: The model of the answer to a list; see `accepted_model`.
         record: Makes the record of an event, its id and its time.
         key: Returns the key of an event's record.
@@ -141,28 +144,6 @@ class PostEvents:
         )
 
 
-class EmitterOptions(TypedDict, total=False):
-    """The options of an emitter service.
-
-    Attributes:
-        ready: Returns whether Kafka can be reached.
-        metrics: Returns what `/metrics` answers.
-        new_id: Makes the id of an event that has none.
-        now_ms: The clock, in milliseconds since 1970.
-        max_ahead_seconds: The maximum time by which an event may be ahead of the clock.
-        timeouts: The timeouts of sending to Kafka; default `SendTimeouts()`.
-        edge: Authentication, limits and instruments.
-    """
-
-    ready: Callable[[], bool]
-    metrics: Callable[[], bytes]
-    new_id: Callable[[], UUID]
-    now_ms: Callable[[], int]
-    max_ahead_seconds: float
-    timeouts: SendTimeouts | None
-    edge: HttpEdge | None
-
-
 @dataclass(frozen=True)
 class EmitterApi:
     """An emitter service.
@@ -181,20 +162,41 @@ class EmitterApi:
     what: str
     routes: Sequence[EmitterRoute]
 
-    def build(self, *emitters: RecordEmitter[Any], **options: Unpack[EmitterOptions]) -> FastAPI:
-        """Build the application, with one emitter for each stream."""
-        timeouts = options.get("timeouts") or SendTimeouts()
+    def build(
+        self,
+        *emitters: RecordEmitter[Any],
+        ready: Callable[[], bool],
+        metrics: Callable[[], bytes],
+        new_id: Callable[[], UUID],
+        now_ms: Callable[[], int],
+        max_ahead_seconds: float = MAX_AHEAD_SECONDS,
+        timeouts: SendTimeouts | None = None,
+        edge: HttpEdge | None = None,
+    ) -> FastAPI:
+        """Build the application.
+
+        Args:
+            emitters: One for each stream.
+            ready: Returns whether Kafka can be reached.
+            metrics: Returns what `/metrics` answers.
+            new_id: Makes the id of an event that has none.
+            now_ms: The clock, in milliseconds since 1970.
+            max_ahead_seconds: The maximum time by which an event may be ahead of the clock.
+            timeouts: The timeouts of sending to Kafka; default `SendTimeouts()`.
+            edge: Authentication, limits and instruments.
+        """
+        timeouts = timeouts or SendTimeouts()
+        limits = RequestLimits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request)
         app = build_app(
             self.title,
             self.version,
-            ready=options["ready"],
-            metrics=options["metrics"],
+            ready=ready,
+            metrics=metrics,
             description=self.text,
-            edge=options.get("edge"),
-            limits=RequestLimits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
+            edge=edge,
+            limits=limits,
         )
-        times = EventTimestamps(options["now_ms"], options.get("max_ahead_seconds", MAX_AHEAD_SECONDS))
-        senders = [Sender(each, options["new_id"], times, timeouts) for each in emitters]
+        senders = [Sender(each, new_id, now_ms, max_ahead_seconds, timeouts) for each in emitters]
         for route in self.routes:
             route.add(app, senders, self.what)
         return app

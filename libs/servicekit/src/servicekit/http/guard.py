@@ -10,13 +10,12 @@ from urllib.parse import unquote_to_bytes
 
 import structlog
 from anyio import CancelScope
-from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.http.deadline import RequestDeadline
-from servicekit.http.overload import TURN, Overload, Turn
-from servicekit.http.problems import Problem
-from streamtable.errors import RetryLater
+from servicekit.http.problems import Problem, overloaded, unavailable
+from servicekit.http.threads import BEGIN_BY
+from streamtable.errors import RetryLater, UnreadableRow
 
 log = structlog.get_logger()
 _CONTROL = frozenset(range(0x20)) | {0x7F}
@@ -51,7 +50,6 @@ class RequestLimits:
         requests: The number of requests that are handled at a time.
         queue_seconds: The time a request waits for another one to end and for a thread, together; then it is answered
             with 503. It is less than a second, so that the answer comes within one.
-        queue_target_seconds: While all requests wait longer than this, the server is overloaded and no request waits longer.
         deadline_seconds: The time from the head of the request to the start of the answer.
     """
 
@@ -63,7 +61,6 @@ class RequestLimits:
     headers_bytes: int = 16 * 1024
     requests: int = 256
     queue_seconds: float = 0.75
-    queue_target_seconds: float = 0.25
     deadline_seconds: float = 10.0
 
 
@@ -81,7 +78,6 @@ class Guard:
         self._admit = admit
         self._reading: dict[asyncio.Timeout, int] = {}  # the bytes of incoming bodies, the oldest first
         self._slots = asyncio.Semaphore(limits.requests)
-        self._overload = Overload(limits.queue_target_seconds, limits.queue_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -89,39 +85,24 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         answer = _Answer(send, loop.create_future())
-        deadline = RequestDeadline(
-            loop.time() + self._limits.deadline_seconds
-        )  # asyncio's clock is time.monotonic
+        # asyncio's clock is time.monotonic.
+        deadline = RequestDeadline(loop.time() + self._limits.deadline_seconds)
         deadline.put(scope)
         try:
-            if self._overload.refuses and scope["path"] not in PROBES:
-                raise overloaded()
             self._check_head(scope)
             answer.headers = [(k.lower().encode(), v.encode()) for k, v in self._admit(scope).items()]
             body = await self._read_body(receive, deadline.at)
             if body is None:
                 return
             if scope["path"] == LIVENESS:
-                # It needs no turn. A pipelined request runs in the context of the request before it, whose turn is over.
-                TURN.set(None)
                 await self._app(scope, _Replay(body, receive), answer)
             else:
                 await self._run(scope, _Replay(body, receive), answer, deadline.at)
-        except Problem as problem:
-            await self._instead(problem, answer, scope, deadline)
-        except RetryLater:
-            await self._instead(unavailable(), answer, scope, deadline)
-        except Exception:
-            log.exception("request failed", path=scope["path"])
-            failed = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
-            await self._instead(failed, answer, scope, deadline)
-
-    async def _instead(
-        self, problem: Problem, answer: "_Answer", scope: Scope, deadline: RequestDeadline
-    ) -> None:
-        """Answer in place of the handler, with the outcome of its writes; it can write nothing after that."""
-        problem.members.update(deadline.report())
-        await answer.instead(problem, scope)
+        except Exception as error:  # noqa: BLE001 - it is logged, and the caller gets a fixed text
+            problem = _problem_of(error, scope)
+            # With the outcome of its writes; it can write nothing after that.
+            problem.members.update(deadline.report())
+            await answer.instead(problem, scope)
 
     def _check_head(self, scope: Scope) -> None:
         limits = self._limits
@@ -172,7 +153,7 @@ class Guard:
                 oldest.reschedule(0)  # the oldest incomplete body belongs to the client that stalls longest
 
     async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
-        until = asyncio.get_running_loop().time() + self._overload.patience
+        until = asyncio.get_running_loop().time() + self._limits.queue_seconds
         try:
             async with asyncio.timeout_at(until):
                 await self._slots.acquire()
@@ -182,19 +163,15 @@ class Guard:
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
-        turn = Turn(self._overload.waits)
         task: asyncio.Task[None] = asyncio.ensure_future(
-            _call(self._app, scope, receive, answer, patience, turn)
+            _call(self._app, scope, receive, answer, patience, until)
         )
         slot = ExitStack()
         slot.callback(self._slots.release)
-        slot.enter_context(self._overload)
         task.add_done_callback(lambda _: slot.close())
         try:
-            begun = await self._begins(task, answer, turn, until)
-            left = end - asyncio.get_running_loop().time()
-            if begun and not task.done() and not answer.started.done():
-                await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, end - asyncio.get_running_loop().time())
+            await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if task.done() or answer.started.done():
                 if answer.is_event_stream:
                     slot.close()  # a stream lasts for minutes and does no work; `Streams` limits their number
@@ -204,31 +181,9 @@ class Guard:
             task.cancel()
             raise
         patience.cancel()
-        if not begun:
-            raise overloaded()
         task.add_done_callback(_log_late_failure)
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; retry the request")
-
-    async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn, until: float) -> bool:
-        """Wait until the response has begun, or for as long as a request may wait for a thread.
-
-        Args:
-            task: The task that handles the request.
-            answer: The response of the handler.
-            turn: The turn of the request to begin in a thread.
-            until: The time at which it is given up, on the event loop's clock.
-
-        Returns:
-            False if it still waits for a thread: then it is given up and will not begin.
-        """
-        either = (task, answer.started)
-        left = until - asyncio.get_running_loop().time()
-        await asyncio.wait(either, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
-        if task.done() or answer.started.done():
-            return True
-        # If no request waits for a thread, the machine is slow, and giving up the request gains nothing.
-        return not current_default_thread_limiter().statistics().tasks_waiting or not turn.give_up()
 
 
 def _log_late_failure(task: asyncio.Task[None]) -> None:
@@ -283,9 +238,9 @@ class _Replay:
 
 
 async def _call(
-    app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope, turn: Turn
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope, begin_by: float
 ) -> None:
-    TURN.set(turn)  # of this task alone
+    BEGIN_BY.set(begin_by)  # of this task alone
     with patience:
         await app(scope, receive, send)
 
@@ -294,14 +249,21 @@ async def _no_more() -> Message:
     return {"type": "http.disconnect"}
 
 
-def unavailable(detail: str = "the service cannot answer at the moment; retry the request") -> Problem:
-    """Return a 503 with `Retry-After`."""
-    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
-
-
-def overloaded() -> Problem:
-    """Return a 503 for a request that no thread has begun to work on."""
-    return unavailable("too many requests at once; retry the request")
+def _problem_of(error: Exception, scope: Scope) -> Problem:
+    """Return the answer to an error of the handler or the guard. An unknown one is logged."""
+    match error:
+        case Problem():
+            return error
+        case RetryLater():
+            return unavailable()
+        case UnreadableRow():
+            place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
+            detail = "the stored row cannot be decoded; its key must be written again"
+            members = {name: fact for name, fact in place.items() if fact is not None}
+        case _:
+            log.error("request failed", path=scope["path"], exc_info=error)
+            detail, members = "the service failed", {}
+    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, members=members)
 
 
 def _is_clean(encoded: bytes) -> bool:

@@ -33,28 +33,20 @@ def answer_model(name: str, text: str, row: type[BaseModel], what: str = "rows")
     )
 
 
+def top_model(
+    name: str, text: str, row: type[BaseModel], what: str = "rows", **further: Any
+) -> type[BaseModel]:
+    """Return the model of a ranking of rows; `further` members are given as pydantic's `create_model` takes them."""
+    fields: dict[str, Any] = {"items": (list[row], ...), **further}  # type: ignore[valid-type] # pydantic reads it when the model is made
+    fields["unreadable"] = (Annotated[int, Field(description=_UNREADABLE)], 0)
+    model: type[BaseModel] = create_model(name, __doc__=text, __base__=freshness(what), **fields)
+    return model
+
+
 def page_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
     """Return the model of a page of rows."""
     cursor = Field(description="cursor of the next page; null on the last")
-    return create_model(
-        name,
-        __doc__=text,
-        __base__=freshness(what),
-        items=(list[row], ...),  # type: ignore[valid-type] # pydantic reads it when the model is made
-        next=(Annotated[str | None, cursor], ...),
-        unreadable=(Annotated[int, Field(description=_UNREADABLE)], 0),
-    )
-
-
-def top_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
-    """Return the model of a ranking of rows."""
-    return create_model(
-        name,
-        __doc__=text,
-        __base__=freshness(what),
-        items=(list[row], ...),  # type: ignore[valid-type] # pydantic reads it when the model is made
-        unreadable=(Annotated[int, Field(description=_UNREADABLE)], 0),
-    )
+    return top_model(name, text, row, what, next=(Annotated[str | None, cursor], ...))
 
 
 def windows_model(

@@ -59,11 +59,8 @@ def document(app: FastAPI) -> dict[str, Any]:
     }
     for path in made.get("paths", {}).values():
         for operation in path.values():
-            operation["security"] = [
-                {},
-                {"bearer": []},
-                {"key": []},
-            ]  # alternatives: the settings decide whether a credential is needed
+            # Alternatives: the settings decide whether a credential is needed.
+            operation["security"] = [{}, {"bearer": []}, {"key": []}]
             _add_errors(operation)
     return made
 

@@ -52,6 +52,16 @@ class Problem(Exception):
         return Response(body, self.status.value, headers=headers, media_type=MEDIA_TYPE)
 
 
+def unavailable(detail: str = "the service cannot answer at the moment; retry the request") -> Problem:
+    """Return a 503 with `Retry-After`."""
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
+
+
+def overloaded() -> Problem:
+    """Return a 503 for a request that no thread has begun to work on."""
+    return unavailable("too many requests at once; retry the request")
+
+
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "title": "Problem",

@@ -18,7 +18,7 @@ from servicekit.http.deadline import deadline_of
 from servicekit.http.problems import MEDIA_TYPE, Problem
 from servicekit.http.read_your_writes import DESCRIPTION
 from streamtable.base.types import Ack
-from streamtable.errors import ConfigurationError, QueueFull, RetryLater, SerializationError, StreamtableError
+from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -72,21 +72,11 @@ class SendTimeouts:
 
     Attributes:
         delivery: The seconds after which the producer gives up a record.
-        wait: The seconds that a request waits for acknowledgements.
-
-    Raises:
-        ConfigurationError: A request would be answered while its records are still being delivered.
+        wait: The seconds that a request waits for acknowledgements; longer than the delivery.
     """
 
     delivery: float = 4.0
     wait: float = 5.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.delivery < self.wait:
-            raise ConfigurationError(
-                f"a delivery timeout of {self.delivery:g} s does not fit into the {self.wait:g} s that a request "
-                "waits: records would be sent after the answer"
-            )
 
     @classmethod
     def of_delivery(cls, seconds: float) -> "SendTimeouts":
@@ -124,7 +114,7 @@ class Accepted(BaseModel):
 
 
 class Sending(Generic[R]):
-    """The records of one request on their way to Kafka. One thread sends; any thread may stop it or read the report.
+    """The records of one request on their way to Kafka. One thread sends; any thread may end it by reading the report.
 
     Args:
         emitter: Sends the records.
@@ -140,12 +130,11 @@ class Sending(Generic[R]):
         self._begun: list[Future[Ack] | None] = []
 
     def run(self, end: float) -> None:
-        """Send all and wait for the acknowledgements, until `end` on the clock of `time.monotonic` or `stop`."""
+        """Send all and wait for the acknowledgements, until `end` on the clock of `time.monotonic` or `report`."""
         for each in self._outgoing:
             if not self._send(each, end):
                 break
         wait([future for future in self._begun if future is not None], max(0.0, end - time.monotonic()))
-        self.stop()
 
     def _send(self, each: OutgoingRecord[R], end: float) -> bool:
         """Pass one record to the producer. False: it was rejected, and no later record may be sent, to keep the order."""
@@ -162,13 +151,8 @@ class Sending(Generic[R]):
             self._begun[-1] = future
         return not isinstance(_failure(future), QueueFull)
 
-    def stop(self) -> None:
-        """Send nothing more. A record that is being passed to the producer counts as sent."""
-        with self._lock:
-            self._stopped = True
-
     def report(self) -> "SendReport":
-        """Stop, and return the present outcome of each record."""
+        """Send nothing more, and return the present outcome of each record. One that is being passed to the producer counts as sent."""
         with self._lock:
             self._stopped = True
             begun = list(self._begun)

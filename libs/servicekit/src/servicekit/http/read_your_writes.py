@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header
 
-from servicekit.http.app import Check
 from servicekit.http.problems import Problem, invalid
 from streamtable.base.types import Ack, BadToken
 from streamtable.errors import NotReady
@@ -76,7 +75,14 @@ class ReadYourWrites:
     @property
     def dependency(self) -> Any:
         """Return the dependency of routes that wait for writes; such routes also document `RESPONSES`."""
-        return Depends(_Shown(self))
+
+        async def shown(
+            token: Annotated[str | None, Header(alias=HEADER, description=_GIVEN)] = None,
+        ) -> None:
+            if token is not None:
+                await self.shown(token)
+
+        return Depends(shown)
 
     def _named(self, token: str) -> tuple[WaitableTable, Ack]:
         try:
@@ -84,30 +90,6 @@ class ReadYourWrites:
             return self._tables[ack.topic], ack
         except (BadToken, KeyError):
             raise _refused() from None
-
-
-class _Shown(Check):
-    parameters = (
-        {
-            "name": HEADER,
-            "in": "header",
-            "required": False,
-            "schema": {
-                "anyOf": [{"type": "string"}, {"type": "null"}],
-                "description": _GIVEN,
-                "title": HEADER,
-            },
-            "description": _GIVEN,
-        },
-    )
-
-    def __init__(self, writes: ReadYourWrites) -> None:
-        self._writes = writes
-
-    async def __call__(self, request: Request) -> None:
-        token = request.headers.get(HEADER)
-        if token is not None:
-            await self._writes.shown(token)
 
 
 def _refused() -> Problem:

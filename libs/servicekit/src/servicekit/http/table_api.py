@@ -1,7 +1,7 @@
 """A REST API over a table, declared by its routes: single rows, pages, rankings and live changes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
@@ -24,11 +24,10 @@ from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.http.window_events import ClosedSource, LastEventId, WindowPlace
 from servicekit.tables.listing import listing
 from servicekit.tables.protocol import (
-    STALE_SECONDS,
     ClosedWindows,
     UserTable,
     WindowTable,
-    age_seconds,
+    freshness,
     why_not_ready,
 )
 from servicekit.tables.top_list import SIZE, TopList
@@ -65,6 +64,10 @@ class KeyParameter:
     member: str
     prefix: Any = Annotated[Prefix, Query()]
 
+    def in_query(self, path: str) -> tuple[str, ...]:
+        """Return its name if it is a parameter of the query, as it is none of the path."""
+        return () if f"{{{self.name}}}" in path else (self.name,)
+
 
 USER: Final = KeyParameter("user", UserPath, user_of_path, "user_id")
 
@@ -73,17 +76,15 @@ USER: Final = KeyParameter("user", UserPath, user_of_path, "user_id")
 class Served(Generic[V]):
     """The parts that the routes of an application share; see `TableApi` and its `build`."""
 
+    api: "TableApi[V]"
     table: UserTable[V]
-    key: KeyParameter
-    members: Callable[[V | None], Mapping[str, Any]]
     changes: TableEvents[V]
-    events_text: str
     top: TopList[V] | None
     cursors: Cursors | None
     events: EventStreams
     writes: ReadYourWrites
-    windows: Mapping[str, WindowTable[Any]] = field(default_factory=dict)
-    closed: Mapping[str, ClosedWindows[Any]] = field(default_factory=dict)
+    windows: Mapping[str, WindowTable[Any]]
+    closed: Mapping[str, ClosedWindows[Any]]
 
 
 class TableRoute(Protocol):
@@ -140,7 +141,7 @@ class GetRow(Operation):
     key: KeyParameter | None = None
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        key_of, table = self.key or served.key, served.table if self.table is None else self.table
+        key_of, table = self.key or served.api.key, served.table if self.table is None else self.table
         waits = self.waits and self.table is None
 
         def get_row(**given: Any) -> Any:
@@ -148,7 +149,7 @@ class GetRow(Operation):
             answer = table.answer(key)
             if answer.value is None and self.missing is not None:
                 raise Problem(HTTPStatus.NOT_FOUND, self.missing)
-            members = served.members(answer.value)
+            members = served.api.members(answer.value)
             tag = etag(members, answer.stale)
             headers = {"ETag": tag, "Cache-Control": "no-cache"}
             if matches(given["if_none_match"], tag):
@@ -163,11 +164,7 @@ class GetRow(Operation):
             )
             return json_answer(body, headers)
 
-        in_query = f"{{{key_of.name}}}" not in self.path
-        checks = [
-            only(key_of.name) if in_query else only(),
-            *([served.writes.dependency] if waits else []),
-        ]
+        checks = [only(*key_of.in_query(self.path)), *([served.writes.dependency] if waits else [])]
         responses: dict[int | str, dict[str, Any]] = {
             304: {"description": "The row has not changed: its ETag is in If-None-Match"},
             **(
@@ -193,25 +190,25 @@ class ListRows(Operation):
     row: type[BaseModel]
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        table, cursors, member = served.table, served.cursors, served.key.member
+        table, cursors, key_of = served.table, served.cursors, served.api.key
 
         def list_rows(prefix: str, cursor: str | None, limit: int) -> Any:
             assert cursors is not None
             after = page_after(cursors, prefix, cursor)
             found = listing(table, prefix, after, limit)
-            age = age_seconds(table)
             body = self.model(
-                items=[self.row(**{member: key}, **served.members(row)) for key, row in found.rows],
+                items=[
+                    self.row(**{key_of.member: key}, **served.api.members(row)) for key, row in found.rows
+                ],
                 next=cursors.seal(prefix, found.rows[-1][0]) if found.more else None,
-                age_seconds=age,
-                stale=age > STALE_SECONDS,
                 unreadable=found.unreadable,
+                **freshness(table),
             )
             return json_answer(body)
 
         checks = [only("prefix", "cursor", "limit"), served.writes.dependency]
         responses = dict(read_your_writes.RESPONSES)
-        parameters = {"prefix": served.key.prefix, "cursor": Cursor, "limit": PageLimit}
+        parameters = {"prefix": key_of.prefix, "cursor": Cursor, "limit": PageLimit}
         handler = with_parameters(list_rows, parameters, prefix="", cursor=None, limit=100)
         self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
 
@@ -231,17 +228,14 @@ class TopRows(Operation):
     number: str
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        top, member = served.top, served.key.member
+        top, member = served.top, served.api.key.member
 
         def get_top(limit: Annotated[int, Query(ge=1, le=SIZE), PLAIN_DIGITS] = 10) -> Any:
             assert top is not None
             found = top.top(limit)
-            age = age_seconds(served.table) + found.behind_seconds
             items = [self.row(**{member: key, self.number: number}) for key, number in found.rows]
-            stale = age > STALE_SECONDS
-            return json_answer(
-                self.model(items=items, age_seconds=age, stale=stale, unreadable=found.unreadable)
-            )
+            current = freshness(served.table, found.behind_seconds)
+            return json_answer(self.model(items=items, unreadable=found.unreadable, **current))
 
         self.get(app, get_top, dependencies=[only("limit")], response_model=self.model)
 
@@ -253,14 +247,14 @@ class WatchRow(Operation):
     tag: str = "live"
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        name, check = served.key.name, served.key.check
-        in_query = f"{{{name}}}" not in self.path
+        key_of = served.api.key
 
         async def watch_row(**given: Any) -> Response:
-            return served.events.response(ChangeSource(served.changes, key=check(given[name])))
+            key = key_of.check(given[key_of.name])
+            return served.events.response(ChangeSource(served.changes, key=key))
 
-        handler = with_parameters(watch_row, {name: served.key.kind})
-        self.get(app, handler, **events_options(served.events_text, *([name] if in_query else [])))
+        handler = with_parameters(watch_row, {key_of.name: key_of.kind})
+        self.get(app, handler, **events_options(served.api.events_text, *key_of.in_query(self.path)))
 
 
 @dataclass(frozen=True)
@@ -273,8 +267,8 @@ class WatchRows(Operation):
         async def watch_rows(prefix: str) -> Response:
             return served.events.response(ChangeSource(served.changes, prefix=prefix), of_many=True)
 
-        handler = with_parameters(watch_rows, {"prefix": served.key.prefix}, prefix="")
-        self.get(app, handler, **events_options(served.events_text, "prefix"))
+        handler = with_parameters(watch_rows, {"prefix": served.api.key.prefix}, prefix="")
+        self.get(app, handler, **events_options(served.api.events_text, "prefix"))
 
 
 @dataclass(frozen=True)
@@ -294,50 +288,40 @@ class ListWindows(Operation):
     key: KeyParameter | None = None
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        key_of = self.key or served.key
-        name, check, member = key_of.name, key_of.check, key_of.member
+        key_of = self.key or served.api.key
         windows = served.windows.get(self.table)
 
         def list_windows(**given: Any) -> Any:
-            key = check(given[name])
+            key = key_of.check(given[key_of.name])
             if windows is None:
                 raise Problem(HTTPStatus.NOT_FOUND, _NO_WINDOWS)
             found = windows.windows(key, given["since"], given["until"])
-            age = age_seconds(windows)
             items = [
                 {**self.members(row), "start_ms": window.start_ms, "end_ms": window.end_ms}
                 for window, row in found
             ]
-            body = {member: key, "items": items, "unreadable": found.unreadable}
-            return json_answer(self.model(**body, age_seconds=age, stale=age > STALE_SECONDS))
+            body = {key_of.member: key, "items": items, "unreadable": found.unreadable}
+            return json_answer(self.model(**body, **freshness(windows)))
 
-        parameters = {name: key_of.kind, "since": Since, "until": Until}
+        parameters = {key_of.name: key_of.kind, "since": Since, "until": Until}
         handler = with_parameters(list_windows, parameters, since=0, until=TIME_MS_MAX)
         responses: dict[int | str, dict[str, Any]] = {404: {"description": "The service has no windows"}}
-        in_query = f"{{{name}}}" not in self.path
-        checks = [only(*([name] if in_query else []), "since", "until")]
+        checks = [only(*key_of.in_query(self.path), "since", "until")]
         self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
 
 
-@dataclass(frozen=True)
-class WatchWindows:
+@dataclass(frozen=True, kw_only=True)
+class WatchWindows(Operation):
     """Sends each window of one key as a server-sent event once it has closed.
 
     Attributes:
-        path: The address.
-        name: The operationId.
-        text: The description for OpenAPI.
         events_text: The description of the event stream for OpenAPI.
         members: Returns the members of an event for a row.
         closed: The name of the topic of closed windows among those of the service.
         key: The kind of its keys; None: that of the service's rows.
         event: The name of the events.
-        tag: The operation's group in OpenAPI.
     """
 
-    path: str
-    name: str
-    text: str
     events_text: str
     members: Callable[[Any], Mapping[str, Any]]
     closed: str
@@ -346,7 +330,7 @@ class WatchWindows:
     tag: str = "live"
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        key_of = self.key or served.key
+        key_of = self.key or served.api.key
         closed = served.closed.get(self.closed)
 
         async def watch_windows(**given: Any) -> Response:
@@ -361,10 +345,9 @@ class WatchWindows:
 
         parameters = {key_of.name: key_of.kind, "last_event_id": LastEventId}
         handler = with_parameters(watch_windows, parameters, last_event_id=None)
-        in_query = f"{{{key_of.name}}}" not in self.path
-        options = events_options(self.events_text, *([key_of.name] if in_query else []))
+        options = events_options(self.events_text, *key_of.in_query(self.path))
         options["responses"][404] = {"description": "The service has no windows"}
-        Operation(self.path, self.name, self.text, self.tag).get(app, handler, **options)
+        self.get(app, handler, **options)
 
 
 @dataclass(frozen=True)
@@ -418,14 +401,11 @@ class TableApi(Generic[V]):
             closed: Topics of closed windows by name; routes to one that is not among them answer 404.
         """
         windowed, followed = dict(windows or {}), dict(closed or {})
+        copies: list[Any] = [table, *windowed.values(), *followed.values()]
         app = build_app(
             self.title,
             self.version,
-            ready=lambda: (
-                table.ready
-                and all(each.ready for each in windowed.values())
-                and all(each.ready for each in followed.values())
-            ),
+            ready=lambda: all(each.ready for each in copies),
             metrics=metrics,
             description=self.text,
             edge=edge,
@@ -433,19 +413,8 @@ class TableApi(Generic[V]):
             not_ready=lambda: why_not_ready(table, *windowed.values()),
         )
         changes = TableEvents(table, self.event, self.members, self.key.member)
-        served = Served(
-            table,
-            self.key,
-            self.members,
-            changes,
-            self.events_text,
-            top,
-            cursors,
-            events,
-            writes or ReadYourWrites({}, 0),
-            windowed,
-            followed,
-        )
+        writes = writes or ReadYourWrites({}, 0)
+        served = Served(self, table, changes, top, cursors, events, writes, windowed, followed)
         for route in self.routes:
             route.add(app, served)
         return app

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
-from servicekit.tables.protocol import TableAnswer, TableChange, TableWatch, UserTable, age_seconds
+from servicekit.tables.protocol import KeyedRow, TableAnswer, TableWatch, UserTable, age_seconds
 from streamtable.errors import StreamtableError, UnreadableRow
 
 V = TypeVar("V")
@@ -35,20 +35,19 @@ class TableEvents(Generic[V]):
         default_factory=dict, init=False, compare=False
     )
 
-    def changed(self, change: TableChange[V]) -> ServerEvent:
+    def changed(self, change: KeyedRow[str, V]) -> ServerEvent:
         """Return the event of a change. All watches of the row share it, so it is encoded once."""
         place, value = (change.key, change.partition, change.offset), change.value
         kept = self._latest.get(place)
-        if (
-            kept is not None and kept[0] == value
-        ):  # in a recreated topic the same offset can have another record
+        # In a recreated topic the same offset can have another record.
+        if kept is not None and kept[0] == value:
             return kept[1]
         event = self.event(change.key, change)
         self._latest.clear()
         self._latest[place] = value, event
         return event
 
-    def event(self, user: str, at: TableAnswer[V] | TableChange[V]) -> ServerEvent:
+    def event(self, user: str, at: TableAnswer[V] | KeyedRow[str, V]) -> ServerEvent:
         data = {self.key: user, **self.data(at.value), "partition": at.partition, "offset": at.offset}
         return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
 

@@ -4,10 +4,9 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import SettingsConfigDict
 
 from servicekit.auth.access import Admission
 from servicekit.auth.authentication import (
@@ -133,12 +132,9 @@ class EdgeSettings(EnvironmentSettings):
         events_per_peer: The maximum number of streams of server-sent events to one address.
         trusted_proxies: Proxies that name the caller in the header `Forwarded` or the metadata `forwarded`: limits for
             each address apply to that caller, and the proxies may have any number of connections.
-        proxy_protocol: Connections of these proxies to the REST server begin with a header of the PROXY protocol,
-            version 2, that names the caller.
         status_topic: A compacted topic to which the process publishes its status; None: it does not.
         runs_topic: A compacted topic to which batch jobs publish their runs, read by the console. None: the default topic.
         grpc_connections: Connections to the gRPC server, of all callers together.
-        grpc_connections_per_peer: Connections to the gRPC server from one address that is not a trusted proxy's.
         grpc_streams: The maximum number of open streams of the gRPC server.
         grpc_streams_per_peer: The maximum number of open streams of the gRPC server to one address.
         grpc_certificate_file: The certificate of the gRPC server; with the key that follows gRPC is served over TLS.
@@ -146,7 +142,7 @@ class EdgeSettings(EnvironmentSettings):
         grpc_client_authorities_file: Certificates of authorities; gRPC callers need a certificate from one of them.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX)
+    env_prefix: ClassVar[str] = PREFIX
 
     api_keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_api_keys)] = Field(default=(), repr=False)
     api_keys_file: ExistingFile | None = None
@@ -169,11 +165,9 @@ class EdgeSettings(EnvironmentSettings):
     connections_per_peer: Count = 200
     events_per_peer: Count = 16
     trusted_proxies: Annotated[frozenset[Network], BeforeValidator(_networks)] = frozenset()
-    proxy_protocol: Flag = False
     status_topic: TopicName | None = None
     runs_topic: TopicName | None = None
-    grpc_connections: Count = 512
-    grpc_connections_per_peer: Count = 100
+    grpc_connections: Count = 1024
     grpc_streams: Count = 1024
     grpc_streams_per_peer: Count = 256
     grpc_certificate_file: ExistingFile | None = None
@@ -193,10 +187,6 @@ class EdgeSettings(EnvironmentSettings):
             raise ValueError(f"{PREFIX}GRPC_CLIENT_AUTHORITIES_FILE: it needs {PREFIX}GRPC_CERTIFICATE_FILE")
         if self.rate_burst is not None and self.rate_limit is None:
             raise ValueError(f"{PREFIX}RATE_BURST: it needs {PREFIX}RATE_LIMIT")
-        if self.proxy_protocol and not self.trusted_proxies:
-            raise ValueError(
-                f"{PREFIX}PROXY_PROTOCOL: it needs {PREFIX}TRUSTED_PROXIES, whose connections begin with it"
-            )
         return self
 
     @property

@@ -84,12 +84,11 @@ def grpc_server(
     edge = runtime.edge
     limits = GrpcLimits(
         connections=edge.grpc_connections,
-        connections_per_peer=edge.grpc_connections_per_peer,
         streams=edge.grpc_streams,
         streams_per_peer=edge.grpc_streams_per_peer,
     )
     allow_connections(
-        edge.connections + limits.connections_accepted,  # including the server of health and metrics
+        edge.connections + limits.connections,  # including the server of health and metrics
         f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
     )
     host, port = runtime.settings.grpc_address

@@ -1,20 +1,15 @@
 """Load generators: records at a given rate, of users chosen uniformly or by Zipf's law, reproducible by a seed."""
 
-import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 from threading import Lock
 from typing import Final, TypeVar
 from uuid import UUID
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from streamtable.base.types import Ack
 from streamtable.errors import StreamtableError
@@ -43,6 +38,11 @@ class LoadOptions:
     count: int | None = None
     seconds: float | None = None
     seed: int = 1
+
+    @property
+    def total(self) -> int:
+        """The number of records to send; 0 if it is not known."""
+        return self.count or int(self.rate * (self.seconds or 0))
 
 
 @dataclass
@@ -137,22 +137,3 @@ def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: L
         failed: Future[Ack] = Future()
         failed.set_exception(error)
         report.answered(failed)
-
-
-def _show_nothing(sent: int) -> None:
-    del sent
-
-
-@contextmanager
-def progress_bar(load: LoadOptions, what: str) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error if that is a terminal. Yields a function that takes the number of records sent."""
-    if not sys.stderr.isatty():
-        yield _show_nothing
-        return
-    total = load.count
-    if total is None and load.seconds is not None and load.rate > 0:
-        total = int(load.rate * load.seconds)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(what, total=total)
-        yield lambda sent: bars.update(task, completed=sent)

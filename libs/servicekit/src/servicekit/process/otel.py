@@ -18,7 +18,6 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -53,7 +52,7 @@ class OpenTelemetry:
     """A `servicekit.tracing.ServerTracer` on OpenTelemetry.
 
     Args:
-        settings: The collector and the sampling.
+        settings: The collector and the name of the process.
     """
 
     def __init__(self, settings: TraceSettings) -> None:
@@ -61,9 +60,8 @@ class OpenTelemetry:
         logging.getLogger(_EXPORTER_LOG).setLevel(logging.CRITICAL)
         resource = {"service.name": settings.service, "service.instance.id": settings.instance}
         self._exporter = _LoggingExporter(OTLPSpanExporter(endpoint=settings.endpoint), settings.endpoint)
-        self._provider = TracerProvider(
-            sampler=_sampler(settings), resource=Resource.create(resource), shutdown_on_exit=False
-        )
+        # It reads the sampler from the environment, where `TraceSettings` has checked it.
+        self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("streamtable")
 
@@ -160,9 +158,8 @@ class _Span:
 
     def end(self, failure: BaseException | None = None) -> None:
         if failure is not None and not self._failed:
-            self.fail(
-                type(failure).__name__
-            )  # its text may quote a record; the log has it, with the trace id
+            # Its text may quote a record; the log has it, with the trace id.
+            self.fail(type(failure).__name__)
         self._span.end()
 
     def __enter__(self) -> Self:
@@ -207,16 +204,6 @@ class _LoggingExporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
-
-
-def _sampler(settings: TraceSettings) -> Sampler:
-    root = settings.sampler.removeprefix("parentbased_")
-    samplers = {
-        "always_on": ALWAYS_ON,
-        "always_off": ALWAYS_OFF,
-        "traceidratio": TraceIdRatioBased(settings.ratio),
-    }
-    return samplers[root] if root == settings.sampler else ParentBased(samplers[root])
 
 
 def _context_of(headers: Headers) -> SpanContext:

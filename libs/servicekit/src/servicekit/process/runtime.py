@@ -139,12 +139,7 @@ class Runtime(Generic[S]):
             self.status.serves(app.title.removeprefix(f"{self.name} "))
         connections = self.edge.connections
         allow_connections(connections, f"SERVICEKIT_CONNECTIONS={connections}")
-        limits = ConnectionLimits(
-            connections,
-            self.edge.connections_per_peer,
-            proxies=self.edge.proxies,
-            proxy_protocol=self.edge.proxy_protocol,
-        )
+        limits = ConnectionLimits(connections, self.edge.connections_per_peer, proxies=self.edge.proxies)
         host, port = address
         return HttpServer(
             app, host, port, streams=streams, threads=threads, limits=limits, dropped=self.http.count_dropped

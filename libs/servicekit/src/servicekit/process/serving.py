@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
-from servicekit.process.load import LoadOptions, progress_bar, send
+from servicekit.process.load import LoadOptions, send
 from servicekit.process.runtime import (
     Reachable,
     Runtime,
@@ -26,10 +26,11 @@ from servicekit.process.runtime import (
 )
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
-from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
+from streamtable import App, Emitter, Group, Settings, Stream, Table, View
 from streamtable.base.settings import Address
 from streamtable.base.types import Ack
 from streamtable.errors import StreamtableError
+from streamtable.observe import progress_on
 
 V = TypeVar("V")
 log = structlog.get_logger()
@@ -101,13 +102,16 @@ def send_load(
             emitters = [
                 opened.enter_context(emitting(runtime, stream, signals, timeouts))[0] for stream in streams
             ]
-            progress = opened.enter_context(progress_bar(load, what))
+            bar = opened.enter_context(closing(progress_on(sys.stderr)))
             begun = time.monotonic()
 
             def emit(key: str, record: Any) -> Future[Ack]:
                 return emitters[stream_of(record)].emit(key, record)
 
-            report = send(load, records, emit, lambda seconds: signals.wait(seconds) is not None, progress)
+            def show(sent: int) -> None:
+                bar.update(what, sent, load.total or sent)
+
+            report = send(load, records, emit, lambda seconds: signals.wait(seconds) is not None, show)
         say(report.text(time.monotonic() - begun, what))
     return 1 if report.errors else 0
 
@@ -118,35 +122,17 @@ def load_timeouts(settings: Settings) -> SendTimeouts:
     return SendTimeouts(delivery=0.9 * seconds, wait=seconds)
 
 
-def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = None) -> int:
-    """Process a group in this process until stopped.
+def serve_groups(runtime: Runtime[S], groups: Sequence[Group[Any, Any]], parent: int | None = None) -> int:
+    """Process groups in this process until stopped.
 
     Args:
         runtime: Settings and cluster.
-        group: The group.
+        groups: A group alone, or all groups of a flow.
         parent: The id of the parent process; this one stops when it has ended.
     """
     app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
-    processor = app.processor(group)
-    runtime.status.processes(group, processor)
-    if parent is not None:
-        stop_with_parent(processor.stop, parent)
-    with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
-        processor.run()
-    return 0
-
-
-def serve_flow(runtime: Runtime[S], flow: Topology, parent: int | None = None) -> int:
-    """Process all groups of a flow in this process until stopped.
-
-    Args:
-        runtime: Settings and cluster.
-        flow: The flow.
-        parent: The id of the parent process; this one stops when it has ended.
-    """
-    app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
-    processors = [app.processor(group) for group in flow.groups]
-    for group, processor in zip(flow.groups, processors, strict=True):
+    processors = [app.processor(group) for group in groups]
+    for group, processor in zip(groups, processors, strict=True):
         runtime.status.processes(group, processor)
 
     def stop() -> None:
@@ -164,19 +150,13 @@ def serve_flow(runtime: Runtime[S], flow: Topology, parent: int | None = None) -
     return 0
 
 
-def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> int:
-    """Run a command in several processes, each with its own instance id and metrics port.
+def serve_commands(settings: Settings, commands: Sequence[Sequence[str]]) -> int:
+    """Run commands, each in a process with its own instance id and metrics port.
 
     Args:
         settings: The settings of this process.
-        command: The module and arguments; `--parent` and this process's id are added.
-        workers: The number of processes.
+        commands: The module and arguments of each; `--parent` and this process's id are added.
     """
-    return serve_commands(settings, [command] * workers)
-
-
-def serve_commands(settings: Settings, commands: Sequence[Sequence[str]]) -> int:
-    """Run several commands, each in its own process."""
     return run_workers(
         [_worker(settings, command, number) for number, command in enumerate(commands, 1)],
         stop_seconds=settings.shutdown_timeout + 5,

@@ -19,7 +19,6 @@ from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import TableApi
 from servicekit.process import options, serving
-from servicekit.process.command_line import CommandLine
 from servicekit.process.load import LoadOptions
 from servicekit.process.runtime import Program, Runtime, stop_signals
 from servicekit.process.service_settings import ServiceSettings
@@ -215,11 +214,10 @@ class TableService(Generic[S, V]):
         def work(runtime: Runtime[S]) -> int:
             if workers > 1:
                 command = [self.module, "processor", *arguments]
-                return serving.serve_workers(runtime.settings, command, workers)
+                return serving.serve_commands(runtime.settings, [command] * workers)
             worked = made(runtime.service)
-            if isinstance(worked, Group):
-                return serving.serve_group(runtime, worked, parent)
-            return serving.serve_flow(runtime, worked, parent)
+            groups = [worked] if isinstance(worked, Group) else worked.groups
+            return serving.serve_groups(runtime, groups, parent)
 
         return work
 
@@ -237,19 +235,51 @@ class TableService(Generic[S, V]):
             further: Further commands of the service, by name: their help text and their function.
             skew: The default of the option of that name of the command `load`.
         """
-        line = CommandLine(self.program, self.texts.service)
-        line.add("emitter", self.texts.emitter, self.serve_emitter)
-        if self.load is not None:
-            line.add_load(self.texts.load, self.send_load, skew=skew)
-        line.app.command("processor", help=self.texts.processor, epilog=self.program.environment)(
-            processor or self._processor()
+        app = typer.Typer(
+            help=self.texts.service,
+            epilog=self.program.environment,
+            no_args_is_help=True,
+            add_completion=False,
+            pretty_exceptions_enable=False,
         )
+
+        def add(name: str, text: str, command: Callable[..., None]) -> None:
+            app.command(name, help=text, epilog=self.program.environment)(command)
+
+        add("emitter", self.texts.emitter, self._command(self.serve_emitter))
+        if self.load is not None:
+            add("load", self.texts.load, self._load(skew))
+        add("processor", self.texts.processor, processor or self._processor())
         for name, (text, work) in (further or {}).items():
-            line.add(name, text, work)
+            add(name, text, self._command(work))
         if self.view is not None:
-            line.add("view", self.texts.view, self.serve_view)
-        line.add("query", self.texts.query, self.serve_query)
-        return line.app
+            add("view", self.texts.view, self._command(self.serve_view))
+        add("query", self.texts.query, self._command(self.serve_query))
+        return app
+
+    def _command(self, work: Callable[[Runtime[S]], int]) -> Callable[..., None]:
+        """Return a command whose only option is `--fail-fast`."""
+
+        def serve(*, fail_fast: options.FailFast = False) -> None:
+            sys.exit(self.program.run(work, fail_fast=fail_fast))
+
+        return serve
+
+    def _load(self, skew: float) -> Callable[..., None]:
+        def load(
+            rate: options.Rate = 1000.0,
+            keys: options.Keys = 1000,
+            skew: options.Skew = skew,
+            count: options.Count = None,
+            seconds: options.Seconds = None,
+            seed: options.Seed = 1,
+            *,
+            fail_fast: options.FailFast = False,
+        ) -> None:
+            given = LoadOptions(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+            sys.exit(self.program.run(lambda runtime: self.send_load(runtime, given), fail_fast=fail_fast))
+
+        return load
 
     def _processor(self) -> Callable[..., None]:
         made = self.group or self.flow

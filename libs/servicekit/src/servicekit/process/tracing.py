@@ -6,10 +6,9 @@ without traces is as small and as fast as if tracing did not exist.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import AliasChoices, BeforeValidator, Field
-from pydantic_settings import SettingsConfigDict
 
 from servicekit.settings import EnvironmentSettings, number, one_of
 from servicekit.tracing import ServerTracer
@@ -42,7 +41,7 @@ class TraceSettings(EnvironmentSettings):
         protocol: Only `grpc` is supported.
     """
 
-    model_config = SettingsConfigDict(env_ignore_empty=True)
+    env_ignore_empty: ClassVar[bool] = True
 
     endpoint: Annotated[str, BeforeValidator(_endpoint)] = Field(
         validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT)

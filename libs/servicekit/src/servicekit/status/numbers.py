@@ -15,7 +15,7 @@ WINDOW_SECONDS: Final = 10.0
 _PREFIX: Final = "streamtable_"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProcessCounters:
     """The counters at one moment, since the process started.
 
@@ -33,16 +33,16 @@ class ProcessCounters:
         commit_seconds: The total duration of all commits.
     """
 
-    read: Mapping[Place, int] = field(default_factory=dict)
-    sent: Mapping[str, int] = field(default_factory=dict)
-    lags: Mapping[Place, int] = field(default_factory=dict)
-    copies: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    watermarks: Mapping[int, int] = field(default_factory=dict)
-    due_behind_ms: Mapping[int, int] = field(default_factory=dict)
-    due_rows: Mapping[Place, int] = field(default_factory=dict)
-    late: Mapping[Place, int] = field(default_factory=dict)
-    late_share: Mapping[Place, float] = field(default_factory=dict)
-    moved_by: Mapping[Place, str] = field(default_factory=dict)
+    read: dict[Place, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    lags: dict[Place, int] = field(default_factory=dict)
+    copies: dict[str, tuple[int, float]] = field(default_factory=dict)
+    watermarks: dict[int, int] = field(default_factory=dict)
+    due_behind_ms: dict[int, int] = field(default_factory=dict)
+    due_rows: dict[Place, int] = field(default_factory=dict)
+    late: dict[Place, int] = field(default_factory=dict)
+    late_share: dict[Place, float] = field(default_factory=dict)
+    moved_by: dict[Place, str] = field(default_factory=dict)
     commits: int = 0
     commit_seconds: float = 0.0
     dead_letters: int = 0
@@ -73,71 +73,50 @@ def numbers_in(registry: CollectorRegistry, others: Collection[str] = ()) -> Pro
 
 def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
     """Return the counters of metric samples; unknown ones are left out."""
-    read = Counter[Place]()
-    sent, totals = Counter[str](), Counter[str]()
-    lags: dict[Place, int] = {}
-    copies: dict[str, tuple[int, float]] = {}
-    watermarks: dict[int, int] = {}
-    behind: dict[int, int] = {}
-    due_rows: dict[Place, int] = {}
-    late = Counter[Place]()
-    late_share: dict[Place, float] = {}
-    moved_by: dict[Place, tuple[float, str]] = {}
-    commit_seconds = 0.0
+    found = ProcessCounters()
+    most_late: dict[Place, float] = {}
     for sample in samples:
         name, labels, value = sample.name.removeprefix(_PREFIX), sample.labels, sample.value
+        partition = int(labels["partition"]) if "partition" in labels else -1
+        place = labels.get("topic", ""), partition
         match name:
             case "records_in_total":
-                read[labels["topic"], int(labels["partition"])] += int(value)
+                found.read[place] = found.read.get(place, 0) + int(value)
             case "records_out_total":
-                sent[labels["topic"]] += int(value)
+                found.sent[place[0]] = found.sent.get(place[0], 0) + int(value)
             case "lag_records":
-                lags[labels["topic"], int(labels["partition"])] = int(value)
+                found.lags[place] = int(value)
             case "view_age_seconds":
-                count, age = copies.get(labels["topic"], (0, 0.0))
-                copies[labels["topic"]] = count + 1, max(age, value)
+                count, age = found.copies.get(place[0], (0, 0.0))
+                found.copies[place[0]] = count + 1, max(age, value)
             case "watermark_timestamp_seconds":
-                watermarks[int(labels["partition"])] = round(1000 * value)
+                found.watermarks[partition] = round(1000 * value)
             case "due_behind_seconds":
-                behind[int(labels["partition"])] = round(1000 * value)
+                found.due_behind_ms[partition] = round(1000 * value)
             case "due_rows":
-                due_rows[labels["topic"], int(labels["partition"])] = int(value)
+                found.due_rows[place] = int(value)
             case "late_records_total":
-                place = labels["topic"], int(labels["partition"])
-                late[place] += int(value)
-                moved_by[place] = max(moved_by.get(place, (0.0, "")), (value, labels["moved_by"]))
+                found.late[place] = found.late.get(place, 0) + int(value)
+                if value >= most_late.get(place, 0):
+                    most_late[place], found.moved_by[place] = value, labels["moved_by"]
             case "late_share":
-                late_share[labels["topic"], int(labels["partition"])] = value
+                found.late_share[place] = value
             case "commit_seconds_sum":
-                commit_seconds += value
-            case "http_requests_total" if labels["route"] not in PROBES:
-                totals["requests"] += int(value)
-                if labels["status"].startswith("5"):
-                    totals["failed"] += int(value)
-            case "commit_seconds_count" | "dead_letters_total" | "aborts_total" | "rebalances_total":
-                totals[name] += int(value)
+                found.commit_seconds += value
+            case "commit_seconds_count":
+                found.commits += int(value)
+            case "dead_letters_total":
+                found.dead_letters += int(value)
+            case "aborts_total":
+                found.aborts += int(value)
+            case "rebalances_total":
+                found.rebalances += int(value)
             case "store_bytes":
-                totals[name] += int(value)
-    return ProcessCounters(
-        read,
-        sent,
-        lags,
-        copies,
-        watermarks,
-        behind,
-        due_rows,
-        late,
-        late_share,
-        {place: mover for place, (_, mover) in moved_by.items()},
-        commits=totals["commit_seconds_count"],
-        commit_seconds=commit_seconds,
-        dead_letters=totals["dead_letters_total"],
-        aborts=totals["aborts_total"],
-        rebalances=totals["rebalances_total"],
-        requests=totals["requests"],
-        failed_requests=totals["failed"],
-        store_bytes=totals["store_bytes"],
-    )
+                found.store_bytes += int(value)
+            case "http_requests_total" if labels["route"] not in PROBES:
+                found.requests += int(value)
+                found.failed_requests += int(value) if labels["status"].startswith("5") else 0
+    return found
 
 
 class Rates:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -32,6 +32,9 @@ from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
 from streamtable import Avro, Emitter, Group, Kafka, Stream, String
 from streamtable.errors import StreamtableError
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 log = structlog.get_logger()
 EVERY_SECONDS: Final = 1.0
 HEARTBEAT_SECONDS: Final = 5.0
@@ -49,13 +52,6 @@ class Working(Protocol):
     def working(self) -> tuple[int, ...]: ...
     @property
     def recovering(self) -> Mapping[int, int]: ...
-
-
-class _Answer(Protocol):
-    """The parts of a future that a status needs."""
-
-    def done(self) -> bool: ...
-    def result(self) -> object: ...
 
 
 @dataclass
@@ -148,24 +144,21 @@ def status_of(
 ) -> ProcessStatus:
     """Return the status record. Lists are cut to their first thousand entries; times are in ms since 1970."""
     partitions = board.partitions()
+    here = {each["partition"] for each in partitions}
     inputs = [
         InputStatus(
             topic=topic, partition=partition, lag=numbers.lags.get((topic, partition), -1), records=records
         )
         for (topic, partition), records in sorted({**dict.fromkeys(numbers.lags, 0), **numbers.read}.items())
+        if partition in here
     ]
-    here = {each["partition"] for each in partitions}
-    inputs = [each for each in inputs if each["partition"] in here]
-    read, sent = numbers.read_by_topic, numbers.sent
     flows = [
-        *(
-            FlowStatus(topic=topic, direction="in", records=read[topic], rate=rates.read(topic))
-            for topic in sorted(read)
-        ),
-        *(
-            FlowStatus(topic=topic, direction="out", records=sent[topic], rate=rates.sent(topic))
-            for topic in sorted(sent)
-        ),
+        FlowStatus(topic=topic, direction=direction, records=records, rate=rate(topic))
+        for direction, counts, rate in (
+            ("in", numbers.read_by_topic, rates.read),
+            ("out", numbers.sent, rates.sent),
+        )
+        for topic, records in sorted(counts.items())
     ]
     copies = [
         CopyStatus(table=table, partitions=count, age_seconds=age)
@@ -258,7 +251,7 @@ class Publisher:
         self._rates = Rates()
         self._commits = self._committed_at = 0
         self._emitter: Emitter[str, ProcessStatus] | None = None
-        self._waiting: _Answer | None = None
+        self._waiting: Future[Any] | None = None
         self._published: Any = None
         self._published_at = 0.0
         self._logged = False
@@ -370,15 +363,14 @@ def publishing(
         return
     publisher = Publisher(board, registry, lambda: Emitter(status_stream(topic), kafka))
     publisher.start()
+    failure = None
     try:
         yield
     except Exception as error:
-        publisher.stop(error)
+        failure = error
         raise
-    except BaseException:
-        publisher.stop()
-        raise
-    publisher.stop()
+    finally:
+        publisher.stop(failure)
 
 
 def _version(service: str) -> str:

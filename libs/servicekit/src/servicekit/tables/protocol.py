@@ -42,17 +42,13 @@ class KeyedRow(Protocol[K_co, V_co]):
     def offset(self) -> int: ...
 
 
-class TableChange(KeyedRow[str, V_co], Protocol[V_co]):
-    """A user's new row; None: deleted."""
-
-
 class TableWatch(Protocol[V_co]):
     """The changes since it was opened."""
 
     @property
     def ended(self) -> bool: ...
 
-    def next(self, timeout: float) -> TableChange[V_co] | None:
+    def next(self, timeout: float) -> KeyedRow[str, V_co] | None:
         """Return the next change; None after `timeout` seconds, or when the watch has ended.
 
         Raises:
@@ -60,7 +56,7 @@ class TableWatch(Protocol[V_co]):
         """
         ...
 
-    async def next_async(self) -> TableChange[V_co] | None:
+    async def next_async(self) -> KeyedRow[str, V_co] | None:
         """Return the next change; None when the watch has ended. Raises like `next`; cancelling it loses no change."""
         ...
 
@@ -139,10 +135,6 @@ class WindowTable(Protocol[V_co]):
     def position(self) -> Mapping[int, PartitionAge]: ...
 
 
-class ClosedWindow(KeyedRow[WindowBounds, V_co], Protocol[V_co]):
-    """A window that has closed, with its row and its place in the topic."""
-
-
 class WindowFollowing(Protocol[V_co]):
     """The windows of a key as they close; a reader that resumes from `offset` misses none."""
 
@@ -151,7 +143,7 @@ class WindowFollowing(Protocol[V_co]):
     @property
     def offset(self) -> int: ...
 
-    async def next_async(self) -> ClosedWindow[V_co]:
+    async def next_async(self) -> KeyedRow[WindowBounds, V_co]:
         """Return the next window once it has closed. Cancelling it loses none.
 
         Raises:
@@ -182,6 +174,14 @@ def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
     if reason := table.not_ready:
         raise NotReady(reason)
     return max(position.age_seconds for position in table.position().values())
+
+
+def freshness(
+    table: UserTable[object] | WindowTable[object], behind_seconds: float = 0.0
+) -> dict[str, float | bool]:
+    """Return the members of an answer about several users that say how current it is. Raises `NotReady`."""
+    age = age_seconds(table) + behind_seconds
+    return {"age_seconds": age, "stale": age > STALE_SECONDS}
 
 
 def why_not_ready(*tables: UserTable[object] | WindowTable[object]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from servicekit.tables.protocol import TableChange, TableWatch, UserTable
+from servicekit.tables.protocol import KeyedRow, TableWatch, UserTable
 from servicekit.tables.ranking import Ranking
 from streamtable.errors import NotReady, StreamtableError, UnreadableRow
 
@@ -199,7 +199,7 @@ class TopList(Generic[V]):
         with self._lock:
             return self._ranking is not None and self._ranking.complete
 
-    def _take_in(self, change: TableChange[V]) -> bool:
+    def _take_in(self, change: KeyedRow[str, V]) -> bool:
         """Apply a change. Returns false if the ranking must be rebuilt from the whole table."""
         assert self._ranking is not None
         held = self._ranking.held(change.key)

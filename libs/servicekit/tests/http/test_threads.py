@@ -15,99 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 from localkafka.waiting import wait_until
 from servicekit.http.app import build_app
 from servicekit.http.guard import Guard, RequestLimits
-from servicekit.http.overload import DelayMeter, Overload, Turn
 from servicekit.http.server import HttpServer
-from streamtable.errors import RetryLater
-
-
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_a_burst_with_one_short_wait_is_not_a_standing_queue(clock: Clock) -> None:
-    meter = DelayMeter(1.0, clock)
-    for seconds in (0.9, 0.01, 0.8):
-        meter.measure(seconds)
-    clock.now = 1.0
-    assert meter.standing == 0.01
-
-
-def test_a_queue_stands_for_as_long_as_all_requests_wait(clock: Clock) -> None:
-    meter = DelayMeter(1.0, clock)
-    meter.measure(0.5)
-    assert meter.standing == 0.0, "the interval is not over"
-    clock.now = 1.0
-    meter.measure(0.4)
-    assert meter.standing == 0.5
-    clock.now = 2.0
-    assert meter.standing == 0.4
-    clock.now = 4.0
-    assert meter.standing == 0.0, "nobody was measured"
-
-
-def test_old_measurements_expire(clock: Clock) -> None:
-    meter = DelayMeter(1.0, clock)
-    meter.measure(0.5)
-    clock.now = 5.0
-    assert meter.standing == 0.0
-
-
-def test_requests_wait_less_while_a_queue_stands(clock: Clock) -> None:
-    overload = Overload(0.25, 1.0, clock)
-    assert overload.patience == 1.0
-    overload.waits.measure(0.3)
-    clock.now = 1.0
-    assert overload.patience == 0.25
-    overload.waits.measure(0.1)
-    clock.now = 2.0
-    assert overload.patience == 1.0
-
-
-def refuses_with(clock: Clock, requests: int, loop_delay: float) -> bool:
-    async def ask() -> bool:
-        overload = Overload(0.25, 1.0, clock)
-        for _ in range(requests):
-            overload.__enter__()
-        overload.loop_delays.measure(loop_delay)
-        clock.now += 1.0
-        return overload.refuses
-
-    return asyncio.run(ask())
-
-
-def test_new_requests_are_refused_while_the_event_loop_is_behind_with_many(clock: Clock) -> None:
-    assert refuses_with(clock, 50, 0.3)
-    assert not refuses_with(clock, 50, 0.2)
-    assert not refuses_with(clock, 5, 0.3), "rejecting requests does not help a slow machine"
-
-
-def test_a_request_is_either_begun_or_given_up(clock: Clock) -> None:
-    meter = DelayMeter(1.0, clock)
-    begun, given_up = Turn(meter), Turn(meter)
-    begun.begin(in_thread=True)
-    assert not begun.give_up()
-    assert given_up.give_up()
-    with pytest.raises(RetryLater):
-        given_up.begin(in_thread=True)
-
-
-def test_requests_without_a_thread_are_not_measured_as_waits_for_one(clock: Clock) -> None:
-    meter = DelayMeter(1.0, clock)
-    meter.measure(0.5)
-    Turn(meter).begin(in_thread=False)
-    clock.now = 1.0
-    assert meter.standing == 0.5
+from servicekit.http.threads import in_thread
 
 
 class World:
@@ -217,7 +126,7 @@ def test_the_waits_for_a_slot_and_for_a_thread_share_one_limit() -> None:
         if scope["path"] == "/first":
             await asyncio.sleep(0.6)
             return
-        await current_default_thread_limiter().acquire()
+        await in_thread(lambda: None)()
 
     async def ask(guard: Guard, path: str) -> None:
         async def receive() -> Message:
