@@ -139,7 +139,7 @@ class KeyedStream(StreamJoins[K, V]):
         """Divide the stream: each record goes to the first branch whose predicate is true for its value.
 
         Returns:
-            One stream for each predicate, and one for the records for which none is true.
+            One stream for each predicate, and one for the records that match none.
         """
         if not predicates:
             raise GraphError("split() without predicates: give one for each branch but the last")
@@ -284,7 +284,7 @@ class KeyedStream(StreamJoins[K, V]):
 
         Args:
             name: The name of the table; its topic is `<group>-<name>`.
-            value: The codec of the rows; by default that of the values.
+            value: The codec of the rows; by default the codec of the values.
         """
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")

@@ -66,9 +66,9 @@ class TableJoins(Generic[K, V]):
         of either side updates all rows concerned. The tables may belong to different groups, and need not have the same
         keys or partitions: they talk through the topics `<flow>-<name>-subscriptions`, partitioned as the right table, and
         `<flow>-<name>-answers`, with the partitions of the left one. An answer goes to the partition that has asked: the left
-        table's records may be in any partitions, as long as all records of a key are in the same one. Those of the right table
-        must be in the partitions of their keys. After a left row has turned to another key its joined row is missing until the
-        answer is there.
+        table's records may be in any partitions, as long as all records of a key are in the same one. The right table's
+        records must be in the partitions of their keys. After a left row has turned to another key its joined row is
+        missing until the answer is there.
 
         Args:
             name: The name of the step, and of the table of both sides' rows.

@@ -21,7 +21,7 @@ class OnError(Enum):
     DEAD_LETTER = "dead letter"
     """The record goes to the group's dead letters with the reason."""
     SKIP = "skip"
-    """The record is logged and left out."""
+    """The record is logged and skipped."""
 
 
 def checked_on_error(on_error: object, what: str) -> OnError:

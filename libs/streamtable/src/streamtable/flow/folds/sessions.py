@@ -22,9 +22,9 @@ from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 _Known = tuple[int, bytes, int, int, tuple[SessionBounds, ...]]
-"""The cached sessions of a key: the time from which on all sessions that end are known; the encoded key, the start and the
-end of the last session; and the sessions before it, in the order of their ends. An empty encoded key: there are none. It is
-a tuple of plain values, which the garbage collector does not track.
+"""The cached sessions of a key: all sessions that end at or after this time are known; the encoded key, the start and
+the end of the last session; and the sessions before it, in the order of their ends. An empty encoded key: there are
+none. It is a tuple of plain values, which the garbage collector does not track.
 """
 _Change = tuple[int, bytes, Any, Any]
 """The index of the record that has changed a row, the row's encoded key, and the row before and after."""
