@@ -143,7 +143,7 @@ class StreamJoins(Generic[K, V]):
         on: Callable[[V], K2 | None],
         value: Codec[V3] | None = None,
     ) -> "KeyedStream[K, V3]":
-        """Join each record with a row, of any key, of a global table. Each process holds a full copy of the table.
+        """Join each record with the row of any key of a global table; each process holds a full copy of the table.
 
         The records may have any keys and partitions. A change of the table makes no record. Which row a record meets depends
         on how far the copy has come; no record is handled before it has been loaded. Take it for small tables: it is a

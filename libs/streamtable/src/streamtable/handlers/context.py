@@ -138,7 +138,7 @@ class BaseContext(Generic[K, V]):
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
             late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
-            partitions: The partition of each record, or -1; None and -1: its key's. A view, a lookup and a join look for
+            partitions: The partition of each record, or -1; None and -1: the key decides. A view, a lookup and a join look for
                 a key in its partition only: give others only to readers that know where to look.
             headers: The headers of each record, names and bytes, written as they are; None: there are none.
 
@@ -244,7 +244,7 @@ class Context(BaseContext[K, V]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has its original record's."""
+        """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has its original timestamp."""
         return self._records.timestamp(self._index)
 
     @property

@@ -22,7 +22,7 @@ from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 _Known = tuple[int, bytes, int, int, tuple[SessionBounds, ...]]
-"""The cached sessions of a key: all sessions that end at or after this time are known; the encoded key, the start and
+"""The cached sessions of a key: a time (all sessions that end at or after it are known); the encoded key, the start and
 the end of the last session; and the sessions before it, in the order of their ends. An empty encoded key: there are
 none. It is a tuple of plain values, which the garbage collector does not track.
 """
