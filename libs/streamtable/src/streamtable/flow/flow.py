@@ -34,8 +34,8 @@ class Flow:
         name: The name of the flow, and of the group that reads its streams.
         on_error: The policy for records that make a step raise, unless their stream has its own policy.
         event_time: The event time of the groups with windows. Default: `EventTime()`.
-        version: The version of the functions of its steps; see `Group`. Give another text when a function has changed so
-            that tables would have other rows, as a function that takes keys.
+        version: The version of the functions of its steps; see `Group`. Change it when a changed function,
+            such as one that takes keys, would make other rows in tables.
     """
 
     def __init__(

@@ -207,9 +207,9 @@ class KeyedTable(TableJoins[K, V]):
 
         Args:
             name: The name of the step; the rows go through the topic `<flow>-<name>`.
-            function: Called with the row, or with key and row. It must always make the same of the same row.
+            function: Called with the row, or with key and row. It must be deterministic.
             key: The codec of the new keys.
-            value: The codec of the rows; by default that which they have.
+            value: The codec of the rows; by default their present one.
             with_key: Call it with key and row.
         """
         from streamtable.flow.grouped import GroupedTable  # noqa: PLC0415 - each is made by the other

@@ -73,8 +73,8 @@ class TableJoins(Generic[K, V]):
         Args:
             name: The name of the step, and of the table of both sides' rows.
             other: The right table, in the same group: see `Flow.table(group=)` and `KeyedStream.repartition(beside=)`.
-            function: Called with the left and the right row; returns the joined row, or None for none. It must always
-                make the same of the same rows.
+            function: Called with the left and the right row; returns the joined row, or None for none. It must be
+                deterministic.
             on: Takes the key of the right row from the left row; None: there is none. Without it, it is the left row's key.
             value: The codec of the joined rows, for a step behind that writes them to a topic of the flow's own.
 

@@ -78,7 +78,7 @@ class Windows(Generic[K, V]):
         more: tuple[State[Any, Any], ...],
         take: Take | None,
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and what `take` makes of records."""
+        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and the records after `take`."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
@@ -329,8 +329,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         Args:
             name: The name of the step, and of the table of both sides' rows.
             other: The right table, in the same group, with equal windows: tumbling or hopping ones with the same grace.
-            function: Called with the left and the right row; returns the joined row, or None for none. It must always
-                return the same for the same rows.
+            function: Called with the left and the right row; returns the joined row, or None for none. It must be
+                deterministic.
             value: The codec of the joined rows, for `every` and for a step that writes them to an internal topic.
 
         Raises:

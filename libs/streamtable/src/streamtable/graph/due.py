@@ -71,5 +71,5 @@ class Due(Generic[K, V]):
 
     @property
     def holds_ms(self) -> int:
-        """How many milliseconds the emitted watermarks stay behind."""
+        """The lag of the emitted watermarks in milliseconds."""
         return self.holds // timedelta(milliseconds=1)

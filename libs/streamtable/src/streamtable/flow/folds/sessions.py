@@ -57,8 +57,8 @@ class KeepSessions:
         self._folded(scope, records, None)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns the changes, of sessions that are gone and of those that are there, in the order of
-        the records that have made them.
+        """Fold the records. Returns the changes of removed and of updated sessions, in the order of the
+        records that have made them.
         """
         changes: list[_Change] = []
         self._folded(scope, records, changes)

@@ -22,7 +22,7 @@ LEFT: Side = 0
 RIGHT: Side = 1
 
 Within = timedelta | tuple[timedelta, timedelta]
-"""How far a right record may be before and after a left record; a single duration applies to both."""
+"""The distances that a right record may be before and after a left record; a single duration applies to both."""
 
 
 def other_side(side: Side) -> Side:
