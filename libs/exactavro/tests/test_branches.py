@@ -23,7 +23,7 @@ DIGEST = {"type": "fixed", "name": "acme.Digest", "size": 2}
 
 
 def again(writer: Any, data: bytes, reader: Any = None) -> bytes:
-    """Read, and write what was read with the reader's schema."""
+    """Read a value, and write it again with the reader's schema."""
     own = Schema.load(reader or writer)
     return encode(make_writer(own), decode(make_reader(Schema.load(writer), own), data))
 

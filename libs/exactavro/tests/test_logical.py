@@ -1,4 +1,4 @@
-"""Logical types: Python values both ways, and what is outside of their range."""
+"""Logical types: Python values both ways, and values outside of their range."""
 
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal

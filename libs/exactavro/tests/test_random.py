@@ -1,4 +1,4 @@
-"""Random schemas, values and bytes: the results are those of fastavro where it is right, and errors where it is not."""
+"""Random schemas, values and bytes: the results agree with fastavro where it is right, and errors where it is not."""
 
 from io import BytesIO
 from typing import Any

@@ -113,7 +113,7 @@ class Steps:
 
 
 class OutboxDouble:
-    """Records what is asked of it; the changelog's offsets count up by one for each record and commit."""
+    """Records the calls it gets; the changelog's offsets count up by one for each record and commit."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps

@@ -26,7 +26,7 @@ numbers = st.lists(st.sampled_from([*SPECIAL, 4.0]), min_size=1, max_size=6)
 
 
 def spark_s(kind: str, given: list[float | None]) -> float | None:
-    """Spark's aggregate, by its definition: NULL is left out, and NaN is greater than any other number."""
+    """Spark's aggregate, by its definition: NULL is ignored, and NaN is greater than any other number."""
     there = [each for each in given if each is not None]
     if not there:
         return None
@@ -39,7 +39,7 @@ def spark_s(kind: str, given: list[float | None]) -> float | None:
 
 
 def raw(value: float | None) -> bytes | None:
-    """The bytes of a row, of which there is one for NaN."""
+    """The bytes of a row; all NaNs have the same."""
     return None if value is None else struct.pack(">d", nan if isnan(value) else value)
 
 

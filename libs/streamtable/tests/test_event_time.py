@@ -100,7 +100,7 @@ CREATED, APPENDED = 1, 2
 
 
 class Dated:
-    """A message of which only the timestamp is asked."""
+    """A message that has only a timestamp."""
 
     def __init__(self, kind: int, timestamp_ms: int) -> None:
         self._timestamp = kind, timestamp_ms

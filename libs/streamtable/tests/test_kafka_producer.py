@@ -177,7 +177,7 @@ def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(frozen_
         assert producer.flush(WITHIN_S) == 0
     producer.close(WITHIN_S)
     stored = [record.value() for record in read(broker, topic, last.offset + 1)]
-    # What was on the wire when the broker froze is taken when it continues; it is not sent again.
+    # A record on the wire when the broker froze is taken when it continues; it is not sent again.
     assert stored.count(b"in flight") <= 1
     assert stored.count(b"queued behind it") <= 1
     assert [value for value, _ in groupby(stored)] == [
@@ -209,7 +209,7 @@ def test_a_record_that_finds_no_room_in_the_queue_is_not_sent(frozen_broker: Bro
     answers: list[Ack | StreamtableError] = []
 
     def produce_many() -> None:
-        for _ in range(100):  # the client answers what is too old once a second, which makes room
+        for _ in range(100):  # the client reports expired records once a second, which makes room
             producer.produce(topic, b"k", b"v", answers.append)
 
     broker.pause()

@@ -42,7 +42,7 @@ def _logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[io.TextIOWrapper, int]]:
-    """A real terminal: what is written to the first can be read from the second."""
+    """A real terminal: text written to the first can be read from the second."""
     leader, follower = pty.openpty()
     stream = os.fdopen(follower, "w")
     yield stream, leader
@@ -236,7 +236,7 @@ def test_progress_is_shown_in_a_terminal_and_gone_when_its_tasks_ended(
     stream.write("after")
     stream.flush()
     shown = b""
-    while b"after" not in shown:  # a terminal hands over what it has, in pieces
+    while b"after" not in shown:  # a terminal returns its text in pieces
         shown += os.read(leader, 100_000)
     assert b"click-count-table[4]" in shown
     assert shown.endswith(b"after")

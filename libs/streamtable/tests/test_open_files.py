@@ -53,7 +53,7 @@ def said(program: str, *arguments: object) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.parametrize("limit", range(60, 72))  # the file that is one too many is each of those of a store
+@pytest.mark.parametrize("limit", range(60, 72))  # so the limit is met at each file of a store once
 def test_a_store_that_finds_no_free_file_names_the_limit_and_what_to_do(tmp_path: Path, limit: int) -> None:
     text = said(OPENING, tmp_path, limit)
     assert f"its limit allows (soft {limit}, hard {limit})" in text

@@ -339,7 +339,7 @@ def test_mypy_accepts_what_fits_together_and_refuses_what_does_not(
 
 @pytest.fixture(scope="module")
 def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int]]:
-    """The lines in which pyright finds errors in each program, from one run. Its settings are those of its own."""
+    """The lines of each program with pyright's errors, from one run. Its settings are its own."""
     folder = tmp_path_factory.mktemp("pyright")
     for name in PROGRAMS:
         (folder / f"{name}.py").write_text("\n".join(text_of(name)))

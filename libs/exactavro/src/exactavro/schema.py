@@ -225,7 +225,7 @@ def _parsed(text: str) -> Any:
 
 
 def _with_references(raw: Any, references: Mapping[str, Any]) -> Any:
-    """Return a schema in which each type that it refers to is defined where it is named first."""
+    """Return a schema that defines each referenced type where it is named first."""
     defined: set[str] = set()
 
     def inlined(node: Any, namespace: str) -> Any:

@@ -36,7 +36,7 @@ class MessageBuffer:
 
     Attributes:
         data: The buffer, with padding after the last message.
-        ends: The position at which each message ends.
+        ends: The position where each message ends.
         bad: Whether each message may be invalid.
     """
 
@@ -56,7 +56,7 @@ class MessageBuffer:
             self.bad[rows[which]] = True
 
     def skip(self, prefix: bytes) -> Ints:
-        """Return the positions after the prefix, for which there is room; messages with another prefix are marked bad."""
+        """Return the positions after the prefix, which every message has room for; mark messages with another prefix bad."""
         for place in range(0, len(prefix), _WORD):
             part = prefix[place : place + _WORD]
             mask = np.uint64(256 ** len(part) - 1)

@@ -19,7 +19,7 @@ from streamtable.tables.replica import PartitionReplica
 
 
 class Restores:
-    """Notes what is asked of the restorer, and lets the test decide when a recovery is done."""
+    """Notes the calls to the restorer, and lets the test decide when a recovery is done."""
 
     def __init__(self, stores: MemoryStores, topics: Any) -> None:
         self.stores = stores

@@ -35,7 +35,7 @@ def commit(task: Task) -> list[Any]:
 
 
 def append(ctx: Context[str, list[str]], event: str) -> None:
-    """Changes the row in place, also that of the joined table; and fails in the end."""
+    """Changes the row in place, and the joined table's row; and fails in the end."""
     row = ctx.value or []
     row.append(event)
     ctx.set(row)

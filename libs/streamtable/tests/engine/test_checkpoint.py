@@ -56,7 +56,7 @@ def worked(
             steps("write store")
             write(*args, **kwargs)
 
-        store.write = noted  # type: ignore[method-assign] # the steps are what is tested
+        store.write = noted  # type: ignore[method-assign] # the test is of the steps
         tasks.append(task)
     return tasks
 
@@ -429,7 +429,7 @@ CONTEXT: Headers = ((TRACEPARENT, b"of the commit"),)
 
 
 class CommitSpans:
-    """A tracer of commits, and the span of each: it keeps what is noted."""
+    """A tracer of commits, and the span of each: it keeps all notes."""
 
     headers: Headers = CONTEXT
 

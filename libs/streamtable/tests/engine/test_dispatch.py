@@ -46,7 +46,7 @@ def commit(task: Task) -> list[OutputRecord]:
 
 
 def work_through(task: Task, *batches: RecordBatch) -> list[OutputRecord]:
-    """Process and commit; after a rewind, read again what was undone."""
+    """Process and commit; after a rewind, read the undone records again."""
     outputs: list[OutputRecord] = []
     for records in filter(len, batches):
         for _ in range(2 * len(records) + 2):

@@ -1,4 +1,4 @@
-"""State tables whose keys alone decide when their rows are due: the function `times`, and what is written for the index."""
+"""State tables whose keys alone decide when their rows are due: the function `times`, and its index entries."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -44,7 +44,7 @@ def test_an_error_that_only_times_raises_is_not_hidden() -> None:
 
 
 def committed_keys(state: KeptState) -> list[bytes]:
-    """Commit what has changed. Returns the keys that were written to the store: of rows, and of entries of the index."""
+    """Commit the changes. Returns the keys that were written to the store: of rows, and of entries of the index."""
     assert state.index is not None
     state.index.look()
     rows = list(state.rows(state.changes()))

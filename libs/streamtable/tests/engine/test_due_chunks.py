@@ -1,4 +1,4 @@
-"""Index entries of appended rows in chunks: what is written, read and deleted, and that the rows fall due as by entries alone."""
+"""Index entries of appended rows in chunks: which are written, read and deleted, and the rows fall due as by entries alone."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -54,7 +54,7 @@ class Kept:
         self.state.table.append(keys, [b"row"] * len(keys), list(map(due_ms, keys)))
 
     def commit(self) -> list[bytes]:
-        """Commit. Returns the keys of what was written to the store."""
+        """Commit. Returns the keys that were written to the store."""
         self.index.look()
         self.index.before_commit()
         rows = list(self.state.rows(self.state.changes()))

@@ -227,7 +227,7 @@ def test_a_crash_at_any_step_of_a_commit_leaves_the_times_of_the_offsets(at_step
         assert tester.watermark_ms(group) == T + 300
 
 
-# ---- ways in which a record is handled again ---------------------------------------------------------------------------
+# ---- records that are handled again ------------------------------------------------------------------------------------
 
 
 def test_a_record_whose_handler_fails_advances_event_time_all_the_same(tester: Tester) -> None:

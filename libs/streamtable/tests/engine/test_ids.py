@@ -1,4 +1,4 @@
-"""`IdTable`: what was accepted last can be undone, and the commits that follow remember exactly what was kept."""
+"""`IdTable`: the last accepted ids can be undone, and later commits remember exactly the ids that were kept."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +60,7 @@ class Ids:
         self.table.take_back(NAME, begin)
 
     def commit(self) -> list[IdChunk]:
-        """Write what is new to the store and the changelog. Returns its chunks."""
+        """Write the new ids to the store and the changelog. Returns its chunks."""
         changes = self.table.changes()
         self.changelog += changes
         self.store.write(list(self.table.rows(changes)), b"")
@@ -78,7 +78,7 @@ class Ids:
 
 
 def kept(chunks: Iterable[IdChunk]) -> list[tuple[str, int]]:
-    """The ids of chunks in the order of their times, which is that of the chunks; those of one time by name."""
+    """The ids of chunks in the order of their times, which is the order of the chunks; ids of one time by name."""
     ids = [(chr(int.from_bytes(each, "big")), time_ms) for chunk in chunks for each, time_ms in chunk.each()]
     times = [time_ms for _, time_ms in ids]
     assert times == sorted(times)
@@ -129,7 +129,7 @@ def test_an_id_that_was_accepted_again_beyond_the_horizon_gets_its_former_time_b
     ids.accept("abc", 10, 20, 30)
     assert ids.accept("dabe", 1_500) == "dabe"
     ids.take_back(2)
-    # "a" was accepted again, and stays so; "b" is as it was before, ahead of those of a later time.
+    # "a" was accepted again, and stays so; "b" is as it was before, ahead of ids of a later time.
     assert kept(ids.commit()) == [("b", 20), ("c", 30), ("a", 1_500), ("d", 1_500)]
     assert ids.remembered("abcde", 1_500) == "ad"
     assert ids.accept("b", 1_500) == "b"
@@ -197,7 +197,7 @@ def test_a_filter_that_is_too_small_for_all_ids_is_not_filled_all_the_time(
         new = [Random(number).randbytes(16) for number in range(first, first + size)]
         assert ids.table.accept(NAME, new, [1] * size) is None
         ids.commit()
-    # A commit looks at one chunk, for what has expired. And the filter is filled when the ids have doubled only.
+    # A commit looks at one chunk, for expired ids. And the filter is filled when the ids have doubled only.
     assert read[b"r"] <= 3 * batches
 
 

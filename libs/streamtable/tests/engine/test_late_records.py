@@ -1,4 +1,4 @@
-"""A minute in which too many records were late is reported; each kind of window and join counts them."""
+"""A minute with too many late records is reported; each kind of window and join counts them."""
 
 from collections.abc import Callable
 from datetime import timedelta

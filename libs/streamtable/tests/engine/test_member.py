@@ -582,7 +582,7 @@ def test_a_handler_whose_input_says_stop_ends_the_turn_with_the_place(
     rig.deliver([(b"a", b"x"), (b"a", b"bad")])
     with pytest.raises(HandlerFailed, match=r"events\[0\]@1"):
         rig.turn()
-    assert rig.rows == {b"a": 1}, "what is good before it is committed"
+    assert rig.rows == {b"a": 1}, "the good records before it are committed"
 
 
 def test_a_batch_of_another_partition_than_ours_is_dropped(

@@ -22,7 +22,7 @@ PLACES = [TopicPartition("events", 0), TopicPartition("counted-retry", 0)]
 
 
 class LogDouble:
-    """Clients of which a test keeps hold. The consumer is assigned its partition by its first poll."""
+    """Clients that a test keeps hold of. The consumer is assigned its partition by its first poll."""
 
     def __init__(self, consumer: Any, reader: Any, outbox: Any, cluster: Any) -> None:
         self.parts = {

@@ -15,7 +15,7 @@ HERE, THERE = TopicPartition(TABLE, 0), TopicPartition(TABLE, 1)
 
 
 class Rig:
-    """A process of which partition 0 is ours and partition 1 is not, both of five records and a marker."""
+    """A process that owns partition 0 and not partition 1, both of five records and a marker."""
 
     def __init__(
         self, stores: MemoryStores, reader: Any, cluster: Any, clock: Any, topic: Any, record: Any
@@ -238,7 +238,7 @@ def test_copies_that_are_behind_rest_while_partitions_of_ours_load(rig: Rig) -> 
     assert rig.standby.positions == {THERE: 6}
     rig.write(THERE, 9)
     rig.work(loading=True)
-    assert rig.standby.positions == {THERE: 10}  # what has caught up costs little
+    assert rig.standby.positions == {THERE: 10}  # replicas that have caught up cost little
 
 
 def test_a_broker_that_does_not_answer_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_an_aggregate_makes_the_same_row_of_a_stream_in_each_kind_of_window(
     rows: list[Any] = [record.value for record in tester.records(out)]
     if name == "Collect":
         row = [NUMBERS[index] for index in order]
-        if place == "session" and order != sorted(order):  # those of merged sessions lie together
+        if place == "session" and order != sorted(order):  # rows of merged sessions lie together
             rows, row = [sorted(each) for each in rows], sorted(row)
     assert row in rows
 

@@ -166,7 +166,7 @@ def test_a_left_table_may_be_in_any_partitions(
 
 
 def asked(version: int, key: str, *more: bytes) -> bytes:
-    """Return a subscription as it is in its topic; in those of earlier versions the left key is all there is."""
+    """Return a subscription as it is in its topic; earlier versions wrote the left key alone."""
     return version.to_bytes(8) + packed((key.encode(), *more))
 
 

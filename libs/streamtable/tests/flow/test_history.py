@@ -2,7 +2,7 @@
 
 The flows are drawn: repartitions between any streams, beside each other or not, chains of them, joins, and windows. All
 records are in the topics before the first processor starts. The graces are as large as the disorder of the records, so no
-record is late, and the batch needs no notion of time but that of the records.
+record is late, and the batch needs no notion of time but the records' own.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class History:
-    """The records in the topics, and the order in which they are read."""
+    """The records in the topics, and the order of reading them."""
 
     events: Sequence[tuple[int, str, int, int, int]]  # the source, the key, the number, the time, the delay
     names: Sequence[str]

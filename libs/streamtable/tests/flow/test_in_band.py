@@ -1,4 +1,4 @@
-"""Windows behind a repartition whose producers are not equally far: what is late is late at its source."""
+"""Windows behind a repartition whose producers are not equally far: only records that are late at their source are late."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from streamtable.tables.ordered_table import OrderedTable
 
 BOUNDS = Bounds(10, 20, 5)
 ON_DISK, FROZEN, IN_A_DICT, ALL_IN_DICTS = 0, 4_000, 1 << 20, 1 << 30
-"""Bytes of memory with which records are mostly there."""
+"""Bytes of memory that keep the records mostly there."""
 
 
 class Event(NamedTuple):
@@ -171,6 +171,6 @@ def seconds_of(keys: Sequence[bytes], memory_bytes: int) -> float:
 
 @pytest.mark.parametrize("memory_bytes", [ON_DISK, FROZEN, ALL_IN_DICTS])
 def test_records_of_one_busy_key_cost_little_more_than_those_of_many_keys(memory_bytes: int) -> None:
-    count = 10_000  # of which each matches eight or so; a search through all that wait takes a hundred times as long
+    count = 10_000  # each matches eight or so; a search through all that wait takes a hundred times as long
     many = seconds_of([b"%d" % number for number in range(count // 8) for _ in range(8)], memory_bytes)
     assert seconds_of([b"busy"] * count, memory_bytes) < 10 * many

@@ -45,7 +45,7 @@ def test_all_keys_may_have_rows_until_those_are_gone_that_were_there_before() ->
     keys = KeyFilter(50)
     assert all(keys.may_have(many(10), 50))
     assert not any(keys.may_have(many(10), 51))
-    assert not any(keys.may_have(many(10), 40)), "what is gone stays gone"
+    assert not any(keys.may_have(many(10), 40)), "deleted keys stay deleted"
 
 
 def test_keys_are_forgotten_when_all_their_rows_are_gone() -> None:

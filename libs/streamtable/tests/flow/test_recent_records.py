@@ -1,4 +1,4 @@
-"""The waiting records in memory: which are there, in a dict or frozen, and of which only the keys are known."""
+"""The waiting records in memory: some are there, in a dict or frozen; of others only the keys are known."""
 
 from streamtable.flow.joins.frozen_records import KeySpans
 from streamtable.flow.joins.recent_records import RecentRecords

@@ -206,8 +206,11 @@ def test_a_session_that_has_grown_around_a_closed_one_is_merged_in_the_order_of_
     batches: list[list[Record]] = [
         [(b"a", 3, 4, 0), (b"a", 15, 1, 0)],
         [(b"a", 27, 8, 0), (b"a", 22, 3, 0)],
-        [(b"a", 18, 5, 36), (b"a", 13, 1, 33)],  # that of 15 is closed for these two, which are near to 22
-        [(b"a", 15, 5, 0)],  # from another producer, for which nothing is closed
+        [
+            (b"a", 18, 5, 36),
+            (b"a", 13, 1, 33),
+        ],  # the session of 15 is closed for these two, which are near to 22
+        [(b"a", 15, 5, 0)],  # from another producer, which has closed nothing
     ]
     kept, expected = Kept(), Sessions()
     for batch in batches:

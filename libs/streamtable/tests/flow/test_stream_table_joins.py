@@ -1,4 +1,4 @@
-"""Joins of a stream with a table through the engine, without a broker: with the row of now, and that of a record's time."""
+"""Joins of a stream with a table through the engine, without a broker: with the current row, and the row as of a record's time."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

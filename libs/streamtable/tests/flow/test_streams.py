@@ -267,7 +267,7 @@ def test_streams_that_are_keyed_differently_are_read_by_groups_that_are_named(te
     assert [(r.key, r.value) for r in tester.records(BIG)] == [("x", 5)]
 
 
-# ---- what is refused ----------------------------------------------------------------------------------------------------------
+# ---- refused programs ---------------------------------------------------------------------------------------------------------
 
 
 def keyed_differently(flow: Flow) -> None:

@@ -336,7 +336,7 @@ def test_a_table_of_another_group_is_read_with_its_changes(tester: Tester) -> No
     assert flow.table(people.table).table == people.table
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------------------
+# ---- refused programs -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 6)), max_size
 
 
 def a_program() -> tuple[Flow, dict[str, KeyedTable[Any, Any]]]:
-    """A flow with every kind of step, in which the order of records matters."""
+    """A flow with every kind of step; the order of records matters."""
     flow = Flow("f")
     numbers = flow.stream(NUMBERS)
     odd, even = numbers.split(lambda v: v % 2)

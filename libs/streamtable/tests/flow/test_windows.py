@@ -66,11 +66,11 @@ def test_sliding_windows_are_the_distinct_sets_of_records_within_the_difference(
 ) -> None:
     starts = Sliding(ms(difference), grace=NOW).starts(events)
     contents = [tuple(t for t in sorted(events) if start <= t <= start + difference) for start in starts]
-    # By the definition: for each place that a window can have, what is in it.
+    # By the definition: for each place that a window can have, its records.
     places = range(200 - difference - 1, 502)
     every = {tuple(t for t in sorted(events) if start <= t <= start + difference) for start in places} - {()}
     assert len(contents) == len(set(contents))
-    # Those of them in which a record leaves before the next one comes are contained in others, and are no windows.
+    # Places where a record leaves before the next one comes are contained in others, and are no windows.
     assert set(contents) <= every
     for one, other in combinations(sorted(set(events)), 2):
         if other - one <= difference:

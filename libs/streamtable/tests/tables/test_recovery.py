@@ -201,7 +201,7 @@ def test_an_input_whose_offset_is_gone_is_refused_if_the_local_copy_has_applied_
     inputs = {"in": never(), "retry": at(0, 20)}
     with pytest.raises(InputLost, match=r"no committed offset .* before offset 50.*\(in\[3\]\)"):
         decide(inputs, changelog(high=25), store(**{"in": 50, "retry": 0}))
-    # One that was added to the graph, or of which nothing had come yet, begins.
+    # An input that was added to the graph, or that had no records yet, begins.
     for known in (store(retry=0), store(**{"in": 0, "retry": 0}), None):
         assert decide(inputs, changelog(high=25), known).next_offsets == {"in": 0, "retry": 0}
 

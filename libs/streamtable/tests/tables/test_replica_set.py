@@ -66,7 +66,7 @@ class Rig:
         wait_until(lambda: true() or self.clock.sleep(0.5), every=0.005)
 
     def row(self, place: TopicPartition, key: bytes) -> bytes | None:
-        """None also in the moment in which a store is replaced."""
+        """None also in the moment when a store is replaced."""
         try:
             found: bytes | None = self.copies.all()[place.partition].store.get(key)
         except (RetryLater, IndexError):

@@ -43,7 +43,7 @@ def legal_codec(codec: object, argument: str, what: str) -> None:
 
 
 def legal_key(codec: object, what: str) -> None:
-    """Check that an argument is a codec of keys, of which there is one for each record or row. Raises `GraphError`."""
+    """Check that an argument is a codec of keys, and not `NoKey`: every record or row has a key. Raises `GraphError`."""
     legal_codec(codec, "key", what)
     if isinstance(codec, NoKey):
         raise GraphError(f"{what} has key=NoKey(), but needs keys: only a Stream may have none")
@@ -67,8 +67,8 @@ class Stream(Generic[K, V]):
         name: The name of the topic.
         key: The codec of the keys; `NoKey()` if its records have no keys, or keys that mean nothing.
         value: The codec of the events.
-        partitioner: The hash by which all writers of the topic choose the partition of a key: "murmur2" as Java's
-            producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default.
+        partitioner: The hash that assigns keys to partitions, the same for all writers of the topic: "murmur2" as
+            Java's producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default.
     """
 
     name: str
@@ -94,11 +94,11 @@ class Table(Generic[K, V]):
     """A compacted topic: the last value of each key counts, a null value deletes the key.
 
     Args:
-        name: The name of the topic; that of a group's own table is `<group>-table`, as in Goka.
+        name: The name of the topic; a group's own table is the topic `<group>-table`, as in Goka.
         key: The codec of the keys.
         value: The codec of the rows.
         group: The group that keeps it, so that readers can wait for an event's effect (`View.wait_for`); "" if unknown.
-        partitioner: The hash by which all writers of the topic choose the partition of a key; see `Stream`.
+        partitioner: The hash that assigns keys to partitions, the same for all writers of the topic; see `Stream`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The checks of what is given to the steps of a flow: each raises `GraphError` with what to write instead."""
+"""The checks of the arguments of a flow's steps: each raises `GraphError` with the call to write instead."""
 
 from datetime import timedelta
 from typing import Any

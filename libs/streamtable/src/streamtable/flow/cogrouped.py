@@ -60,7 +60,7 @@ class CogroupedStream(Generic[K, A]):
 
         Args:
             name: The name of the table.
-            initial: Makes the row to which the first value is added.
+            initial: Makes the initial row; the first value is added to it.
             value: The codec of the rows.
         """
         folded = Folded(initial, self._add)
@@ -121,7 +121,7 @@ class CogroupedSessions(Generic[K, A]):
 
         Args:
             name: The name of the table.
-            initial: Makes the row to which the first value of a session is added.
+            initial: Makes the initial row of a session; its first value is added to it.
             merge: Called with the rows of an earlier and of a later session that have become one; returns its row.
             value: The codec of the rows.
         """
@@ -129,5 +129,5 @@ class CogroupedSessions(Generic[K, A]):
 
 
 def _marked(number: int) -> Step:
-    """Return the step that says of which stream records are."""
+    """Return the step that tags records with the number of their stream."""
     return lambda _, records: records.with_values([(number, value) for value in records.values])

@@ -28,14 +28,14 @@ class Flow:
         app.run(flow)
 
     A flow is compiled to groups, which are cut where records change their key and nowhere else. The names of groups,
-    topics and tables are made of the name of the flow and those of its steps alone.
+    topics and tables derive from the names of the flow and its steps alone.
 
     Args:
         name: The name of the flow, and of the group that reads its streams.
-        on_error: The policy for a record for which a step raises, unless its stream has another.
+        on_error: The policy for records that make a step raise, unless their stream has its own policy.
         event_time: The event time of the groups with windows. Default: `EventTime()`.
-        version: The version of the functions of its steps; see `Group`. Give another text when a function has changed so
-            that tables would have other rows, as a function that takes keys.
+        version: The version of the functions of its steps; see `Group`. Change it when a changed function,
+            such as one that takes keys, would make other rows in tables.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Flow:
             stream: The stream to read.
             time: Takes the event time from a value: milliseconds since 1970, or a datetime with a time zone. By default
                 it is the timestamp of the record.
-            start: The offset at which a new group begins.
-            on_error: The policy for a record for which a step raises. Default: that of the flow.
+            start: Where a new group begins to read.
+            on_error: The policy for records that make a step raise. Default: the flow's policy.
             once: The deduplication of repeated events, by their ids.
             group: The end of the name of the group that reads it, `<flow>-<group>`: for streams that are keyed or
                 partitioned differently from the flow's others. By default all are read by the group `<flow>`.
@@ -130,7 +130,7 @@ class Flow:
 
         Args:
             table: The table to read.
-            on_error: The policy for a change for which a step raises. Default: that of the flow.
+            on_error: The policy for changes that make a step raise. Default: the flow's policy.
             group: As in `stream`.
         """
         check_kind(table, "table()", Table)

@@ -32,7 +32,7 @@ N = TypeVar("N", int, float)
 class Grouped(ABC, Generic[K, V]):
     """The records of a stream or the rows of a table by a key, to be aggregated.
 
-    The name of an aggregate is that of its table: the topic is `<group>-<name>`. It stays with the state, so choose it
+    An aggregate has the name of its table, whose topic is `<group>-<name>`. The name stays with the state, so choose it
     once; steps around it can be added, removed and reordered.
     """
 
@@ -85,7 +85,7 @@ class Grouped(ABC, Generic[K, V]):
     def min(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the least of what is taken from the values; NaN is greater than any other. Arguments as in `sum`."""
+        """Keep the least value that `of` returns; NaN is greater than any number. Arguments as in `sum`."""
         return self.fold(name, Min(of), value=value or Long())
 
     @overload
@@ -95,15 +95,15 @@ class Grouped(ABC, Generic[K, V]):
     def max(
         self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
     ) -> KeyedTable[K, Any]:
-        """Keep the greatest of what is taken from the values; NaN is greater than any other. Arguments as in `sum`."""
+        """Keep the greatest value that `of` returns; NaN is greater than any number. Arguments as in `sum`."""
         return self.fold(name, Max(of), value=value or Long())
 
     def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> KeyedTable[K, list[A]]:
-        """Collect what is taken from the values, in their order. A row grows with its key: keep few, or small ones.
+        """Collect parts of the values into a list, in their order. A row grows with its key: keep few, or small ones.
 
         Args:
             name: The name of the table.
-            of: Takes from the value what is kept of it.
+            of: Takes from a value the part that is kept.
             value: The codec of the lists.
         """
         return self.fold(name, Collect(of), value=value)
@@ -124,7 +124,7 @@ class GroupedStream(Grouped[K, V]):
             name: The name of the table.
             combine: Called with the row and the next value, returns the new row, which may be the old one changed in place.
                 The first value is the first row.
-            value: The codec of the rows; by default that of the values.
+            value: The codec of the rows; by default the codec of the values.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
         return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
@@ -136,7 +136,7 @@ class GroupedStream(Grouped[K, V]):
 
         Args:
             name: The name of the table.
-            initial: Makes the row to which the first value is added.
+            initial: Makes the initial row; the first value is added to it.
             add: Called with the row and the next value, returns the new row, which may be the old one changed in place.
             value: The codec of the rows.
         """
@@ -174,7 +174,7 @@ class GroupedStream(Grouped[K, V]):
     def cogroup(self, add: Callable[[A, V], A]) -> CogroupedStream[K, A]:
         """Begin an aggregate of several streams: `one.cogroup(add).cogroup(other, add_other).aggregate(name, initial)`.
 
-        The order of records of the same input stays; that of different inputs is not defined.
+        Records of the same input stay in order; the order between inputs is not defined.
 
         Args:
             add: Called with the row and the next value of this stream; returns the new row.
@@ -217,7 +217,7 @@ class GroupedTable(Grouped[K, V]):
                 in place. The first row of a group is its first row.
             subtract: Called with the group's row and a row that is gone; returns the new one, or None to delete it, as of
                 a group that has become empty. It must undo `combine`.
-            value: The codec of the groups' rows; by default that of the rows.
+            value: The codec of the groups' rows; by default the codec of the table's rows.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
         return self.fold(name, Reduce(combine, subtract, partial(copied, codec)), value=codec)
@@ -235,7 +235,7 @@ class GroupedTable(Grouped[K, V]):
 
         Args:
             name: The name of the table.
-            initial: Makes the row to which the first one is added.
+            initial: Makes the initial aggregate; the first row is added to it.
             add: Called with the aggregate and a row that has come; returns the new aggregate.
             subtract: Called with the aggregate and a row that is gone; returns the new aggregate. It must undo `add`.
             value: The codec of the aggregates.
@@ -245,7 +245,7 @@ class GroupedTable(Grouped[K, V]):
     def _summed(self, name: str, aggregate: Sum[Any, Any], value: Codec[Any]) -> KeyedTable[K, Any]:
         """Sum numbers of rows. A sum with NaN or infinity is right again when their rows are gone.
 
-        What is needed for that is kept in the table `<group>-<name>-exact`, if `value` is a codec of floats.
+        If `value` is a codec of floats, the table `<group>-<name>-exact` keeps the state that this needs.
         """
         plan, operator = self._plan, "sum of rows"
         plan.claim(name, operator)

@@ -116,7 +116,7 @@ class KeepRanked:
     """The step that folds the changes of a grouped table by a ranked aggregate.
 
     Args:
-        state: The table: what the aggregate makes of the first rows of each group.
+        state: The table: the aggregate of the first rows of each group.
         ranks: All rows of each group, in order.
         aggregate: The aggregate. A row that it ranks as None is skipped.
     """
@@ -178,7 +178,7 @@ class KeepRanked:
                 ranks.put(place, Same(count, row_of[place]))
 
     def _row(self, ranks: StateRows[Same], key: bytes) -> Any:
-        """Return what the aggregate makes of the first rows of a group; None if it has none."""
+        """Return the aggregate of the first rows of a group; None if it has none."""
         prefix, decode, most = group_prefix(key), self.state.value.decode, self.aggregate.most
         row, taken = None, 0
         for _, (number, data) in ranks.scan(prefix, after_prefix(prefix), at_once=most):

@@ -51,7 +51,7 @@ class SidesCodec:
 
 
 def packed(parts: Sequence[Part]) -> bytes:
-    """Encode parts, each of which may be None."""
+    """Encode parts; each may be None."""
     pieces: list[bytes] = []
     for part in parts:
         pieces += (_NO_PART,) if part is None else (_LENGTH.pack(len(part)), part)

@@ -215,7 +215,7 @@ def _both(function: Function, changes: Columns, *, with_key: bool) -> tuple[list
 
 
 def _without_nothing(changes: Columns) -> Columns:
-    """Skip changes from no row to no row."""
+    """Drop changes from no row to no row."""
     return changes.only(
         [
             new is not None or old is not None

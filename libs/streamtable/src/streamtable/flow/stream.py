@@ -34,9 +34,9 @@ class KeyedStream(StreamJoins[K, V]):
     """Records with keys of type `K` and values of type `V`, in the middle of a flow.
 
     Each method adds a step and returns its output; the stream itself does not change and can be used again.
-    A function that is given to a step must make the same of the same input: after a crash it is called again.
-    It must not change a value in place: other steps and the state of joins have it too. Only the row of `aggregate` and
-    `reduce` may be changed, their first argument.
+    Functions passed to steps must be deterministic: after a crash they are called again with the same records.
+    They must not change a value in place: other steps and the state of joins use the same object. Only the row of
+    `aggregate` and `reduce`, their first argument, may be changed.
 
     Streams are made by `Flow.stream` and by steps, not by programs.
     """
@@ -139,7 +139,7 @@ class KeyedStream(StreamJoins[K, V]):
         """Divide the stream: each record goes to the first branch whose predicate is true for its value.
 
         Returns:
-            One stream for each predicate, and one for the records for which none is true.
+            One stream for each predicate, and one for the records that match none.
         """
         if not predicates:
             raise GraphError("split() without predicates: give one for each branch but the last")
@@ -284,7 +284,7 @@ class KeyedStream(StreamJoins[K, V]):
 
         Args:
             name: The name of the table; its topic is `<group>-<name>`.
-            value: The codec of the rows; by default that of the values.
+            value: The codec of the rows; by default the codec of the values.
         """
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")

@@ -47,7 +47,7 @@ class StreamJoins(Generic[K, V]):
         grace: timedelta,
         value: Codec[V3] | None = None,
     ) -> "KeyedStream[K, V3]":
-        """Join each record with those of another stream that have the same key and are near enough in event time.
+        """Join each record with another stream's records that have the same key and are near enough in event time.
 
         Each pair comes out once, with the later one's event time. Both sides wait in the table `<group>-<name>`, on disk,
         until nothing can match them any more. A value of None matches nothing.
@@ -143,7 +143,7 @@ class StreamJoins(Generic[K, V]):
         on: Callable[[V], K2 | None],
         value: Codec[V3] | None = None,
     ) -> "KeyedStream[K, V3]":
-        """Join each record with the row of any key of a global table, of which each process holds a full copy.
+        """Join each record with the row of any key of a global table; each process holds a full copy of the table.
 
         The records may have any keys and partitions. A change of the table makes no record. Which row a record meets depends
         on how far the copy has come; no record is handled before it has been loaded. Take it for small tables: it is a
@@ -183,9 +183,9 @@ class StreamJoins(Generic[K, V]):
     ) -> "KeyedStream[K, V3]":
         """Join each record with the row that a table had for its key at the record's event time.
 
-        The row of a time is that of the last change up to it. A record waits until the watermark has passed its time and
-        the grace: then the answer is the same however the inputs are interleaved. The records that wait, and the old
-        versions of rows, are kept in the table `<group>-<name>`.
+        The row as of a time is the row after the last change up to that time. A record waits until the watermark has passed
+        its time and the grace: then the answer is the same however the inputs are interleaved. The waiting records, and
+        the old versions of rows, are kept in the table `<group>-<name>`.
 
         The rows of `to_table` have the event times of the records that they are made of. A table of `Flow.table` has the
         timestamps of its topic, and does not hold the watermark back.

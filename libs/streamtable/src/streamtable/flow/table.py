@@ -86,7 +86,7 @@ class KeyedTable(TableJoins[K, V]):
         self, predicate: Callable[[K, V], object], *, with_key: Literal[True]
     ) -> "KeyedTable[K, V]": ...
     def filter(self, predicate: Callable[..., object], *, with_key: bool = False) -> "KeyedTable[K, V]":
-        """Keep the rows for which the predicate is true; one that no longer fulfils it is deleted.
+        """Keep the rows that match the predicate; a row that no longer matches is deleted.
 
         Args:
             predicate: Called with the row, or with key and row; never with None.
@@ -176,7 +176,7 @@ class KeyedTable(TableJoins[K, V]):
         return KeyedStream(plan, node, self._key, value)
 
     def _closes_at(self) -> Callable[[bytes, bytes], int | None] | None:
-        """Return the function that returns the time at which the window of an encoded key closes; None: it has none."""
+        """Return the function from an encoded key to the time when its window closes; None: there are no windows."""
         return None
 
     @overload
@@ -207,9 +207,9 @@ class KeyedTable(TableJoins[K, V]):
 
         Args:
             name: The name of the step; the rows go through the topic `<flow>-<name>`.
-            function: Called with the row, or with key and row. It must always make the same of the same row.
+            function: Called with the row, or with key and row. It must be deterministic.
             key: The codec of the new keys.
-            value: The codec of the rows; by default that which they have.
+            value: The codec of the rows; by default their present one.
             with_key: Call it with key and row.
         """
         from streamtable.flow.grouped import GroupedTable  # noqa: PLC0415 - each is made by the other

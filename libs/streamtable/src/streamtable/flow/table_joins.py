@@ -66,15 +66,15 @@ class TableJoins(Generic[K, V]):
         of either side updates all rows concerned. The tables may belong to different groups, and need not have the same
         keys or partitions: they talk through the topics `<flow>-<name>-subscriptions`, partitioned as the right table, and
         `<flow>-<name>-answers`, with the partitions of the left one. An answer goes to the partition that has asked: the left
-        table's records may be in any partitions, as long as all records of a key are in the same one. Those of the right table
-        must be in the partitions of their keys. After a left row has turned to another key its joined row is missing until the
-        answer is there.
+        table's records may be in any partitions, as long as all records of a key are in the same one. The right table's
+        records must be in the partitions of their keys. After a left row has turned to another key its joined row is
+        missing until the answer is there.
 
         Args:
             name: The name of the step, and of the table of both sides' rows.
             other: The right table, in the same group: see `Flow.table(group=)` and `KeyedStream.repartition(beside=)`.
-            function: Called with the left and the right row; returns the joined row, or None for none. It must always
-                make the same of the same rows.
+            function: Called with the left and the right row; returns the joined row, or None for none. It must be
+                deterministic.
             on: Takes the key of the right row from the left row; None: there is none. Without it, it is the left row's key.
             value: The codec of the joined rows, for a step behind that writes them to a topic of the flow's own.
 

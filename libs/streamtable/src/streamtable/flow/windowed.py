@@ -49,7 +49,7 @@ class Windows(Generic[K, V]):
         key: The codec of the keys.
         value: The codec of the values, if one is known.
         window: The kind of window.
-        late: The stream to which late records are written; None: they are only counted.
+        late: The output stream of late records; None: they are only counted.
         retention: The time that rows are kept after their window has closed.
     """
 
@@ -78,7 +78,7 @@ class Windows(Generic[K, V]):
         more: tuple[State[Any, Any], ...],
         take: Take | None,
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and what `take` makes of records."""
+        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and the records after `take`."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
@@ -122,7 +122,7 @@ def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnErr
 class WindowedStream(Generic[K, V]):
     """The records of a stream by their keys and windows, to be aggregated into a table.
 
-    The name of an aggregate is that of its table, as in `GroupedStream`. A record whose windows have all been closed is
+    An aggregate has the name of its table, as in `GroupedStream`. A record whose windows have all been closed is
     late: it changes nothing.
     """
 
@@ -209,7 +209,7 @@ class WindowedStream(Generic[K, V]):
         return self.fold(name, Max(of), value=value or Long())
 
     def collect(self, name: str, of: Callable[[V], A], *, value: Codec[Any]) -> "WindowedTable[K, list[A]]":
-        """Collect what is taken from the records, in their order. Arguments as in `Grouped.collect`."""
+        """Collect parts of the records into a list, in their order. Arguments as in `Grouped.collect`."""
         return self.fold(name, Collect(of), value=value)
 
     def reduce(
@@ -220,7 +220,7 @@ class WindowedStream(Generic[K, V]):
         Args:
             name: The name of the table.
             combine: Called with the row and the next value, and for sessions with the rows of two that are merged.
-            value: The codec of the rows; by default that of the values.
+            value: The codec of the rows; by default the codec of the values.
         """
         codec = checked_value(value or self._windows.value, f"reduce({name!r})")
         return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
@@ -252,7 +252,7 @@ class SessionStream(WindowedStream[K, V]):
 
         Args:
             name: The name of the table.
-            initial: Makes the row to which the first value of a session is added.
+            initial: Makes the initial row of a session; its first value is added to it.
             add: Called with the row and the next value; returns the new row.
             merge: Called with the rows of an earlier and of a later session that have become one; returns its row.
             value: The codec of the rows.
@@ -264,8 +264,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
     """Rows by key and window: a table that the flow keeps, in the order of Kafka Streams' keys.
 
     A row is deleted when its window has been closed for the retention, from the topic too. The task of the records' key
-    keeps it, so its partition is that of the key, not that of key and window. Nothing follows that deletion: what
-    `group_by` makes of the rows still holds those of windows that have expired.
+    keeps it, so the key alone decides its partition, not key and window. The deletion is not passed on: tables that
+    `group_by` makes of the rows still include the rows of expired windows.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         *,
         value: Codec[V3] | None = None,
     ) -> "WindowedTable[K, V3]":
-        """Join the rows of two tables with the same windows: one row for each key and window in which both have one.
+        """Join the rows of two tables with the same windows: one row for each key and window that both tables have.
 
         A change of either side changes the joined row until the window closes. `final()` of the join returns one record for
         each joined row, when the window has closed for both sides. The rows of both sides are kept in the table
@@ -329,8 +329,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         Args:
             name: The name of the step, and of the table of both sides' rows.
             other: The right table, in the same group, with equal windows: tumbling or hopping ones with the same grace.
-            function: Called with the left and the right row; returns the joined row, or None for none. It must always
-                return the same for the same rows.
+            function: Called with the left and the right row; returns the joined row, or None for none. It must be
+                deterministic.
             value: The codec of the joined rows, for `every` and for a step that writes them to an internal topic.
 
         Raises:
@@ -375,7 +375,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         window, plan, closed = self._window, self._plan, Closed()
         if not isinstance(window, TimeWindow) or window != right._window:
             raise GraphError(
-                f"{what}: its rows are of {window.meaning}, those of the right table of {right._window.meaning}. Join tables "
+                f"{what}: its rows are of {window.meaning}, the right table's of {right._window.meaning}. Join tables "
                 "with equal tumbling or hopping windows"
             )
         values = checked_codecs(operator, name, "rows", self._value, right._value)

@@ -25,10 +25,10 @@ class Aggregate(ABC, Generic[E_contra, V]):
     """
 
     def initial(self) -> V:
-        """Return the row to which the first event is added."""
+        """Return the initial row; the first event is added to it."""
         raise NotImplementedError(
-            f"{type(self).__name__} has no initial() row, to which a first event could be added, or from which one that was "
-            "never added could be subtracted"
+            f"{type(self).__name__} has no initial() row: it is needed to add a first event, and to subtract "
+            "an event that was never added"
         )
 
     def first(self, event: E_contra) -> V | None:
@@ -292,7 +292,7 @@ class Collect(Aggregate[E_contra, list[V]]):
     """Collects what `of` takes from each event, in their order. The row grows with each event of its key.
 
     Args:
-        of: Takes from an event what is kept of it.
+        of: Takes from an event the part that is kept.
     """
 
     of: Callable[[E_contra], V]

@@ -25,7 +25,7 @@ AT_ONCE = float("-inf")
 
 
 class CommitDue(NamedTuple):
-    """The time at which a task must be committed.
+    """The time when a task must be committed.
 
     Attributes:
         at: The monotonic time in seconds; `AT_ONCE`: now. A rebalance or a stop commits earlier.
@@ -121,7 +121,7 @@ class CustomTask(Protocol):
         ...
 
     def due(self) -> CommitDue | None:
-        """Return the time at which the task must be committed; None if it has nothing to commit. Called often."""
+        """Return the time when the task must be committed; None if it has nothing to commit. Called often."""
         ...
 
     def prepare(self, services: TaskServices) -> Prepared | Awaitable[Prepared] | None:

@@ -32,7 +32,7 @@ class Due(Generic[K, V]):
     that is written with a time that the clock has already passed is due immediately.
 
     Args:
-        when: Returns the time at which a row is due, in milliseconds since 1970, from its encoded key and the encoded
+        when: Returns the time when a row is due, in milliseconds since 1970, from its encoded key and the encoded
             row; None: never. It must always return the same for the same bytes. If it changes, so must the `meaning` of
             the state.
         handler: Called with some of the rows that are due.
@@ -42,7 +42,7 @@ class Due(Generic[K, V]):
             of the row costs nothing.
         on_error: The policy for a failure of the handler. A dead letter holds the row.
         times: As `when`, for many encoded keys in one call, if `by_key` is set: it saves a call for each row that changes.
-        holds: The time by which the records that the handler emits may be earlier than the due time of their row, such as the
+        holds: How much earlier than the due time of their row the records that the handler emits may be, such as the
             grace of a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by this time.
     """
 
@@ -71,5 +71,5 @@ class Due(Generic[K, V]):
 
     @property
     def holds_ms(self) -> int:
-        """The milliseconds by which the watermarks that are passed on stay behind."""
+        """The lag of the emitted watermarks in milliseconds."""
         return self.holds // timedelta(milliseconds=1)

@@ -57,7 +57,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
         handler: Called for each record: `handler(ctx, event)`.
         batch: Called for consecutive records of one partition: `batch(records)`.
         aggregate: A built-in fold over whole batches: `Count()`, `Sum(...)`, `Min(...)`, `Max(...)`, `Last()`.
-        start: The offset at which a new group begins.
+        start: Where a new group begins to read.
         on_error: The policy for a failure of the handler, or for output that does not fit the schema or Kafka's limits.
         once: The deduplication of repeated events, by their ids.
         time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
@@ -222,7 +222,7 @@ class Changes(Edge[K, V], Generic[K, J, V]):
 
 @dataclass(frozen=True)
 class Lookup(Edge[object, object]):
-    """A table of which every process of the group holds a full copy: `Context.lookup` returns the row of any key.
+    """A table that every process of the group holds in full: `Context.lookup` returns the row of any key.
 
     Args:
         table: The table to look up, with any key and any number of partitions.
@@ -240,7 +240,7 @@ class Visit(Edge[K, V], Generic[K, V]):
         handler: Called with the context of each row and the text that was given to the command. A row that exists
             from the beginning to the end is visited once, also across crashes.
         on_error: The policy for a failure of the handler, as for an `Input`. A dead letter holds the record of the command,
-            and the visit of the partition ends; `SKIP` skips the one row.
+            and the visit of the partition ends; `SKIP` skips only this row.
     """
 
     name: str
@@ -253,7 +253,7 @@ class Visit(Edge[K, V], Generic[K, V]):
 
 
 class Group(Generic[K, V]):
-    """A named set of edges. Its name is that of the consumer group, and the names of its topics derive from it.
+    """A named set of edges. Its name is the name of the consumer group, and the names of its topics derive from it.
 
     Args:
         name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
@@ -549,12 +549,12 @@ class Topology(Protocol):
 
     @property
     def groups(self) -> Sequence[Group[Any, Any]]:
-        """The groups, in the order in which data flows."""
+        """The groups, in the order that data flows through them."""
         ...
 
 
 def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
-    """Return these groups, and the groups of the topologies among them. Raises `GraphError` for what is neither."""
+    """Return these groups, and the groups of the topologies among them. Raises `GraphError` for any other object."""
     found: list[Group[Any, Any]] = []
     for program in programs:
         groups = [program] if isinstance(program, Group) else getattr(program, "groups", None)

@@ -56,7 +56,7 @@ class Once(Generic[E_contra]):
     - An event is a repeat if and only if an event of the same id was accepted at a stream time `t`, and the stream time
       now, this event's timestamp included, is at most `t + within`.
     - An event whose handler failed was not accepted. A dead letter that is sent again is accepted if no event of its id
-      has been meanwhile; its timestamp is that of the event, not the time at which it was sent again.
+      has been accepted meanwhile; its timestamp is the event's, not the time when it was sent again.
 
     So the decision depends on the records alone, not on commits, restarts or rebalances. Ids are kept in the group's
     topic `<group>-ids`, in the transaction of the rows, and expire from it.
@@ -124,7 +124,7 @@ def accept(ids: Sequence[bytes], timestamps_ms: Sequence[int], within_ms: int, n
 
 
 def id_bytes(value: Any) -> bytes:
-    """Return an id as 16 bytes: those of a UUID or its usual text, else a BLAKE2b hash of type and value.
+    """Return an id as 16 bytes: the bytes of a UUID or of its usual text, else a BLAKE2b hash of type and value.
 
     Raises:
         NoId: It is missing, or neither text, bytes, an int nor a UUID.
@@ -228,7 +228,7 @@ class IdChunk:
     """Ids that were accepted one after the other, stored as one record of the `<group>-ids` topic.
 
     Attributes:
-        newest_ms: Stream time at which the last of them was accepted.
+        newest_ms: Stream time when the last of them was accepted.
         runs: Stream times, and how many of the ids were accepted then.
         ids: The ids one after the other, 16 bytes each.
     """
@@ -242,8 +242,8 @@ class IdChunk:
 
     @staticmethod
     def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "IdChunk":
-        """Return a chunk of ids in the order in which they were accepted, with stream times that never decrease."""
-        runs = list(Counter(times_ms).items())  # in the order in which they came
+        """Return a chunk of ids in the order of their acceptance, with stream times that never decrease."""
+        runs = list(Counter(times_ms).items())  # in order of arrival
         return IdChunk(times_ms[-1], runs, b"".join(ids))
 
     def encode(self) -> bytes:
@@ -272,7 +272,7 @@ class IdChunk:
         return newest_ms
 
     def each(self) -> Iterator[tuple[bytes, int]]:
-        """Yield each id with the stream time at which it was accepted."""
+        """Yield each id with the stream time of its acceptance."""
         starts = iter(range(0, len(self.ids), ID_BYTES))
         for time_ms, size in self.runs:
             for start in islice(starts, size):

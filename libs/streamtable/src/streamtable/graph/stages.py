@@ -2,9 +2,9 @@
 
 A flow may read in one group a stream and what the same group, or one behind it, has made of that stream (`beside=`). The
 topic that comes back cannot carry the watermark of the whole task: that waits for the topic itself. So the inputs of the
-group have stages. Those of the first are read from elsewhere; an input of a later stage is made of inputs of earlier
-stages alone. The watermark of a stage is the least stream time of the inputs up to this stage: a state falls due by that of
-the stage that its records belong to, and an output passes on that of the stage that feeds it.
+group have stages. Inputs of the first stage come from outside the group; an input of a later stage is made of inputs of
+earlier stages alone. The watermark of a stage is the least stream time of the inputs up to this stage. The rows of a
+state fall due by the watermark of their records' stage, and an output passes on the watermark of the stage that feeds it.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Compares the topics that a group requires with those of the cluster."""
+"""Compares the topics that a group requires with the topics of the cluster."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ def _is_even(group: Group[Any, Any], name: str) -> bool:
 
 
 def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, TopicInfo]:
-    """Compare the group's topics with those of the broker.
+    """Compare the group's topics with the broker's.
 
     Returns:
         All of them, by name.
@@ -122,7 +122,7 @@ def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapp
         if had != has:  # the client takes over new partitions by itself, but by murmur2 only
             raise TopicMismatch(
                 f"output {stream.name!r} of group {group.name!r} had {had} partitions and has {has} now, so keys have "
-                "moved away from what is there of them: make a new topic of the right size and copy, or start again "
+                "moved away from their earlier records: make a new topic of the right size and copy, or start again "
                 "if no group joins it or keeps a table of it",
                 topic=stream.name,
             )

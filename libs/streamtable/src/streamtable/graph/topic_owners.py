@@ -4,8 +4,8 @@ A group `shop` with a state `totals-day` and a group `shop-totals` with a state 
 `shop-totals-day`, and each would take the other's rows for its own. Kafka keeps nothing with a topic that could say whose it
 is, so the owner is what Kafka keeps atomically with each commit: the committed offsets of a group name its tables
 (`TablePosition`). They survive the loss of all disks, need no record that every reader of the changelog would have to skip,
-and a group that has lost them cannot continue anyway. Names that could coincide are few: those of the groups that a topic's
-name begins with.
+and a group that has lost them cannot continue anyway. Few groups' names can coincide: a topic's name must begin with
+the name of its group.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def refuse_topics_of_others(group: Group[Any, Any], cluster: ClusterClient) -> N
 
 
 def topics_of(group: str, committed: Mapping[TopicPartition, Committed | None]) -> set[str]:
-    """Return the topics that belong to a group according to its committed offsets, at least those of its retries."""
+    """Return the topics that belong to a group according to its committed offsets, at least the topics of its retries."""
     offsets = {place.topic: each for place, each in committed.items() if each is not None}
     found = {f"{group}-{end}" for end in _OTHERS}.intersection(offsets)
     if f"{group}-retry" in offsets:

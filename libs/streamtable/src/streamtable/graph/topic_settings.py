@@ -1,4 +1,4 @@
-"""The settings of the topics of groups: with which they are created, and which of them lose event times or results.
+"""The settings of the topics of groups: how topics are created, and which settings lose event times or results.
 
 Kafka counts retention from the timestamp of a record. In the topics of flows that is the time of the event, which may be
 years ago: default retention deletes such a record as soon as it is written, and a broker that dates records by itself
@@ -33,7 +33,7 @@ REPARTITION_CONFIG: Mapping[str, str] = {**BETWEEN_CONFIG, "segment.bytes": str(
 
 @dataclass(frozen=True)
 class TopicWarning:
-    """A setting of a topic by which results are lost or dated otherwise.
+    """A setting of a topic that loses results or changes their timestamps.
 
     Attributes:
         topic: The topic.
@@ -51,7 +51,7 @@ class TopicWarning:
 
 
 def settings_of_topics(groups: Sequence[Group[Any, Any]]) -> dict[str, Mapping[str, str]]:
-    """Return the settings with which the topics of these groups are to be created; inputs from outside have none."""
+    """Return the settings for creating the topics of these groups; inputs from outside have none."""
     found: dict[str, Mapping[str, str]] = {}
     read = {edge.stream.name for group in groups for edge in group.inputs}
     for edge in (edge for group in groups for edge in group.outputs):
@@ -91,7 +91,7 @@ def refuse_lost_times(group: Group[Any, Any], topics: Mapping[str, TopicInfo]) -
 
 
 def topic_warnings(group: Group[Any, Any], topics: Mapping[str, TopicInfo]) -> Iterator[TopicWarning]:
-    """Yield the settings of the group's outputs by which results of old events would be lost.
+    """Yield the settings of the group's outputs that would lose results of old events.
 
     A retention that the topic has itself is a decision; one that is the broker's default is not.
     """
@@ -112,7 +112,7 @@ def topic_warnings(group: Group[Any, Any], topics: Mapping[str, TopicInfo]) -> I
                 str(topic.retention_ms),
                 "the broker's default retention counts from the times of events: it deletes results of events that are "
                 "older, also as soon as they are written",
-                "set retention.ms of the topic itself: -1, or the age of events up to which results are of use",
+                "set retention.ms of the topic itself: -1, or the age of the oldest events whose results are useful",
             )
         if topic.keeps_timestamps and topic.timestamp_before_max_ms < _NO_LIMIT:
             yield TopicWarning(
@@ -128,6 +128,6 @@ def purged_topics(group: Group[Any, Any]) -> tuple[str, ...]:
     """Return the topics that only this group reads, whose records it deletes once they are committed.
 
     Not its loop and its retries: an audit and a rebuild read them as the group did. Retention deletes their records, which
-    are dated with the time at which they were written.
+    carry the time when they were written.
     """
     return tuple(edge.stream.name for edge in group.inputs if edge.purge)

@@ -65,7 +65,7 @@ class BaseContext(Generic[K, V]):
         return self._event_clock.watermark_ms
 
     def _closed(self) -> int:
-        """Return the time up to which windows are closed for what no record of an input has made."""
+        """Return the time that windows are closed up to, for records that come from no input record."""
         return self._event_clock.watermark_of(0)
 
     @property
@@ -138,7 +138,7 @@ class BaseContext(Generic[K, V]):
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
             late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
-            partitions: The partition of each record, or -1; None and -1: that of its key. A view, a lookup and a join look for
+            partitions: The partition of each record, or -1; None and -1: the key decides. A view, a lookup and a join look for
                 a key in its partition only: give others only to readers that know where to look.
             headers: The headers of each record, names and bytes, written as they are; None: there are none.
 
@@ -244,7 +244,7 @@ class Context(BaseContext[K, V]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has that of its origin."""
+        """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has its original timestamp."""
         return self._records.timestamp(self._index)
 
     @property
@@ -275,7 +275,7 @@ class Context(BaseContext[K, V]):
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
         times = self._records.times
-        if times is None:  # a timer, a visit, a change, or what was looped back
+        if times is None:  # a timer, a visit, a change, or a record of the loop
             return self._undecided(timestamp_ms)
         return times.late_before_ms[self._index] if late_before_ms is None else late_before_ms
 
@@ -353,7 +353,7 @@ class Context(BaseContext[K, V]):
         events: Sequence[E],
         handler: Callable[["Context[K, V]", E], None],
     ) -> int:
-        """Call the handler for each record. After an exception, `index` is that of the failing record.
+        """Call the handler for each record. After an exception, `index` is the failing record's.
 
         Returns:
             The number of records that were handled: fewer if so many calls were deferred that a commit must come first.
@@ -426,7 +426,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
 
     @property
     def late_before_ms(self) -> Sequence[int]:
-        """For each record, the time up to which windows are closed for it. See `Context.late_before_ms`."""
+        """For each record, the time that windows are closed up to. See `Context.late_before_ms`."""
         times = self._records.times
         return [self._closed()] * len(self) if times is None else times.late_before_ms
 
@@ -441,7 +441,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
 
     @property
     def own_headers(self) -> Sequence[Headers] | None:
-        """The headers of each record, without those of the engine; None if no record has any."""
+        """The headers of each record, without the engine's own; None if no record has any."""
         return own_headers(list(self._records.each_headers()))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:

@@ -17,7 +17,7 @@ class DueRows(BaseContext[Any, Any], Generic[K, V]):
     Attributes:
         rows: The encoded key, the key and the row of each. A row that is not kept has been deleted already; the handler
             may write it again.
-        times_ms: The time at which each was due.
+        times_ms: The time when each was due.
         watermark_ms: The time that the clock has reached.
     """
 

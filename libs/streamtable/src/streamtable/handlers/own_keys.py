@@ -32,7 +32,7 @@ class OwnKeys:
 
         Args:
             keys: The encoded keys.
-            accepted: Keys that belong here independently of the partitioner: those of the records that are being handled.
+            accepted: Keys that belong here independently of the partitioner: the keys of the records being handled.
                 Another producer may have partitioned the input in its own way.
 
         Raises:
@@ -47,7 +47,7 @@ class OwnKeys:
 
 
 class OwnRows:
-    """The rows that an aggregate may change: those of keys that belong to the partition.
+    """The rows that an aggregate may change: rows whose keys belong to the partition.
 
     Args:
         rows: The rows of the partition.

@@ -26,7 +26,7 @@ class StateRows(Protocol[V]):
 
     @property
     def notes(self) -> dict[bytes, Any]:
-        """The cache in which a step keeps what it knows of the rows, under keys of its own. A rollback of rows empties it."""
+        """The cache where a step keeps its knowledge of the rows, under keys of its own. A rollback of rows empties it."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class StateRows(Protocol[V]):
         self, start: bytes | None, end: bytes | None, *, at_once: int = ...
     ) -> Iterator[tuple[bytes, V]]: ...
     def gone_before_ms(self) -> int:
-        """Return the time before which no row is due any more: those that were are gone."""
+        """Return a lower bound of all due times: rows that were due earlier have been deleted."""
         ...
 
     def last_due_ms(self) -> int | None:
@@ -68,8 +68,8 @@ class StateTable(Generic[K, V]):
         rows: Its rows by encoded key.
 
     Attributes:
-        raw: The rows by encoded key, for code that works on many rows at once: `raw.changing(keys)` returns a dict in
-            which the rows of these keys can be replaced.
+        raw: The rows by encoded key, for code that works on many rows at once: `raw.changing(keys)` returns a dict
+            where the rows of these keys can be replaced.
         late: The number of records since the last commit that came too late for their rows, as for a closed window.
         offered: The number of records since the last commit that could have been late: those given to windows and joins.
     """
@@ -112,7 +112,7 @@ class StateTable(Generic[K, V]):
             end: The key behind the last one; None: to the end.
 
         Raises:
-            GraphError: The keys have no order, as those of Avro and JSON.
+            GraphError: The keys have no order, as with Avro and JSON.
         """
         spans = spans_of(self.state.key, start, end, self.state.name)
         return (row for span in spans for row in self._decoded(*span))

@@ -55,7 +55,7 @@ class EmitLater:
     Args:
         pending: The table of the pending changes.
         interval_ms: The length of an interval; intervals are aligned to 1970.
-        closes_at: Returns the time at which the window of an encoded key closes; None: the table has no windows.
+        closes_at: Returns the time when the window of an encoded key closes; None: the table has no windows.
         apart: Whether changes may come from inputs, or from tasks behind a repartition, that are apart in event time.
     """
 

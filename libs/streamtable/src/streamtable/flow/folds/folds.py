@@ -102,7 +102,7 @@ class Keeping(Protocol):
 
 Function = Callable[..., Any]
 Take = Callable[[Columns], Columns]
-"""Replaces the values of records by numbers, and skips the records that have none."""
+"""Replaces the values of records with numbers, and drops the records that have none."""
 
 
 def numbers(of: Function) -> Take:

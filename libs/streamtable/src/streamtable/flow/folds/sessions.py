@@ -22,9 +22,9 @@ from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 _Known = tuple[int, bytes, int, int, tuple[SessionBounds, ...]]
-"""The cached sessions of a key: the time from which on all sessions that end are known; the encoded key, the start and the
-end of the last session; and the sessions before it, in the order of their ends. An empty encoded key: there are none. It is
-a tuple of plain values, which the garbage collector does not track.
+"""The cached sessions of a key: a time (all sessions that end at or after it are known); the encoded key, the start and
+the end of the last session; and the sessions before it, in the order of their ends. An empty encoded key: there are
+none. It is a tuple of plain values, which the garbage collector does not track.
 """
 _Change = tuple[int, bytes, Any, Any]
 """The index of the record that has changed a row, the row's encoded key, and the row before and after."""
@@ -57,8 +57,8 @@ class KeepSessions:
         self._folded(scope, records, None)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns the changes, of sessions that are gone and of those that are there, in the order of
-        the records that have made them.
+        """Fold the records. Returns the changes of removed and of updated sessions, in the order of the
+        records that have made them.
         """
         changes: list[_Change] = []
         self._folded(scope, records, changes)

@@ -242,7 +242,7 @@ class _Times:
         return time - self.keep.window.size_ms
 
     def _held(self, start: int) -> Any:
-        """Return the row of a window that does not exist yet: that of an existing window with the same records."""
+        """Return the row of a window that does not exist yet: the row of an existing window with the same records."""
         size = self.keep.window.size_ms
         end = bisect_right(self.times, start + size)
         begin = bisect_left(self.times, start)

@@ -1,7 +1,7 @@
-"""The sum of a number of the rows of a group, from which rows are taken away again.
+"""The sum of a number over the rows of a group; rows that change or go are subtracted again.
 
-NaN and infinity cannot be subtracted from a sum of floats. While a group has such numbers, or its sum is beyond what a float
-can hold, what there is of them is kept beside the sum, in a table of its own, with the exact sum of all other numbers.
+NaN and infinity cannot be subtracted from a sum of floats. While a group has such numbers, or its sum is too large for a
+float, a separate table keeps the count of each such number, and the exact sum of all other numbers.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The stateful steps of windows: folds of whole batches into rows by key and window; late records are skipped."""
+"""The stateful steps of windows: folds of whole batches into rows by key and window; late records are dropped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Late:
     """The output of late records: those that belong to closed windows only.
 
     Args:
-        stream: The stream to which late records are written; None: they are only counted.
+        stream: The output stream of late records; None: they are only counted.
         state: The table of the windows.
         beside: Whether each value is a pair, of a number and the value itself.
     """

@@ -197,8 +197,8 @@ class AsOfJoin:
             *(row for each, row in ahead[key] if each.time <= time),
             *(row for raw, row in stored if is_of(key, raw)),
         ]
-        # Of several with the same time the last one counts: those of a time are in the order in which they came, as what
-        # is still stored is due after what is ahead.
+        # Of several with the same time the last one counts. Versions of one time are in the order of arrival, as the rows
+        # that are still stored are due after the rows ahead.
         return max(reversed(rows), key=_since).value if rows else None
 
 

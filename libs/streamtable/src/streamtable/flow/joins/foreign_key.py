@@ -166,7 +166,7 @@ class Left:
     Args:
         join: The join.
         state: The rows of the left table, with their subscriptions.
-        asking: The stream to which it writes subscriptions.
+        asking: The stream of the subscriptions that it writes.
     """
 
     join: ForeignKeyJoin
@@ -264,12 +264,12 @@ def _found(right: Part) -> bytes:
 
 @dataclass(frozen=True)
 class Right:
-    """The step of the right table's group: it remembers who has subscribed to which row, and answers.
+    """The step of the right table's group: it remembers the subscribers of each row, and answers.
 
     Args:
         join: The join.
         state: The rows of the right table, and of each subscription its version and the partition that has asked.
-        answering: The stream to which it writes answers.
+        answering: The stream of the answers that it writes.
     """
 
     join: ForeignKeyJoin
@@ -303,7 +303,7 @@ class Right:
         self, table: StateRows[Parts], key: bytes, asked: Parts
     ) -> Iterator[tuple[bytes, Part, Parts]]:
         left, asker = asked.parts
-        assert left is not None, "each subscription says for which row it is"
+        assert left is not None, "each subscription names its row"
         subscriber = _subscribers(key) + left
         if not asked.version:
             table.delete(subscriber)

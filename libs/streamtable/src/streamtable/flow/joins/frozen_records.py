@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 
 class KeySpans:
-    """Keys, each with a span of time in which its records are looked for. In the order of the hashes of the keys.
+    """Keys, each with the span of time to search for its records. In the order of the hashes of the keys.
 
     Args:
         keys: The keys, each once.

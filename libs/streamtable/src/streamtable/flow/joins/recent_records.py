@@ -28,10 +28,10 @@ class _Generation(NamedTuple):
     """Frozen records that came one after another.
 
     Attributes:
-        records: Those of each side.
-        number: The number that follows that of the last one.
-        due_ms: When the last of them is due.
-        commits: The number of commits before the last one came.
+        records: The records of each side.
+        number: The last record's number plus one.
+        due_ms: When the last record is due.
+        commits: The number of commits before the last record came.
     """
 
     records: "tuple[FrozenRecords, FrozenRecords]"
@@ -60,7 +60,7 @@ class RecentRecords:
         self.since = self.next = number
         # By key: a record, or several in order.
         self._by_key: tuple[dict[bytes, bytes | list[bytes]], ...] = {}, {}
-        self._memory = 0  # of what is in the dicts
+        self._memory = 0  # of the records in the dicts
         self._due_ms = self._commits = 0  # as of a generation
         self._frozen: deque[_Generation] = deque()
         self._older = KeyFilter(due_ms), KeyFilter(due_ms)
@@ -110,7 +110,7 @@ class RecentRecords:
 
     def make_room(self, memory_bytes: int, commits: int, gone_before_ms: int) -> None:
         """Drop the oldest records that exceed the memory; those that were not there at the last commit stay."""
-        # Once in a commit at most: what has come since then must stay anyway, and few large generations are searched faster.
+        # At most once in a commit: newer records must stay anyway, and few large generations are searched faster.
         if self._memory > memory_bytes // _DICTS_SHARE and self._commits != commits:
             self._freeze()
         memory = self._memory + sum(each.memory for each in self._frozen)
@@ -130,7 +130,7 @@ class RecentRecords:
             self._clear()
 
     def _freeze(self) -> None:
-        """Freeze what is in the dicts."""
+        """Freeze the records in the dicts."""
         from streamtable.flow.joins.frozen_records import FrozenRecords  # noqa: PLC0415 - numpy takes 20 MB
 
         left, right = (FrozenRecords(*_columns(self._by_key[side])) for side in (LEFT, RIGHT))

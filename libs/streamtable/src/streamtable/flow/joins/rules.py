@@ -22,7 +22,7 @@ LEFT: Side = 0
 RIGHT: Side = 1
 
 Within = timedelta | tuple[timedelta, timedelta]
-"""The durations by which a right record may be before and after a left record; a single duration applies to both."""
+"""The distances that a right record may be before and after a left record; a single duration applies to both."""
 
 
 def other_side(side: Side) -> Side:
@@ -32,7 +32,7 @@ def other_side(side: Side) -> Side:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a join of two streams: the times at which records match, and the grace for late records.
+    """The bounds of a join of two streams: the times that match, and the grace for late records.
 
     A left record at time t matches the right records from t - before to t + after, both inclusive. One of the two bounds
     may be negative if their sum is not.
@@ -41,8 +41,8 @@ class Bounds:
     window and the grace. This depends on that input only, so the result is the same in whichever order the inputs are read.
 
     Args:
-        before_ms: The milliseconds by which a right record may be before a left record.
-        after_ms: The milliseconds by which a right record may be after a left record.
+        before_ms: How many milliseconds a right record may be before a left record.
+        after_ms: How many milliseconds a right record may be after a left record.
         grace_ms: The additional milliseconds that a record's window stays open for late records.
     """
 
@@ -72,13 +72,13 @@ class Bounds:
         return f"within {self.before_ms} ms before and {self.after_ms} ms after, with a grace of {self.grace_ms} ms"
 
     def matching(self, side: Side, time: int) -> tuple[int, int]:
-        """Return the first and the last time at which records of the other stream match."""
+        """Return the first and the last time of matching records of the other stream."""
         if side == LEFT:
             return time - self.before_ms, time + self.after_ms
         return time - self.after_ms, time + self.before_ms
 
     def all_matching(self, side: Side, times: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the spans of time at which records of the other stream match some of several, in order and apart."""
+        """Return the spans of time of the other stream's records that match any of these, in order and apart."""
         spans: list[tuple[int, int]] = []
         for time in sorted(times):
             since, until = self.matching(side, time)
@@ -126,7 +126,7 @@ _PLACE = Struct(">BQQ")
 _HEAD = Struct(">B?q")
 """The head of the row of a waiting record, before the value: its side, whether it has matched, and its `late_before`."""
 NEXT_KEY = b"next"
-"""The key of the row that holds the number of the next record: shorter than those of records."""
+"""The key of the row that holds the number of the next record: shorter than the keys of records."""
 _NEXT = 2
 _EMPTY = 0x80
 """Marks the side of a row without a value."""
@@ -151,7 +151,7 @@ class Place(NamedTuple):
 
 
 def place(key: bytes, side: int, time: int, number: int) -> bytes:
-    """Return the key of a waiting record: those of a key and a stream lie together, in the order of time."""
+    """Return the row key of a waiting record: records of one key and stream lie together, in the order of time."""
     return key + _PLACE.pack(side, time, number)
 
 
@@ -168,7 +168,7 @@ def is_of(key: bytes, raw: bytes) -> bool:
 
 
 def closing_times(bounds: Bounds, raws: Sequence[bytes]) -> list[int | None]:
-    """Return the times at which the windows of waiting records close; None for a key that is not a record's."""
+    """Return the times when the windows of waiting records close; None for a key that is not a record's."""
     lives = bounds.life_ms(LEFT), bounds.life_ms(RIGHT)
     closing: list[int | None] = []
     for raw in raws:
@@ -200,7 +200,7 @@ class PlaceKey:
 
     @staticmethod
     def split(data: bytes) -> "Place | None":
-        """Return the parts of a key; None if it is not that of a record, as a table is loaded before it is checked."""
+        """Return the parts of a key; None if it is not a record's key, as a table is loaded before it is checked."""
         if len(data) < _PLACE.size:
             return None
         side, time, number = _PLACE.unpack_from(data, len(data) - _PLACE.size)

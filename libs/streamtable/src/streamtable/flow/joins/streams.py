@@ -39,7 +39,7 @@ from streamtable.handlers.state_table import StateRows
 
 Function = Callable[..., Any]
 _FEW = 8  # that are looked at one by one
-_RECENT = b"recent"  # the name of what is remembered of a table
+_RECENT = b"recent"  # the name of the note that holds a table's recent records
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class StreamJoin:
 
 
 def marked(side: Side) -> Step:
-    """Return the step that says of which side records are. Those without a value match nothing and are skipped."""
+    """Return the step that tags records with their side. Records without a value match nothing and are dropped."""
 
     def step(_: Scope, records: Columns) -> Columns:
         there = records.only([value is not None for value in records.values])
@@ -151,7 +151,7 @@ def marked(side: Side) -> Step:
 
 
 def encoded(side: Side, codec: Codec[Any], rows: WaitingRecords) -> Step:
-    """Return the step that makes of each value its side, itself, and its bytes. Those without a value are skipped.
+    """Return the step that turns each value into its side, itself, and its bytes. Drops records without a value.
 
     Args:
         side: Of the join.
@@ -173,7 +173,7 @@ def encoded(side: Side, codec: Codec[Any], rows: WaitingRecords) -> Step:
 
 @dataclass(frozen=True)
 class JoinStep:
-    """The step that joins records with those of the other stream that wait, and lets them wait in their turn.
+    """The step that joins records with the waiting records of the other stream, and then lets them wait, too.
 
     Args:
         state: The table of waiting records.
@@ -223,7 +223,7 @@ def _runs(sides: Sequence[Side]) -> list[tuple[Side, int, int]]:
 
 
 class _Joining:
-    """The records of a batch on their way through a join, of which nothing is written before `write`.
+    """The records of a batch on their way through a join. Nothing is written before `write`.
 
     Args:
         step: The join.
@@ -231,7 +231,7 @@ class _Joining:
 
     Attributes:
         indexes: Of each pair: the index of the record in the batch.
-        values: Of each pair: what was joined.
+        values: Of each pair: the joined value.
         times: Of each pair: its event time.
         late_before: Of each pair: its `late_before`.
         lookup: The waiting records that records of the batch may match, but for those in dicts.
@@ -263,7 +263,7 @@ class _Joining:
         values: Sequence[Any],
         data: Sequence[bytes],
     ) -> None:
-        """Join records of one side with those of the other that wait, and let them wait.
+        """Join records of one side with the waiting records of the other, and let them wait, too.
 
         Args:
             side: Their side.
@@ -350,7 +350,7 @@ class _Joining:
 
 
 def _within(records: Sequence[bytes], since: int, until: int) -> Sequence[bytes]:
-    """Return those of some records, in order, that are between two times."""
+    """Return the records, of some in order, that are between two times."""
     begin = bisect_left(records, max(since, 0).to_bytes(8))
     return records[begin : bisect_left(records, max(until + 1, 0).to_bytes(8), begin)]
 
@@ -366,7 +366,7 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
 
 
 def has_expired(node: Node) -> bool:
-    """Whether some of the records of a node are what has expired unmatched, and so come without a record of an input."""
+    """Whether some records of a node have expired unmatched: they are emitted without an input record."""
     following, seen = [node], {node}
     while following:
         each = following.pop()

@@ -48,7 +48,7 @@ class TableJoin:
             plan: The plan of the flow.
             nodes: The nodes of both tables.
             key: The codec of their keys.
-            due: The time at which the rows of a window are dropped; None: the tables have no windows.
+            due: When the rows of a window are dropped; None: the tables have no windows.
             windows: The meaning of the windows.
         """
         copartitioned(nodes, self.operator)
@@ -132,7 +132,7 @@ def marked_changes(side: int) -> Step:
 
 
 def only_changes(changes: Columns) -> Columns:
-    """Skip what changes nothing: from no row to no row."""
+    """Drop changes from no row to no row."""
     return changes.only(
         [
             new is not None or old is not None
@@ -158,7 +158,7 @@ def joined_rows(
 
 
 def _decoded(codec: Codec[Any], data: Sequence[Part]) -> list[Any]:
-    """Decode rows together, of which some may be missing."""
+    """Decode rows together; some may be missing."""
     there = [each for each in data if each is not None]
     if not there:
         return [None] * len(data)

@@ -68,7 +68,7 @@ class WaitingLookup:
         earliest: Mapping[bytes, int],
         latest: Mapping[bytes, int],
     ) -> None:
-        """Find the frozen records of one side that may match those of the other, whose times are between these."""
+        """Find the frozen records of one side that may match records of the other; their times are between these."""
         from streamtable.flow.joins.frozen_records import KeySpans  # noqa: PLC0415 - numpy takes 20 MB
 
         before, after = self._bounds.matching(other_side(waiting), 0)
@@ -84,7 +84,7 @@ class WaitingLookup:
                     self._frozen[record] = each, at
 
     def _find_stored(self, side: Side, asked: Iterable[tuple[bytes, int]]) -> None:
-        """Find the records that are in the table alone and may match those of one side, whose keys and times these are."""
+        """Find the records that are only in the table and may match one side's records, with these keys and times."""
         times: dict[bytes, list[int]] = {}
         for key, time in asked:
             times.setdefault(key, []).append(time)

@@ -1,7 +1,7 @@
 """Waiting records of a join of streams as bytes. Most are written, matched by few or none, and deleted: none is decoded for that.
 
-A record is its time and its number, 8 bytes each, and its row: so those of a key are in the order of time when they are
-sorted. The row is as `WaitingCodec` writes it: the side, whether it has matched, its `late_before`, and the encoded value.
+A record is its time and its number, 8 bytes each, and its row: sorted records of a key are in the order of time.
+The row is as `WaitingCodec` writes it: the side, whether it has matched, its `late_before`, and the encoded value.
 """
 
 from bisect import bisect_left
@@ -58,7 +58,7 @@ def older_records(
     """Return the keys and the records of rows that were found between two of each key, those with a lower number, in order.
 
     Args:
-        rows: Perhaps some of them twice: those of a key can lie between two of a shorter one.
+        rows: Some of them perhaps twice: rows of a key can lie between two rows of a shorter key.
         keys: The keys that count: others can lie in between, too.
         number: The number.
     """

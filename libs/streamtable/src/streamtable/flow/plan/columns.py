@@ -65,12 +65,12 @@ class Columns:
         values: The values. Of changes: the new rows, None for a deleted one.
         times: The event times; None where no step asks for them.
         late_before: A window that closes at this time or before is closed for the record; None as with `times`.
-        order: The order in which branches are merged: the index of the input record in its batch, then the number of each
-            step at which the flow branched, and the index among the records that a step has made of one. So the output of
+        order: The order for merging branches: the index of the input record in its batch, then the number of each step
+            that branched the flow, and the index among the records that a step has made of one. So the output of
             an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
         olds: The rows before the changes, None for a new row. None: these are records, not changes.
         raw_values: The encoded values as they were read, and their codec; None after a step that has changed them.
-        headers: The headers of each record, without those of the engine; None: no record has any, or no step writes records.
+        headers: The headers of each record, without the engine's; None: no record has any, or no step writes records.
     """
 
     codec: Codec[Any] | None
@@ -147,11 +147,11 @@ class Columns:
         return replace(self, codec=codec, raw_keys=raw_keys, decoded_keys=None, raw_values=None)
 
     def without_headers(self) -> "Columns":
-        """Return the same records without headers: what is made of several records has those of none."""
+        """Return the same records without headers: a result of several records has the headers of none."""
         return self if self.headers is None else replace(self, headers=None)
 
     def only(self, keep: Sequence[Any]) -> "Columns":
-        """Return the records for which `keep` is true."""
+        """Return the records whose `keep` is true."""
         if all(keep):
             return self
         return self._each(lambda column: list(compress(column, keep)))

@@ -170,7 +170,7 @@ class CompiledSource:
     def on_pending(self, due: DueRows[Any, Any]) -> None:
         """Handle changes of a windowed table that are emitted now."""
         raw_keys = [raw[: -START.size] for raw, _, _ in due.rows]
-        # The last millisecond of the interval, or of the time in which the window was open.
+        # The last millisecond of the interval, or of the time that the window was open.
         times = [at_ms - 1 for at_ms in due.times_ms]
         self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, self._late_before(due))
 

@@ -29,7 +29,7 @@ def topics_in_band(nodes: Sequence[Node], depths: Mapping[Node, int]) -> frozens
     read = {topic: _readers(topic, nodes) for topic in fed}
     timed = {node.group for node in nodes if _uses_event_time(node)}
     found: set[str] = set()
-    # Event time follows the records of a stream; what is made of changes of tables alone has none.
+    # Event time follows the records of a stream; nodes made of changes of tables alone have none.
     while more := {
         topic for topic, node in fed.items() if node in depths and read[topic] & timed and topic not in found
     }:
@@ -102,7 +102,7 @@ def depths_of(nodes: Sequence[Node]) -> Mapping[Node, int]:
 
 
 def _shared_by(node: Node) -> list[object]:
-    """Return what has one clock for all nodes that use it: states whose rows fall due, and the timers of a group."""
+    """Return the parts with one clock for all nodes that use them: states whose rows fall due, and a group's timers."""
     states: list[object] = [id(edge) for edge in node.edges if isinstance(edge, State) and _falls_due(edge)]
     if node.source is not None and node.source.kind in {"closed", "pending"}:
         states.append(id(node.source.topic))

@@ -59,11 +59,11 @@ class Source:
         edge: Called with the handler of the source, by the name of its kind. Returns the edge of the group; None if the
             source needs none.
         arguments: The arguments that the source was made with. They distinguish two sources of the same topic.
-        kind: The kind of records: those of a stream, changes of a table, closed windows of a state, or changes of a state
+        kind: The kind of records: records of a stream, changes of a table, closed windows of a state, or changes of a state
             that are emitted at the end of their interval.
         columns: The conversion of due rows to records; None: each row becomes a record with the same key and value.
         inclusive: Whether the end of a closed window belongs to the window.
-        retracts: Whether a stream carries the changes of a table, as what is taken away and what is added.
+        retracts: Whether a stream carries the changes of a table, as values that are subtracted and added.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]

@@ -25,7 +25,7 @@ class Plan:
 
     Attributes:
         name: The name of the flow.
-        on_error: The policy for a record for which a step raises.
+        on_error: The policy for records that make a step raise.
         event_time: The event time of the groups with windows.
         version: The version of the functions.
         nodes: All of them, each after its parents.
@@ -120,6 +120,6 @@ def copartitioned(nodes: Iterable[Node], operator: str = "merge") -> None:
     groups = sorted({node.group for node in nodes})
     if len(groups) > 1:
         raise GraphError(
-            f"{operator}() of what is partitioned differently: it belongs to the groups {groups}. Bring one into the group "
+            f"{operator}() of inputs that are partitioned differently, in the groups {groups}. Bring one into the group "
             "of the other: by beside= of repartition(), key_by() and group_by(), or by group= of stream() and table()"
         )

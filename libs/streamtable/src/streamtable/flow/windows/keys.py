@@ -127,7 +127,7 @@ class DayWindowKey(StartKey[K]):
     Args:
         key: The codec of the keys.
         days: The number of days of a window.
-        zone: The name of the time zone. The end of a window is that of its last day there.
+        zone: The name of the time zone. A window ends with its last day there.
     """
 
     def __init__(self, key: Codec[K], days: int, zone: str) -> None:

@@ -17,7 +17,7 @@ class Pending(NamedTuple, Generic[K]):
 
     Attributes:
         key: The key of the row.
-        at_ms: The event time at which it is emitted.
+        at_ms: The event time of its emission.
     """
 
     key: K
@@ -53,5 +53,5 @@ class PendingKey(Generic[K]):
 
 
 def emitted_at(key: bytes, _: bytes) -> int | None:
-    """Return the time at which a pending change is emitted, from its encoded key; None: the key is not one."""
+    """Return when a pending change is emitted, from its encoded key; None: it is not the key of a pending change."""
     return int(START.unpack_from(key, len(key) - START.size)[0]) if len(key) >= START.size else None

@@ -1,7 +1,7 @@
 """Windows as pure functions: which windows a record belongs to, when a window closes.
 
-All times are milliseconds since 1970. The definitions are those of Kafka Streams, but for the windows around 1970: events are
-not earlier, but a window may begin before and hold the first of them.
+All times are milliseconds since 1970. The windows are defined as in Kafka Streams, except around 1970: events are
+not earlier, but a window may begin before 1970 and hold the first events.
 """
 
 from abc import ABC, abstractmethod
@@ -65,7 +65,7 @@ class Window(ABC):
     @property
     @abstractmethod
     def meaning(self) -> str:
-        """The meaning of the rows of such windows, with the time at which they close. It is recorded with the table."""
+        """The meaning of the rows of such windows, with the time when they close. It is recorded with the table."""
 
     @property
     def _closing(self) -> str:
@@ -77,7 +77,7 @@ class Window(ABC):
 
     @abstractmethod
     def closes_at(self, start: int, end: int) -> int:
-        """Return the event time at which a window is closed: from then on no record is added to it."""
+        """Return the event time when a window closes: from then on no record is added to it."""
 
     @abstractmethod
     def closing(self) -> Callable[[bytes, bytes], int | None]:
@@ -108,7 +108,7 @@ class StartWindow(Window):
             (time,) = START.unpack(start)
             return self.closes_at(time, self.end_of(time))
 
-        # Few windows are open at a time, and each row asks: so what was found is kept.
+        # Few windows are open at a time, and each row asks, so the answers are cached.
         closing_of = lru_cache(_REMEMBERED)(closes)
         return lambda key, _: closing_of(key[-START.size :])
 
@@ -203,8 +203,8 @@ class Hopping(TimeWindow):
 
     Args:
         size: The length of a window.
-        every: The time from the start of one window to that of the next: at least a ten-thousandth of `size`, since each
-            record changes size / every windows.
+        every: The time from the start of one window to the start of the next: at least a ten-thousandth of
+            `size`, since each record changes size / every windows.
         grace: The time that late records are accepted after the end of a window.
     """
 
@@ -247,7 +247,7 @@ class Hopping(TimeWindow):
 
     def assign(self, times: Sequence[int]) -> Assigned:
         size, every = self.size_ms, self.every_ms
-        # From the first start above time - size. Kafka Streams has none before 1970.
+        # From the first start above time - size. Kafka Streams omits windows that start before 1970.
         ranges = [range((time - size + every) // every * every, time + 1, every) for time in times]
         indexes = chain.from_iterable(map(repeat, range(len(times)), map(len, ranges)))
         return Assigned(list(indexes), list(chain.from_iterable(ranges)))

@@ -37,7 +37,7 @@ class ZoneDays:
             raise GraphError(f"windows of days={days!r}: give a whole number from 1 to {DAYS_MAX}")
         if not isinstance(zone, str) or not zone:
             raise GraphError(
-                f"windows of days with zone={zone!r}: give the name of the time zone in which days begin, such as "
+                f"windows of days with zone={zone!r}: give the name of the time zone of the days, such as "
                 "'Europe/Berlin' or 'UTC'"
             )
         try:
@@ -86,7 +86,7 @@ class ZoneDays:
         return self._midnight(first), self._midnight(first + self.days)
 
     def _midnight(self, ordinal: int) -> int:
-        """Return the instant at which a date begins."""
+        """Return the instant when a date begins."""
         cycles = 0 if 0 < ordinal < _LAST else (ordinal - _LAST) // _CYCLE_DAYS + 1
         day = datetime.fromordinal(ordinal - cycles * _CYCLE_DAYS)
         before, after = (
@@ -102,7 +102,7 @@ class ZoneDays:
         return begin * 1000
 
     def _change(self, day: datetime, before: timedelta, after: timedelta) -> int:
-        """Return the second in which clocks go forward over this midnight."""
+        """Return the second when clocks go forward over this midnight."""
         utc = day.replace(tzinfo=UTC)
         early, late = int((utc - after).timestamp()), int((utc - before).timestamp())
         while late - early > 1:
