@@ -61,7 +61,7 @@ class KafkaTableReader:
                 self._log.error(error)
 
         batches = split(fetch(self._consumer, max_records, timeout), on_error)
-        # What was queued of a partition given back meanwhile is left out.
+        # Drop prefetched records of partitions that were unassigned.
         batches = [batch for batch in batches if batch.place in self._positions]
         for batch in batches:
             self._positions[batch.place] = batch.last_offset + 1

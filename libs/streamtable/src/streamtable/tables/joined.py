@@ -74,7 +74,7 @@ class JoinedTable(RowCache[J]):
         if None in new:
             del new[None]
             log.warning(
-                "record without a key in a joined table left out",
+                "record without a key in a joined table skipped",
                 topic=self.name,
                 partition=records.partition,
             )

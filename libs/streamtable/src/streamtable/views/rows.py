@@ -1,4 +1,4 @@
-"""Decodes the rows of a view. Lists leave out those that cannot be decoded, and count them."""
+"""Decodes the rows of a view. Lists skip and count the rows that cannot be decoded."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -17,14 +17,14 @@ log = structlog.get_logger()
 
 _LOGGED_MAX = 1_000
 OnUnreadable = Callable[[UnreadableRow], object]
-"""Called with the error of each row that is left out. An error that it raises is raised to the reader."""
+"""Called with the error of each skipped row. An error that it raises is raised to the reader."""
 
 
 class RowList(list[tuple[K, V]]):
     """Rows of a table as a list.
 
     Attributes:
-        unreadable: The number of rows that were left out because they cannot be decoded.
+        unreadable: The number of rows that were skipped because they cannot be decoded.
     """
 
     unreadable: int = 0
@@ -34,7 +34,7 @@ class RowIterator(Iterator[tuple[K, V]]):
     """Rows of a table, one after the other.
 
     Attributes:
-        unreadable: The number of rows that have been left out so far because they cannot be decoded.
+        unreadable: The number of rows skipped so far because they cannot be decoded.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class RowReader(Generic[K, V]):
                 self._logged.popitem(last=False)
         if first:
             log.warning(
-                "unreadable row left out", view=self._view, table=self._table.name, partition=partition,
+                "unreadable row skipped", view=self._view, table=self._table.name, partition=partition,
                 key=repr(key[:100]), bytes=len(data or b""), reason=cause.message,
             )  # fmt: skip
         return error

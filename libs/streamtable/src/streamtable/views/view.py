@@ -41,7 +41,7 @@ class Answer(Generic[V]):
     Attributes:
         value: The row; None if the key has none.
         partition: The partition of the key.
-        offset: The offset in the table's topic up to which the answer holds everything.
+        offset: The answer holds everything below this offset in the table's topic.
         age_seconds: Seconds since the copy was last known to hold everything that the broker had.
         stale: Whether the copy is older than a working broker would let it become, or has not been compared with the
             broker since the view was started: newer rows may be missing.
@@ -86,7 +86,7 @@ class Snapshot(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """The number of rows that were left out so far because they cannot be decoded."""
+        """The number of rows skipped so far because they cannot be decoded."""
         return self._rows.unreadable
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
@@ -120,7 +120,7 @@ class View(Generic[K, V]):
         Args:
             table: The table to copy.
             updater: Keeps the copy current, together with others.
-            stale_after: Seconds of age from which answers are marked stale. Positions are compared with the broker once
+            stale_after: Answers older than this, in seconds, are stale. Positions are compared with the broker once
                 a second.
             closed: Called when the view is closed.
         """
@@ -322,7 +322,7 @@ class View(Generic[K, V]):
 
         Args:
             partition: The partition of the table.
-            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
             stale_ok: As in `answer`.
 
         Raises:
@@ -352,16 +352,16 @@ class View(Generic[K, V]):
     ) -> RowList[K, V]:
         """Return the rows with start <= key < end in the order of their keys, at most `limit` of them.
 
-        Without bounds, rows whose keys have no order, as those of Avro and JSON, are in the order of their encoded keys.
+        Without bounds, rows whose keys have no order, as in Avro and JSON, are in the order of their encoded keys.
 
         Args:
             start: The first key; None: from the beginning.
             end: The key behind the last one; None: to the end.
             limit: The maximum number of rows; None: all.
-            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
 
         Returns:
-            A list; its `unreadable` counts the rows that were left out.
+            A list; its `unreadable` counts the skipped rows.
 
         Raises:
             GraphError: There are bounds, and the keys have no order.
@@ -385,7 +385,7 @@ class View(Generic[K, V]):
             until_ms: Its end, exclusive.
 
         Returns:
-            A list of windowed keys and rows; its `unreadable` counts the rows that were left out.
+            A list of windowed keys and rows; its `unreadable` counts the skipped rows.
 
         Raises:
             GraphError: The table has no windows.
@@ -413,10 +413,10 @@ class View(Generic[K, V]):
         Args:
             prefix: A key whose encoded bytes all keys begin with; None: all.
             after: The key to begin behind; None: from the first.
-            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
 
         Returns:
-            An iterator; its `unreadable` counts the rows that have been left out so far.
+            An iterator; its `unreadable` counts the rows skipped so far.
 
         Raises:
             GraphError: No other key can begin with `prefix`, as with Avro and JSON.
@@ -457,7 +457,7 @@ class View(Generic[K, V]):
             key: Only changes of this key.
             prefix: Only changes of keys whose encoded bytes begin with this one's. Refused as by `iterate`.
             capacity: The number of changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
-            on_unreadable: Called with the error of each change that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each change that is skipped because it cannot be decoded.
             capacity_bytes: The bytes of the rows in these changes, 64 MiB by default. One change may be larger.
 
         Returns:
@@ -506,7 +506,7 @@ class View(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """The number of times that a row was left out or refused because it cannot be decoded, in all reads together."""
+        """The number of times that a row was skipped or refused because it cannot be decoded, in all reads together."""
         return self._reader.unreadable
 
     def _whole(self, *, stale_ok: bool = False) -> list[PartitionReplica]:

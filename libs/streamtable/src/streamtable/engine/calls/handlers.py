@@ -36,7 +36,7 @@ Around = Callable[[Handler], Handler]
 NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
 """The errors of handlers that are not caused by the record."""
 
-TOMBSTONE = DeserializationError("the record has no value, and its input leaves out tombstones")
+TOMBSTONE = DeserializationError("the record has no value, and its input skips tombstones")
 """Stands for the reason why a tombstone is skipped, which is no fault."""
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class HandlerCalls:
         mode: The careful mode of the partition, and the records that have failed.
         undo: Undoes the effects of a failed handler.
         context: The context that handlers of single records are called with.
-        outgoing: The outputs, to which dead letters are added.
+        outgoing: The outputs; dead letters are added to them.
         deferrals: The deferred calls of the task.
         clock: The clock, for the log.
 
@@ -74,7 +74,7 @@ class HandlerCalls:
         self.stopped: HandlerFailed | None = None
         self.records = 0  # handled since the last commit
         self.failures = 0  # records that were undone alone, since the start
-        self.tombstones = Counter[str]()  # left out since the last commit, by topic
+        self.tombstones = Counter[str]()  # skipped since the last commit, by topic
         self._group = group
         self._mode = mode
         self._undo = undo
@@ -237,7 +237,7 @@ class HandlerCalls:
         """Call the function of a deferred awaitable with its result.
 
         Raises:
-            RewindNeeded: It has failed, or its handler has: after the rewind its record is left out.
+            RewindNeeded: It has failed, or its handler has: after the rewind its record is skipped.
         """
         failed_before = not isinstance(result, BaseException) and deferral.raw_key in self._failed_keys
         if failed_before:

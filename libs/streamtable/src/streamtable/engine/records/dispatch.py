@@ -1,4 +1,4 @@
-"""Dispatches records to handlers: decodes them, leaves out unfit ones, and finds the record that made a call fail."""
+"""Dispatches records to handlers: decodes them, skips unfit ones, and finds the record that made a call fail."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -144,7 +144,7 @@ class Dispatcher:
 
     @property
     def tombstones(self) -> Mapping[str, int]:
-        """The number of tombstones left out since the last commit, by input."""
+        """The number of tombstones skipped since the last commit, by input."""
         return dict(self._calls.tombstones)
 
     @property
@@ -424,7 +424,7 @@ class Dispatcher:
             if offset > self._committed[topic]:
                 self._mode.commit_at(topic, offset)
 
-    # ---- what is wrong with records --------------------------------------------------------------------------------
+    # ---- unfit records ---------------------------------------------------------------------------------------------
 
     def _refuse(self, record: RecordBatch, reason: str) -> None:
         self.outgoing.set_aside(record, 0, DeserializationError(reason))
