@@ -24,7 +24,6 @@ FUNCTION_LINES_MAX = 70
 LONGER_FUNCTIONS = {
     "microbatch/processor.py:__init__": 79,
     "servicekit/status/publisher.py:status_of": 78,
-    "streamtable/engine/member.py:__init__": 72,
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,
     "streamtable_cli/reset.py:reset": 85,
