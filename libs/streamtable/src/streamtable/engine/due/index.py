@@ -233,7 +233,7 @@ class DueIndex:
         times += [time_ms for time_ms in map(self._time_of, changed) if time_ms is not None]
         return max([*times, *filter(None, [self._chunks.last_ms()])], default=None)
 
-    # ---- changed rows ---------------------------------------------------------------------------------------------
+    # ---- changed rows ----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Index the rows changed since the last call. Raises `SerializationError` if one does not fit its schema."""
@@ -416,7 +416,7 @@ class DueIndex:
                 self._seen_to = min(self._seen_to, entry)
                 self._known = False
 
-    # ---- rows that were kept for long enough ------------------------------------------------------------------------
+    # ---- rows that were kept for long enough -----------------------------------------------------------------------
 
     def any_over(self, until_ms: int) -> bool:
         """Whether some rows may have exceeded their retention at this time of the clock."""
