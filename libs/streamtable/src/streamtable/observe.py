@@ -65,7 +65,7 @@ def configure_logging(
     stream: TextIO,
     lost: Callable[[], object] = bool,
 ) -> None:
-    """Configure how log lines are written: ours, and those of libraries that use the standard `logging`.
+    """Configure how log lines are written: ours, and log lines of libraries that use the standard `logging`.
 
     Every line has time (UTC), level and event. Tracebacks show no local variables: they may hold secrets. A line that
     cannot be written is lost, and the program goes on.
@@ -127,7 +127,7 @@ class Metrics:
         dead_letters: Records that went to the dead letters; of the partition they came from.
         repeats: Events skipped because they were sent before (`Once`); of the partition of the input.
         tombstones_skipped: Records without a value that an input skips; of the partition of the input.
-        lag: Records between what is applied and the end of the input; of a partition.
+        lag: Records between the applied offset and the end of the input; of a partition.
         commit_seconds: The time of a group's commit, from its begin to the store's write.
         batch_records: Records handled in one go; of a group.
         aborts: Aborted transactions; of a group.
@@ -142,7 +142,7 @@ class Metrics:
         windowed_records: Records given to windows and joins; of the partition of their table.
         late_records: Records that came when their windows were closed, or too late for a join as of a time; of the partition
             of the table of the windows or the join, with the input that had `moved_by` its event times the watermark.
-        late_share: The share of late records among those of the last minute, where there were any; of the same partition.
+        late_share: The share of late records in the last minute, where there were any; of the same partition.
         due_behind: The lag of rows that fall due, such as windows and timers, behind their clock; of a partition.
         due_rows: Rows that have not fallen due, such as open windows and pending timers; of a state table's partition.
         view_position: The next changelog offset to apply; of a table's partition.
@@ -200,7 +200,7 @@ class Metrics:
             tombstones_skipped=counter(
                 "tombstones_skipped", "Records without a value that an input skips", *_PLACE
             ),
-            lag=gauge("lag_records", "Records between what is applied and the input's end"),
+            lag=gauge("lag_records", "Records between the applied offset and the input's end"),
             commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
             batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),
             aborts=counter("aborts", "Aborted transactions", "group"),
@@ -230,7 +230,7 @@ class Metrics:
                 *_PLACE,
                 "moved_by",
             ),
-            late_share=gauge("late_share", "Share of late records among those of the last minute"),
+            late_share=gauge("late_share", "Share of late records in the last minute"),
             due_behind=Gauge(
                 "streamtable_due_behind_seconds",
                 "How far rows that fall due are behind their clock",
@@ -286,7 +286,7 @@ def serve_metrics(
     Args:
         registry: The metrics to serve.
         address: The address to serve them at.
-        hosts: Names under which the server is called, besides its address and those of loopback; requests for other
+        hosts: Names under which the server is called, besides its address and the loopback names; requests for other
             hosts are refused, as a page of another site makes them by DNS rebinding.
     """
     own = OwnHosts(frozenset({address.host, *hosts} - {""}))

@@ -1,6 +1,6 @@
 """The numbers of aggregates: the result is the same in whatever order the records come.
 
-None is no number, and is skipped, as SQL ignores NULL. NaN is greater than any other number, and a sum with NaN, or with
+None is no number, and is skipped, as SQL skips NULL. NaN is greater than any other number, and a sum with NaN, or with
 infinities of both signs, is NaN: so does Spark.
 """
 

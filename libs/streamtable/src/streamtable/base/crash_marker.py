@@ -26,7 +26,7 @@ _FIELDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Consecutive records of a partition, one of which may have crashed the process that handled them."""
+    """Consecutive records of a partition. One of them may have crashed the process that handled them."""
 
     topic: str
     partition: int
@@ -90,7 +90,7 @@ class InHandFile:
     @cached_property
     def left(self) -> Suspects | None:
         found = None
-        with suppress(OSError):  # there is none, or `take` is going to say what is wrong
+        with suppress(OSError):  # there is none, or `take` is going to report the fault
             found = _parsed(self._path.read_bytes())
         if self._taken is None:
             self._taken = found is not None

@@ -4,8 +4,8 @@ A dead letter is the record's own key, value and headers, plus the headers below
 the same headers it goes to the handler of its origin's input; topic and offset that the handler sees are the retry's,
 the timestamp is the origin's.
 
-Both records are dated with the time at which they are written, as retention counts from a record's own timestamp: with
-that of an old input, the broker would delete them before anybody has read them.
+Both records are dated with the time when they are written, as retention counts from a record's own timestamp: with
+the timestamp of an old input, the broker would delete them before anybody has read them.
 
 The program that sends it again writes a marker behind it, in the same transaction: see `replayed_marker`.
 """
@@ -81,7 +81,7 @@ class Origin:
 
     @staticmethod
     def read(headers: Headers) -> "Origin | None":
-        """Return the origin of a replayed record; None if the headers are not those of a dead letter."""
+        """Return the origin of a replayed record; None if the headers do not belong to a dead letter."""
         found = dict(headers)
         try:
             return Origin(
@@ -145,13 +145,13 @@ def dead_letter(
     Args:
         records: The batch that holds the record.
         index: The index of the record in `records`.
-        error: The error for which it cannot be processed.
+        error: The error that prevents its processing.
         origin: The position of the original record.
         group: The group that could not process it.
         topic: The topic of the dead letters; it has the partitions of the input.
         now: Seconds since 1970.
         bytes_max: The maximum size that the topic accepts. If the record does not fit, its value (whose size is noted)
-            and its own headers are dropped, and if need be its key; they can still be read at its origin.
+            and its own headers are omitted, and if need be its key; they can still be read at its origin.
     """
     key, value = records.keys[index], records.values[index]
     ours: list[Header] = [

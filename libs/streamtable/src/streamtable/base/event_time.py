@@ -36,7 +36,7 @@ class EventTimes:
 
     Args:
         event_ms: The event time of each record; `NO_TIME` for those that are not handled.
-        seen_ms: The time to which each record moves the stream time of its input, if that is not its event time.
+        seen_ms: The time that each record advances the stream time of its input to, if not its event time.
         stream_ms: The stream time of the input before these records.
         closed_ms: The watermark before these records of the steps that follow them first.
         others_ms: The least stream time of the other inputs that are not idle; None if there are none.
@@ -44,7 +44,7 @@ class EventTimes:
 
     Attributes:
         event_ms: The event time of each record.
-        seen_ms: The time to which each record moves the stream time of its input.
+        seen_ms: The time that each record advances the stream time of its input to.
     """
 
     def __init__(

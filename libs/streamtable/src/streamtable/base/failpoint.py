@@ -20,7 +20,7 @@ COMMIT_STEPS = (
     "store-written",
 )
 BATCH_STEPS = ("ledger-read", "ledger-written", "batch-processed", "rows-written")
-"""The failpoints of micro-batches over a central store, besides those of the commit that write no local store."""
+"""The failpoints of micro-batches over a central store, besides the commit's failpoints that write no local store."""
 RECOVERY_STEPS = ("new-partition-committed", "plan-made", "copy-loading", "copy-loaded")
 OTHER_STEPS = ("revoked-committed", "closing", "store-closed")
 ALL_STEPS = COMMIT_STEPS + BATCH_STEPS + RECOVERY_STEPS + OTHER_STEPS

@@ -13,7 +13,7 @@ _LOCAL: Final = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class OwnHosts:
-    """The hosts of a server: loopback, the address at which a connection arrived, and these names.
+    """The hosts of a server: loopback, the address where a connection arrived, and these names.
 
     Attributes:
         names: Further host names and addresses, in lower case; `*.example.org` stands for all names below that domain.

@@ -26,7 +26,7 @@ class ListKey(list[Any]):
 
 
 def as_key(value: Any) -> Any:
-    """Return a key in the form in which it can be looked up in a dict. It equals the key."""
+    """Return a key in a hashable form, which can be looked up in a dict. It equals the key."""
     if type(value) is dict:
         return RecordKey(value)
     return ListKey(value) if type(value) is list else value
@@ -48,8 +48,8 @@ def spans_of(codec: Codec[K], start: K | None, end: K | None, topic: str) -> Seq
     if start is None and end is None:
         return [(None, None)]
     raise GraphError(
-        f"the keys of {topic!r} have no order that a range could follow: {codec!r} encodes keys in another order than that of "
-        "their values. Read all rows and filter them, or use keys of String(), Bytes() or Long(), or a codec with spans()"
+        f"the keys of {topic!r} have no order that a range could follow: {codec!r} encodes keys in another order than "
+        "their values have. Read all rows and filter them, or use String(), Bytes() or Long() keys, or a codec with spans()"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from streamtable.base.types import TopicPartition, Watermarks
 
 COUNTED_MAX: Final = 100
-"""Offsets of a partition up to which its records are counted."""
+"""The records of a partition are counted up to this many offsets."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -24,7 +24,7 @@ class Ends(Protocol):
 
 
 def readable(ends: Ends, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-    """Return the offset up to which records can be read now: an open transaction ends it."""
+    """Return the watermarks of the records that can be read now: an open transaction ends them."""
     places = list(places)
     stable = ends.stable_ends(places)
     return {

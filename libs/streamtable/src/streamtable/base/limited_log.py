@@ -10,7 +10,7 @@ _LINES_MAX = 20
 
 
 class LimitedLog:
-    """Logs at most 20 lines of each event in 10 seconds; the first line afterwards says how many were suppressed.
+    """Logs at most 20 lines of each event in 10 seconds; the first line afterwards says how many were dropped.
 
     Args:
         log: The logger.

@@ -7,7 +7,7 @@ from streamtable.errors import SerializationError
 
 
 class NoKey:
-    """A codec in place of that of the keys, for a stream whose records have no keys, or keys that mean nothing.
+    """A codec that replaces the codec of the keys, for a stream whose records have no keys, or keys that mean nothing.
 
     Each key is None. Programs that write the stream give None too, and the records are spread over its partitions.
     """

@@ -8,7 +8,7 @@ from streamtable.errors import UsedAfterFork
 
 @dataclass(frozen=True, slots=True)
 class OwnProcess:
-    """The process in which something was made that works by threads and connections.
+    """The process that made an object which works by threads and connections.
 
     Args:
         what: The thing, for the error: "the emitter of 'clicks'".

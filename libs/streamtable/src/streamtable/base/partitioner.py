@@ -1,7 +1,7 @@
 """The partition of a key, exactly as the other programs that share a topic compute it.
 
-`murmur2`, the default, is that of Java's producer, so of Kafka Streams and Spark. `fnv1a` is that of Sarama's
-default, so of Goka. `crc32` is librdkafka's default, so of producers of confluent-kafka in any language,
+`murmur2`, the default, is used by Java's producer, so by Kafka Streams and Spark. `fnv1a` is Sarama's
+default, so used by Goka. `crc32` is librdkafka's default, so used by producers of confluent-kafka in any language,
 unless they set another.
 """
 

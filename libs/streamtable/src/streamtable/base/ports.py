@@ -97,7 +97,7 @@ class OrderedKeys(Protocol[K_contra]):
 
 @runtime_checkable
 class CanonicalKeys(Protocol):
-    """A codec by which equal values may have different bytes, and which has a form in which they have not."""
+    """A codec that may encode equal values as different bytes, and has a canonical form that does not."""
 
     def for_keys(self) -> "Codec[Any]":
         """Return the codec of keys."""
@@ -156,8 +156,8 @@ class Store(Protocol):
         Args:
             changes: Rows in any order; of two with the same key the later wins.
             checkpoint: Opaque bytes, replaced by each write; `checkpoint()` returns them.
-            bulk: Faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: what is
-                found afterwards is a prefix of the writes, with the checkpoint that belongs to it.
+            bulk: Faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: a reader
+                finds a prefix of the writes, with the checkpoint that belongs to it.
         """
         ...
 
@@ -272,11 +272,11 @@ class ClusterClient(Protocol):
     """Queries about topics. Any thread."""
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """Return those of these topics that exist. Raises `RetryLater`."""
+        """Return the topics among these that exist. Raises `RetryLater`."""
         ...
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the ids of those of these topics that exist: a cheap query, repeated often. Raises `RetryLater`."""
+        """Return the ids of the topics among these that exist: a cheap query, repeated often. Raises `RetryLater`."""
         ...
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
@@ -284,7 +284,7 @@ class ClusterClient(Protocol):
         ...
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the last stable offset of each partition, up to which committed records can be read. Raises `RetryLater`."""
+        """Return the last stable offset of each partition, where committed records end. Raises `RetryLater`."""
         ...
 
     def stable_offsets(
@@ -487,7 +487,7 @@ class TableReader(Protocol):
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]: ...
 
     def position(self, place: TopicPartition) -> int:
-        """Return the offset up to which all committed records have been returned.
+        """Return the next offset: all committed records before it have been returned.
 
         It passes transaction markers and compacted gaps once the end has been seen, so it, not the last record's
         offset, shows whether a target is reached.

@@ -15,7 +15,7 @@ from streamtable.errors import ConfigurationError
 _COLLECT_AFTER = 100_000  # objects
 _LOOK_SECONDS = 0.2
 ADDRESS_SPACE_MIN = 2 << 30
-"""Bytes of address space. Threads and C libraries reserve 0.5 to 1.3 GB, a tenth of which is memory."""
+"""Bytes of address space. Threads and C libraries reserve 0.5 to 1.3 GB; a tenth of it is memory."""
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def relaxed_gc() -> Iterator[None]:
 
 
 def require_address_space() -> None:
-    """Refuse a limit with which C libraries abort the process, without words, when a thread or a buffer of theirs finds no room.
+    """Refuse a limit that makes C libraries abort the process silently when their threads or buffers find no room.
 
     Raises:
         ConfigurationError: The limit is too low.

@@ -19,7 +19,7 @@ CONTEXTS_MAX: Final = 32
 """The maximum number of links of a span."""
 
 Fact = str | int | Sequence[str]
-# Version, trace, span, and flags, of which the last bit says that the span is kept.
+# Version, trace, span, and flags, whose last bit says that the span is kept.
 _CONTEXT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 
@@ -56,7 +56,7 @@ class Tracer(Protocol):
         ...
 
     def process(self, group: str, batches: Sequence[RecordBatch]) -> Span:
-        """Start the span in which the handlers of a group are given these records."""
+        """Start the span of a group's handlers processing these records."""
         ...
 
     def commit(self, group: str, sources: Sequence[Headers]) -> Span:
@@ -64,7 +64,7 @@ class Tracer(Protocol):
         ...
 
     def apply(self, view: str, records: RecordBatch) -> Span:
-        """Start the span in which a view applies changes of a table."""
+        """Start the span of a view applying changes of a table."""
         ...
 
     def ask(self, store: str, operation: str, keys: int) -> Span:

@@ -21,7 +21,7 @@ Headers = Sequence[Header]
 _SECOND = itemgetter(1)
 _TOKEN = re.compile(r"([A-Za-z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 HEADERS_UNREADABLE: Header = ("streamtable-headers-unreadable", b"a name is not UTF-8")
-"""Stands for all headers of a record in which the client cannot read them."""
+"""Stands for all headers of a record if the client cannot read them."""
 QueuedRecord = tuple[str, bytes | None, bytes | None, Headers, int, int]
 """Topic, key, value, headers, timestamp and partition of a record, as `TransactionalProducer.produce` takes them."""
 
@@ -94,7 +94,7 @@ class Watermarks(NamedTuple):
 
 
 class KafkaMessage(Protocol):
-    """A record as the Kafka client delivers it; the methods are those of `confluent_kafka.Message`."""
+    """A record as the Kafka client delivers it; it has the methods of `confluent_kafka.Message`."""
 
     def key(self) -> Any: ...  # bytes | None; Any because the client's stubs say str too
     def value(self) -> Any: ...

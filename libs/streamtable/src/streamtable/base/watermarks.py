@@ -6,7 +6,7 @@ late. Hence the producers say it themselves:
 - Each record carries, in the header `LATE_BEFORE`, the time before which windows were closed for the event that it was
   made of. It is late for its reader if it was late at its source, however it lies between the records of others.
 - Each producing task writes its watermark, and whether it is idle, into each partition of the stream, as a record without key and value with the
-  header `WATERMARK`, in the transaction of the commit in which it has advanced. All that the task writes behind it
+  header `WATERMARK`, in the transaction of the commit that advanced it. All that the task writes behind it
   carries a `LATE_BEFORE` at or after that watermark. The reader's watermark is the least of all producers', so no
   record that was in time at its source meets a closed window. Those that are idle are not waited for.
 

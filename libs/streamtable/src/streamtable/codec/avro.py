@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from exactavro.columns import ColumnReader
 
 _COLUMNS_FROM: Final = 100  # records in a batch: below, one by one is as fast
-_PAUSE: Final = 64  # batches without columns after one in which they were of no use
+_PAUSE: Final = 64  # batches without columns after one where they were of no use
 
 T = TypeVar("T")
 Row = TypeVar("Row")

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _LONG = Struct(">q")
 _NEGATIVE = b"\x80"
-"""The bytes at which negative numbers begin."""
+"""The first bytes of the range of negative numbers."""
 _JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -131,7 +131,7 @@ class Long:
         return Decoded(Lazy(len(items), lambda: list(unpack(f">{len(items)}q", b"".join(items)))), {})
 
     def spans(self, start: int | None, end: int | None) -> list[tuple[bytes | None, bytes | None]]:
-        """See `ports.OrderedKeys`: the bytes of negative numbers are behind those of all others."""
+        """See `ports.OrderedKeys`: the bytes of negative numbers sort after all others."""
         first = None if start is None else self.encode(start)
         after = None if end is None else self.encode(end)
         if start is not None and start >= 0:

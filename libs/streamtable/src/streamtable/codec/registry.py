@@ -76,7 +76,7 @@ class HttpRegistry:
         timeout: Seconds for one request, with its whole answer.
         attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them. A schema with those
             that it refers to takes no more time than these; neither does a thread wait longer for another's requests.
-        unknown_seconds: The seconds for which an id that the registry did not know is not requested again.
+        unknown_seconds: The seconds before an id that the registry did not know is requested again.
         clock: Monotonic seconds.
         wait: Sleeps for a number of seconds.
     """
@@ -244,7 +244,7 @@ class HttpRegistry:
 def _cut_after(seconds: float) -> Iterator[Callable[[str, dict[str, Any]], None]]:
     """Shut down the connection of a request after these seconds: the client's own timeout starts again with each byte of a header.
 
-    Yields the request's `trace` extension, from which the connection is known. It must not be reused for other requests.
+    Yields the request's `trace` extension, which tells the connection. It must not be reused for other requests.
 
     Raises:
         ReadTimeout: It has been shut down.

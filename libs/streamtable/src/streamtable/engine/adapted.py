@@ -52,7 +52,7 @@ class AdaptedTask(BaseTask):
         self._outputs = OutputBuffer(group, recovered.topics, clock)
         self._prepared: Prepared | None = None
         self._written: Written | None = None
-        self._passed = dict(self.committed_offsets)  # where each input continues after what was fed
+        self._passed = dict(self.committed_offsets)  # where each input continues after fed records
         self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
         task.rewind(self.committed_offsets)
         self.uncommitted |= task.due() is not None
@@ -234,7 +234,7 @@ class AdaptedTask(BaseTask):
         try:
             self._store.write(rows, position.encode())
         except StoreCorrupted as error:
-            self.failure = error  # the commit stands, and so do those of the other tasks
+            self.failure = error  # the commit stands, and so do the commits of the other tasks
 
 
 class AdaptedTasks:

@@ -239,7 +239,7 @@ class Assignment:
         """Return the read progress of the inputs and of the tables that are being loaded. Called by the background thread.
 
         Args:
-            marks: The watermarks of the inputs. Inputs without watermarks are omitted.
+            marks: The watermarks of the inputs. Inputs without watermarks are skipped.
         """
         inputs = (
             (TopicPartition(topic, task.partition), offset)

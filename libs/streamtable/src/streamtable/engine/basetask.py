@@ -38,8 +38,8 @@ class Work:
     named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(
         default_factory=dict
     )  # changes, by table name
-    repeats: Mapping[str, int] = field(default_factory=dict)  # events skipped as repeated, by input
-    tombstones: Mapping[str, int] = field(default_factory=dict)  # records skipped as such, by input
+    repeats: Mapping[str, int] = field(default_factory=dict)  # events skipped as duplicates, by input
+    tombstones: Mapping[str, int] = field(default_factory=dict)  # tombstones skipped, by input
     traced: bool = False  # whether the task can find the records of outputs that Kafka rejects
     times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
     late: Mapping[str, int] = field(default_factory=dict)  # records that came too late, by named table
@@ -75,7 +75,7 @@ class BaseTask(ABC):
         topic_ids: The ids of its input topics, by name.
 
     Attributes:
-        failure: The error because of which a local store must be rebuilt, or None.
+        failure: The error that makes a rebuild of a local store necessary, or None.
         named_positions: The position of each named table of the group, by its name.
         must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
             offsets.
@@ -178,7 +178,7 @@ class BaseTask(ABC):
         return None
 
     def joined_until_ms(self) -> int:
-        """Return the time up to which records need not wait for joined tables. Only called after a record was held."""
+        """Return the latest time of records that need not wait for joined tables. Called after a record was held."""
         return 0
 
     # ---- due work without a record -----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class BaseTask(ABC):
 
     @property
     def wakes_at(self) -> float | None:
-        """The wall-clock time, in seconds since 1970, from which `run_due` has work even if no record comes.
+        """The wall-clock time, in seconds since 1970, when `run_due` next has work even if no record comes.
 
         None: never. As of the last `run_due`.
         """
@@ -209,7 +209,7 @@ class BaseTask(ABC):
 
     @property
     def due_at(self) -> float:
-        """The monotonic time from which a dirty task is committed without waiting for others."""
+        """The monotonic time after which a dirty task is committed without waiting for others."""
         return AT_ONCE
 
     @property
@@ -248,7 +248,7 @@ class BaseTask(ABC):
         """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
-        """Return the awaitable that completes the commit, None if there is none. Those of several tasks run together.
+        """Return the awaitable that completes the commit, or None. Awaitables of several tasks run together.
 
         It raises `RewindNeeded` when its records are to be read again, and whatever else `Checkpoint.commit` does.
         """
@@ -265,7 +265,7 @@ class BaseTask(ABC):
 
     @abstractmethod
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        """Return the offsets of all inputs with their metadata. `position`: that of its tables after the commit."""
+        """Return the offsets of all inputs with metadata. `position`: the position of its tables after the commit."""
 
     def records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
         """Return the records of the group's tables, by topic, for the metadata of these offsets."""
@@ -335,7 +335,7 @@ class Tasks(Protocol):
             committed: Stable offsets of its inputs.
 
         Returns:
-            The committed offsets of the inputs, from which the task continues.
+            The committed offsets of the inputs, where the task continues.
 
         Raises:
             RetryLater: Ask for the offsets again after a pause, and try again.

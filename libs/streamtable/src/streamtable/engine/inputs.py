@@ -66,7 +66,7 @@ class Inputs:
         the report.
 
         Args:
-            skipped: The partitions of which records were polled but not handled.
+            skipped: The partitions whose records were polled but not handled.
             again: Whether all inputs are read again, so that the reports are void.
         """
         for place, offset in self._consumer.passed().items():
@@ -123,7 +123,7 @@ class Inputs:
             if found.get(topic, topic_id) != topic_id:
                 raise InputLost(
                     "the topic was deleted and created again while the group was running: its offsets say nothing "
-                    "about the new one, of which nothing was committed",
+                    "about the new one, where nothing was committed yet",
                     topic=topic,
                 )
 

@@ -38,7 +38,7 @@ class Freshness:
     """The freshness of the rows of a partition whose task runs in a process.
 
     Attributes:
-        offset: The offset in the table's topic up to which the rows are complete: that of the last commit.
+        offset: The rows are complete below this offset in the table's topic: the offset of the last commit.
         age_seconds: The seconds since the last commit of the partition, or since its task started. A busy partition commits
             every `commit_interval`; a partition without records does not commit, and has no newer rows.
     """

@@ -49,7 +49,7 @@ from streamtable.tables.changelog_reader import ChangelogReader
 
 log = structlog.get_logger()
 
-_SAVE_SECONDS = 60.0  # the interval in which idle stores are marked current, and old state is removed
+_SAVE_SECONDS = 60.0  # how often idle stores are marked current, and old state is removed
 _OPEN_SECONDS = 40.0  # some ten requests one after another, where each takes seconds
 _SPARE_SECONDS = 15.0  # three heartbeats at the broker's default
 _BACKOFF_SECONDS_MAX = 5.0
@@ -112,9 +112,7 @@ class Member:
         self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
         self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
-        self._given = (
-            STEP_SECONDS  # the seconds of a step for which the producer's transaction timeout is made
-        )
+        self._given = STEP_SECONDS  # the seconds of a step that the producer's transaction timeout allows for
         self._producer = self._first_producer()
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = JoinWait(self._consumer, clock)

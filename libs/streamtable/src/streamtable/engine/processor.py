@@ -122,7 +122,7 @@ class GroupProcessor:
 
         Raises:
             ConfigurationError: Topics are missing or do not fit; nothing was started.
-            StreamtableError: Continuing would lose or duplicate records; what was committed stays committed.
+            StreamtableError: Continuing would lose or duplicate records; committed work stays committed.
         """
         self._here.check()
         log.info(
@@ -320,7 +320,7 @@ class GroupProcessor:
         try:
             turn()
         except BaseException as error:
-            # Said here, because closing what is broken may raise another error in its place.
+            # Logged here, because closing broken parts may raise another error in its place.
             reason = f"{type(error).__name__}: {error}"
             log.critical("processor stops", group=self.group.name, reason=reason)
             self._started.abandon()

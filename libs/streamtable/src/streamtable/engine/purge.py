@@ -19,7 +19,7 @@ from streamtable.graph.topic_settings import purged_topics
 log = structlog.get_logger()
 
 PURGE_SECONDS = 30.0
-"""The interval in which committed records of these topics are deleted, in seconds."""
+"""The interval between deletions of committed records of these topics, in seconds."""
 
 
 class Purger:

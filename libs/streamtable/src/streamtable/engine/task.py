@@ -51,14 +51,14 @@ class Task(BaseTask):
         group: The graph.
         topics: All topics of the group as the broker describes them.
         partition: Its number.
-        stores: The complete stores, by table: that of the group, if it keeps one, and those that it joins.
+        stores: The complete stores, by table: the group's own table, if it keeps one, and the tables that it joins.
         changelog_position: The position of the group's table.
         named_positions: The same of its named tables, by their names.
         next_offsets: The next offset of each input.
         uncommitted: Whether some offset was never committed. Then all must be committed before the first record.
         cache_bytes: The size of the cache of decoded rows.
         clock: The clock, for the time in dead letters and checkpoints.
-        loaded_at: Seconds since 1970 up to which joined tables are complete.
+        loaded_at: Joined tables are complete up to this time, in seconds since 1970.
         lookups: Whole tables, by name.
         around: Wraps each handler.
         tracer: Traces each batch of records.
@@ -262,7 +262,7 @@ class Task(BaseTask):
 
         Args:
             records: Records of one topic.
-            waited_to: The offset up to which records have already waited.
+            waited_to: Records up to and including this offset have already waited.
         """
         if records.topic not in self._patient:
             return None
@@ -271,7 +271,7 @@ class Task(BaseTask):
         return next((i for i in late if records.timestamp(i) > limit), None)
 
     def joined_until_ms(self) -> int:
-        """Return the time up to which records need not wait: the joined tables have reached it, or the wait is over."""
+        """Return the latest time of records that need not wait: joined tables have reached it, or the wait is over."""
         now = int(self._clock.now() * 1000)
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
 
@@ -447,7 +447,7 @@ class Task(BaseTask):
                 if work.next_offsets[name] != self.committed_offsets[name]:
                     joined.store.write(joined.changes(), self._joined_checkpoint(name, work.next_offsets))
         except StoreCorrupted as error:
-            self.failure = error  # the commit stands, and so do those of the other tasks
+            self.failure = error  # the commit stands, and so do the commits of the other tasks
         if self.table is not None:
             self.table.committed()
         for kept in self._kept:

@@ -61,7 +61,7 @@ class KafkaAcls(KafkaCluster):
     """The ACLs of a cluster. All methods raise `RetryLater` when there is no answer, and `AuthorizationError`."""
 
     def rights(self, users: Iterable[str]) -> set[Acl]:
-        """Return the allowed operations of these users, by name, from any host. Other rules are omitted."""
+        """Return the allowed operations of these users, by name, from any host. Other rules are ignored."""
         requested = set(users)
         listed = self._answer(self._admin.describe_acls(_every(), request_timeout=self._timeout))
         found = {

@@ -146,7 +146,7 @@ class KafkaAdmin(KafkaAcls):
         )
 
     def describe_groups(self, names: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return those of these groups that exist, with their members."""
+        """Return the groups among these that exist, with their members."""
         requested = sorted(set(names))
         if not requested:
             return {}
@@ -209,7 +209,7 @@ class KafkaAdmin(KafkaAcls):
             )
 
     def membership_of_nobody(self, group: str) -> GroupMembership:
-        """Return a membership with which a tool may commit offsets of a group in a transaction.
+        """Return a membership that lets a tool commit offsets of a group in a transaction.
 
         The broker takes such offsets from anyone, so the caller must look whether the group has members.
         """
@@ -242,7 +242,7 @@ class KafkaAdmin(KafkaAcls):
         self._wait_for_brokers({name}, lambda found: not found)
 
     def own_settings(self, topic: str) -> dict[str, str]:
-        """Return the settings of this topic that are not defaults, with which it can be created again."""
+        """Return the settings of this topic that are not defaults, to create it again with."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
         return {
@@ -313,7 +313,7 @@ def _name(value: ConsumerGroupState | ConsumerGroupType) -> str:
 def _description(answer: Any) -> GroupDescription:
     return GroupDescription(
         name=answer.group_id,
-        # The client has no names yet for the states in which KIP-848 moves partitions, and says UNKNOWN.
+        # The client has no names yet for the states of KIP-848's rebalances, and says UNKNOWN.
         state=_name(answer.state) if answer.state is not ConsumerGroupState.UNKNOWN else "rebalancing",
         protocol=_name(answer.type),
         assignor=answer.partition_assignor or "",

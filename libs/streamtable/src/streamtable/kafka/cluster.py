@@ -56,7 +56,7 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def hash_of(group: str) -> int:
-    """Return the hash that finds the partition of the offsets topic: that of a Java string, without its sign."""
+    """Return the hash that finds the partition of the offsets topic: a Java string's hash, without its sign."""
     value = 0
     for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
         value = (31 * value + unit) & 0xFFFFFFFF
@@ -117,7 +117,7 @@ class KafkaCluster:
         }
 
     def describe(self, names: Iterable[str]) -> Mapping[str, TopicDescription]:
-        """Return those of these topics that exist, with all their settings. Raises `RetryLater`."""
+        """Return the topics among these that exist, with all their settings. Raises `RetryLater`."""
         requested = sorted(set(names))
         if not requested:
             return {}
@@ -152,7 +152,7 @@ class KafkaCluster:
         return {name: str(topic.topic_id) for name, topic in found.items()}
 
     def _described(self, names: Iterable[str], timeout: float) -> Mapping[str, DescribedTopic]:
-        """Return those of these topics, at least one, that exist."""
+        """Return the topics among these, at least one, that exist."""
         described = self._admin.describe_topics(TopicCollection(sorted(set(names))), request_timeout=timeout)
         found = {name: self._existing(future, "DESCRIBE", name) for name, future in described.items()}
         return {name: topic for name, topic in found.items() if topic is not None}
@@ -281,7 +281,7 @@ class KafkaCluster:
         return self._outsiders[group]
 
     def _latest(self, group: str, asked: list[Partition]) -> Mapping[TopicPartition, Committed | None] | None:
-        """Return the offsets for which the coordinator need not wait for transactions; None if it does not answer.
+        """Return the offsets that the coordinator knows without waiting for transactions; None if it does not answer.
 
         The client asks again and again while a transaction is pending, and reports only a time-out.
         """

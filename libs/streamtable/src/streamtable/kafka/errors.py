@@ -134,7 +134,7 @@ def unreadable(error: KafkaError, topic: str, partition: int, offset: int | None
     if error.code() in LOST:
         text = (
             "the records at the reading position are gone or damaged, or larger when unpacked than the Kafka option "
-            "receive.message.max.bytes: raise it, or find out what was lost and reset the offsets "
+            "receive.message.max.bytes: raise it, or find out which records were lost and reset the offsets "
             f"({describe(error)})"
         )
         return InputLost(text, topic=topic, partition=partition, offset=offset)

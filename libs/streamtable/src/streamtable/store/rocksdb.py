@@ -447,7 +447,7 @@ class _Scan:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what is in a folder; nothing if there is none, or none any more."""
+    """Return the entries of a folder; nothing if there is no folder, or no longer one."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -102,7 +102,7 @@ class ChangelogReader:
             gone, self._to_unassign = self._to_unassign & self._assigned, set()
             new, self._to_assign = self._to_assign, {}
             if self._recreated(new):
-                # Kafka's client keeps the leader epochs of the former topic. Those of the new one begin at 0, and while
+                # Kafka's client keeps the leader epochs of the former topic. The new topic's begin at 0, and while
                 # they are lower the client takes all that brokers say of the topic's leaders for outdated.
                 kept = {place: self._reader.position(place) for place in self._assigned - gone}
                 self._reader.close()

@@ -1,7 +1,7 @@
 """The record of the tables that a group has kept, in the metadata of each of its offsets. Pure functions.
 
 Versions of a program come and go, and keep different tables. Each offset of an input therefore names the tables that
-have seen all records before it, and for each other table that the group has ever kept the offset up to which it has. Inner
+have seen all records before it, and for each other table that the group has ever kept the offset it has reached. Inner
 topics, through which a flow sends records to its next group, are recorded like tables. The rules:
 
 - A table that has not seen records which the group has handled is refused, whatever the versions between have kept.
@@ -40,7 +40,7 @@ class Seen:
     """A table that has not seen all of an input.
 
     Attributes:
-        offset: The offset of the input up to which it has.
+        offset: The table has seen all records of the input before this offset.
         topic: The digest of the topic id of its changelog; "" if it is not known.
         lacks: Whether a version without the table has handled records, of any input.
     """
@@ -206,7 +206,7 @@ class KeptTables:
     def continued(
         self, partition: int, inputs: Mapping[str, InputRecord], topics: Mapping[str, TopicState]
     ) -> dict[str, KeptRecord]:
-        """Return the records of the inputs with which this version goes on in a partition.
+        """Return the records of the inputs that this version continues with in a partition.
 
         Args:
             partition: Its number.
@@ -412,7 +412,7 @@ def _entry(there: InputRecord, name: str) -> Seen | None:
 
 
 def tables_left(records: Iterable[KeptRecord]) -> set[str]:
-    """Return the tables that a group has kept and does not keep now. `records`: those of all its inputs."""
+    """Return the tables that a group has kept and does not keep now. `records`: the records of all its inputs."""
     found = list(records)
     return {name for each in found for name in each.left} - {name for each in found for name in each.kept}
 

@@ -193,7 +193,7 @@ class OrderedTable(WorkingTable[V]):
 
         Args:
             start: The first key; None: from the beginning.
-            end: The key behind the last one; None: to the end.
+            end: The end of the range, exclusive; None: to the end.
             at_once: The number of rows to read from the store first, if few will be needed; then more each time.
         """
         while True:
@@ -210,7 +210,7 @@ class OrderedTable(WorkingTable[V]):
             start = last + b"\0"
 
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]:
-        """Return the rows of several short ranges, each as in `scan`. The rows stay in the cache, as those of `get`.
+        """Return the rows of several short ranges, each as in `scan`. The rows stay in the cache, as with `get`.
 
         Args:
             bounds: The first key of each range, and the first behind it; in order, or it takes longer.
@@ -235,7 +235,7 @@ class OrderedTable(WorkingTable[V]):
     def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the rows that the store has in several short ranges, as they are now, encoded.
 
-        Rows that are new since the last commit are not looked for, which saves the search for them.
+        Rows that are new since the last commit are skipped, which saves the search for them.
         """
         found = self.store.rows_in(bounds)
         changed = self._changed

@@ -99,7 +99,7 @@ def _positions(found: object) -> dict[str, int] | None:
 
 
 def _time_document(time: InputTime, room: int) -> list[Any]:
-    """Return the event time as a document: for producers, the time by which each is ahead of the least, and which are idle.
+    """Return the event time as a document: for producers, how far each is ahead of the least, and which are idle.
 
     Kafka bounds the metadata of an offset. If there are more producers than fit, the time of the input is stored for all:
     they then count as less far than they are, until they say more.
@@ -121,7 +121,7 @@ def _time_document(time: InputTime, room: int) -> list[Any]:
 
 
 def _input_time(found: object) -> InputTime | None:
-    """Return the committed event time, also that of a later version with more fields; None for anything else."""
+    """Return the committed event time, also if a later version wrote it with more fields; None for anything else."""
     match found:
         case [int() as stream_ms, int() as watermark_ms, *more] if min(stream_ms, watermark_ms) >= NO_TIME:
             producers = _producers(more)
@@ -155,10 +155,10 @@ class LocalPosition:
     """The checkpoint of a local store, written atomically with its rows.
 
     Attributes:
-        changelog: The changelog offset up to which the store is complete.
+        changelog: The store is complete below this changelog offset.
         topic_id: The topic id of the changelog; a different id means that the topic was deleted and created again.
         current_at: The time when the store was last known to be complete, in seconds since 1970. A copy that is older
-            than the time for which the topic keeps tombstones would bring deleted keys back.
+            than the topic's retention of tombstones would bring deleted keys back.
         inputs: The next offsets of the inputs that the rows include, by topic.
         partitions: The number of partitions, so that a view finds keys while no broker is reachable; 0 if not needed.
         whole: Whether the store has ever been complete: false while a copy is loaded for the first time.

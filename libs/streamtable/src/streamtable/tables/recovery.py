@@ -36,7 +36,7 @@ class InputState:
     Attributes:
         committed: The group's stable committed offset; None if there is none.
         marks: The low and high watermark of the partition.
-        start: The offset at which a new group begins.
+        start: The offset where a new group begins.
         topic_id: The topic's present id; "" if it is not to be compared.
         purged: Whether only what the group has committed is ever deleted from it.
     """
@@ -63,7 +63,7 @@ class Load:
     Attributes:
         discard: The reason why the local copy must be deleted first; None if it can be used.
         read_from: The first offset to read.
-        read_to: The offset at which the table is ready; equal to `read_from` if there is nothing to read.
+        read_to: The offset where the table is ready; equal to `read_from` if there is nothing to read.
         exactly: Whether no record at `read_to` or beyond may be applied.
     """
 
@@ -200,7 +200,7 @@ def plan_join(
         now: Seconds since 1970.
 
     Returns:
-        To the end if no edge handles the changes; else to the committed offset, from which the consumer continues.
+        To the end if no edge handles the changes; else to the committed offset, where the consumer continues.
     """
     marks = table.marks
     if changes_from is None:
@@ -273,8 +273,8 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
     if state.committed is None:
         if state.purged and low > 0:
             raise InputLost(
-                f"the group has no committed offset for this input, and the topic begins at {low}: the group had read what was "
-                "before and deleted it, and its offsets are gone. Starting here would leave records out. Reset this group "
+                f"the group has no committed offset for this input, and the topic begins at {low}: the group had "
+                "read and deleted the records before, and its offsets are gone. Starting here would skip records. Reset this group "
                 "('streamtable group reset') with --to latest --empty-table, then the group that writes the topic with --to earliest",
                 topic=place.topic,
                 partition=place.partition,
@@ -349,9 +349,7 @@ def behind_start(low: int, local: LocalPosition) -> str | None:
     table, but still in the copy, where nothing shows which rows those are.
     """
     if local.changelog < low:
-        return (
-            f"it is at {local.changelog}, and the topic begins at {low} now: what was deleted was never read"
-        )
+        return f"it is at {local.changelog}, and the topic begins at {low} now: the deleted records were never read"
     if (local.begins or 0) < low:
         return (
             f"it was loaded when the topic began at {local.begins or 0}, and the topic begins at {low} now: rows whose "

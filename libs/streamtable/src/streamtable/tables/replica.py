@@ -1,7 +1,7 @@
 """A replica of one changelog partition on this machine: its rows, its position, and whether it can be used.
 
-All replicas use this class: views and lookups follow theirs for ever, a task restores those of its tables before it
-starts, a standby keeps those of other members' partitions.
+All replicas use this class: views and lookups follow theirs for ever, a task restores the replicas of its tables before
+it starts, a standby keeps replicas of other members' partitions.
 
     OPENING ── follow ──> LOADING ── caught up ──> CURRENT        a new or half-loaded store
     OPENING ── follow ──> STALE   ── caught up ──> CURRENT        a store that was complete in an earlier life
@@ -39,7 +39,7 @@ Expand = Callable[[Store, Rows], Rows]
 """Makes the rows of the local store from the records of a changelog; their order does not matter to the store."""
 
 Applying = Callable[[RecordBatch], Span]
-"""Makes the span in which a batch is applied."""
+"""Makes the trace span of applying a batch."""
 
 
 class ReplicaState(Enum):
@@ -75,10 +75,10 @@ class PartitionReplica:
         position: The next changelog offset to apply.
         begins: The topic's first offset when its rows were loaded.
         complete: It has been complete once, now or in an earlier life.
-        current_at: The wall time at which it last held everything that the changelog had.
+        current_at: The wall time when it last held everything that the changelog had.
         end: The end of the changelog when it was last requested; None: not yet.
         low: The first offset of the changelog at that time.
-        failure: The error with which the replica has failed; None if it has not.
+        failure: The error that made the replica fail; None if it has not failed.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class PartitionReplica:
         Args:
             topic: The changelog.
             start: The offset to read from; it moves an empty replica past records that are gone.
-            limit: Records from this offset on are dropped.
+            limit: Records from this offset on are skipped.
         """
         self._topic, self._limit = topic, limit
         if not self._has_rows:

@@ -21,7 +21,7 @@ class RowCache(Generic[V]):
     def __init__(self, cache_bytes: int) -> None:
         self._sizes = RowSizes()
         self.cache_bytes = cache_bytes
-        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
+        self._crowded = False  # so much was loaded that the cached rows must be measured
         self._until_measured = 1
         self._rows: dict[bytes, V | None] = {}
 
@@ -48,7 +48,7 @@ class RowCache(Generic[V]):
         sizes, rows = self._sizes, self._rows
         sizes.settle(len(rows))
         self._crowded = False
-        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
+        self.cache_bytes = self._cache_bytes  # by the sizes measured meanwhile
         room = sizes.room(self._cache_bytes)
         if len(rows) > room:
             # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.

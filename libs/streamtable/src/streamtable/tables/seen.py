@@ -1,7 +1,7 @@
 """The identity of a group's input topics at a commit, kept in the metadata of the committed offsets.
 
 An offset says nothing about another topic of the same name, and the broker forgets the offsets of a topic that is
-deleted. So each committed offset names, for all inputs of which the group has read something, the topic that it was.
+deleted. So each committed offset names, for all inputs that the group has read records of, the topic that it was.
 """
 
 from base64 import urlsafe_b64encode
@@ -98,7 +98,7 @@ def recreated(
 ) -> dict[str, Recreated]:
     """Return the topics, by name, that were created again since their offsets were committed.
 
-    As in recovery, an offset's own metadata count; those of the partition's other inputs only where there is no offset,
+    As in recovery, an offset's own metadata count; the other inputs' metadata only where there is no offset,
     since the broker forgets the offsets of a topic that is deleted.
 
     Args:

@@ -20,7 +20,7 @@ _ROW_OVERHEAD_BYTES = 150  # of a dict entry and two bytes objects in CPython
 
 
 class LookupTable(View[K, V]):
-    """A view from which one thread reads single rows again and again.
+    """A view for one thread that reads single rows again and again.
 
     Rows are kept encoded: a change of a value by one handler must not be visible to the next. A row is kept only if
     nothing has changed while it was read; a change that arrives takes it away.

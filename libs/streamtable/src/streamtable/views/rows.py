@@ -1,4 +1,4 @@
-"""Decodes the rows of a view. Lists skip those that cannot be decoded, and count them."""
+"""Decodes the rows of a view. Lists skip and count the rows that cannot be decoded."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 _LOGGED_MAX = 1_000
 OnUnreadable = Callable[[UnreadableRow], object]
-"""Called with the error of each row that is skipped. An error that it raises is raised to the reader."""
+"""Called with the error of each skipped row. An error that it raises is raised to the reader."""
 
 
 class RowList(list[tuple[K, V]]):
@@ -34,7 +34,7 @@ class RowIterator(Iterator[tuple[K, V]]):
     """Rows of a table, one after the other.
 
     Attributes:
-        unreadable: The number of rows that have been skipped so far because they cannot be decoded.
+        unreadable: The number of rows skipped so far because they cannot be decoded.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class TailRecord(NamedTuple, Generic[K, V]):
 
 
 class _Kept(NamedTuple):
-    """A record in memory; `key` is that of its readers: of a window the key without the window."""
+    """A record in memory; `key` is the key that readers ask for: of a windowed row, without the window."""
 
     offset: int
     key: bytes
@@ -116,7 +116,7 @@ class _KeptPartition:
 
 
 class _Read(NamedTuple):
-    """The result of a read: the records, the offset up to which was read, and whether records were missed by deletion."""
+    """The result of a read: the records, the next offset to read, and whether records were missed by deletion."""
 
     found: list[_Kept]
     read_to: int
@@ -441,7 +441,7 @@ class Tail(Generic[K, V]):
                 for kept in self._kept(batch):
                     part.add(kept)
                     for following in self._waiting.pop((batch.partition, kept.key), ()):
-                        following.read_to = kept.offset  # what was before it was not for it
+                        following.read_to = kept.offset  # the records before it have other keys
                         woken.add(following)
                 while part.size > most:
                     part.forget_first()

@@ -41,7 +41,7 @@ class Answer(Generic[V]):
     Attributes:
         value: The row; None if the key has none.
         partition: The partition of the key.
-        offset: The offset in the table's topic up to which the answer holds everything.
+        offset: The answer holds everything below this offset in the table's topic.
         age_seconds: Seconds since the copy was last known to hold everything that the broker had.
         stale: Whether the copy is older than a working broker would let it become, or has not been compared with the
             broker since the view was started: newer rows may be missing.
@@ -86,7 +86,7 @@ class Snapshot(Generic[K, V]):
 
     @property
     def unreadable(self) -> int:
-        """The number of rows that were skipped so far because they cannot be decoded."""
+        """The number of rows skipped so far because they cannot be decoded."""
         return self._rows.unreadable
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
@@ -120,7 +120,7 @@ class View(Generic[K, V]):
         Args:
             table: The table to copy.
             updater: Keeps the copy current, together with others.
-            stale_after: Seconds of age from which answers are marked stale. Positions are compared with the broker once
+            stale_after: Answers older than this, in seconds, are stale. Positions are compared with the broker once
                 a second.
             closed: Called when the view is closed.
         """
@@ -352,7 +352,7 @@ class View(Generic[K, V]):
     ) -> RowList[K, V]:
         """Return the rows with start <= key < end in the order of their keys, at most `limit` of them.
 
-        Without bounds, rows whose keys have no order, as those of Avro and JSON, are in the order of their encoded keys.
+        Without bounds, rows whose keys have no order, as in Avro and JSON, are in the order of their encoded keys.
 
         Args:
             start: The first key; None: from the beginning.
@@ -361,7 +361,7 @@ class View(Generic[K, V]):
             on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
 
         Returns:
-            A list; its `unreadable` counts the rows that were skipped.
+            A list; its `unreadable` counts the skipped rows.
 
         Raises:
             GraphError: There are bounds, and the keys have no order.
@@ -385,7 +385,7 @@ class View(Generic[K, V]):
             until_ms: Its end, exclusive.
 
         Returns:
-            A list of windowed keys and rows; its `unreadable` counts the rows that were skipped.
+            A list of windowed keys and rows; its `unreadable` counts the skipped rows.
 
         Raises:
             GraphError: The table has no windows.
@@ -416,7 +416,7 @@ class View(Generic[K, V]):
             on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
 
         Returns:
-            An iterator; its `unreadable` counts the rows that have been skipped so far.
+            An iterator; its `unreadable` counts the rows skipped so far.
 
         Raises:
             GraphError: No other key can begin with `prefix`, as with Avro and JSON.

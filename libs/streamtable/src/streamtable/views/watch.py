@@ -59,7 +59,7 @@ class Watch(Generic[K, V]):
     It has one reader: a thread, or a coroutine. Neither polls; both are woken by the view's thread when a change comes.
 
     Attributes:
-        unreadable: The number of changes that have been skipped because they cannot be decoded.
+        unreadable: The number of changes that were skipped because they cannot be decoded.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Watch(Generic[K, V]):
         self._missed: ChangesMissed | None = None
         self._ended = False
         self._wake: Wake | None = None
-        self._lock = threading.Lock()  # of what is pending, and of the two fields above
+        self._lock = threading.Lock()  # guards the pending changes and the two fields above
         self._here = OwnProcess(f"the watch of {table.name!r}")
 
     # ---- its reader ------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Watch(Generic[K, V]):
         """Return the next change; None when `timeout` seconds have passed without one, or the watch was closed.
 
         Raises:
-            ChangesMissed: Changes have been dropped, as `TooSlow` if too many were waiting, or `CopyReloaded`.
+            ChangesMissed: Changes were missed, as `TooSlow` if too many were waiting, or `CopyReloaded`.
         """
         self._here.check()
         end = None if timeout is None else time.monotonic() + timeout

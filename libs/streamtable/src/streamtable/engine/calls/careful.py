@@ -17,8 +17,8 @@ CAREFUL_RECORDS = 50_000
 """The number of records that are handled carefully after a failure, so that rare failures do not cause a rewind each."""
 
 BATCH_RECORDS = 32
-"""The number of records per call of a batch handler or an aggregate in careful mode. Those of a failed call are tried one
-by one."""
+"""The number of records per call of a batch handler or an aggregate in careful mode. After a failed call its
+records are tried one by one."""
 
 _UNBOUNDED = 1 << 62
 
@@ -110,12 +110,12 @@ class CarefulMode:
         return bisect_left(records.offsets, until)
 
     def commit_reached(self, topic: str, next_offset: int) -> bool:
-        """Whether the topic has reached the offset at which a commit must be made."""
+        """Whether the topic has reached the offset where a commit must be made."""
         until = self._commit_at.get(topic)
         return until is not None and next_offset >= until
 
     def commit_reached_by(self, next_offsets: Mapping[str, int]) -> bool:
-        """Whether any of these topics has reached the offset at which a commit must be made."""
+        """Whether any of these topics has reached the offset where a commit must be made."""
         return bool(self._commit_at) and any(map(self.commit_reached, next_offsets, next_offsets.values()))
 
     def committed(self, topic: str, next_offset: int) -> None:

@@ -50,7 +50,7 @@ class HandlerCalls:
         mode: The careful mode of the partition, and the records that have failed.
         undo: Undoes the effects of a failed handler.
         context: The context that handlers of single records are called with.
-        outgoing: The outputs, to which dead letters are added.
+        outgoing: The outputs; dead letters are added to them.
         deferrals: The deferred calls of the task.
         clock: The clock, for the log.
 

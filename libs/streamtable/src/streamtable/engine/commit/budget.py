@@ -47,7 +47,7 @@ class CommitBudget:
         small: Begin with commits of one record: the process before this one may have died of a record.
 
     Attributes:
-        bytes: The number of bytes at which a commit is due.
+        bytes: A commit is due once this many bytes are pending.
         records: The maximum number of records that are handled before `bytes` is checked; fewer if their outputs are large.
         step_seconds_max: The maximum of `step_seconds`; lower where the broker refuses the transaction timeout.
     """

@@ -248,7 +248,7 @@ def _after(last: Mapping[TopicPartition, int], place: TopicPartition, before: in
 
 
 def _facts(works: Sequence[Work]) -> dict[str, Fact]:
-    """Return the attributes of a commit's span. Bytes are those of keys, values and headers."""
+    """Return the attributes of a commit's span. Bytes count keys, values and headers."""
     offsets = (
         f"{topic}[{work.task.partition}]@{offset}"
         for work in works

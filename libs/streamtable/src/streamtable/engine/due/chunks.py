@@ -140,7 +140,7 @@ class Chunks:
         return min(filter(None, firsts), default=None)
 
     def take(self, end: bytes) -> tuple[list[bytes], bytes]:
-        """Return the next entries, and up to which one they are all: `end`, or the first of the next chunk."""
+        """Return the next entries and the end of their range: `end`, or the first of the next chunk."""
         ahead = self._ahead()
         until = end if ahead is None else min(end, ahead)
         return list(chain.from_iterable(each.take(until) for each in self._reached.values())), until
@@ -152,7 +152,7 @@ class Chunks:
         assert name is not None, "asked only for a chunk that is ahead"
         assert chunk is not None, "only this thread deletes chunks"
         entries = entries_in(chunk)
-        # Of what was fired before the last commit, as by another process, no more is kept than deletes the chunk.
+        # Of the entries fired before the last commit, as by another process, only enough to delete the chunk are kept.
         begin = min(bisect_left(entries, self._begin), len(entries) - 1)
         self._reached[name] = reached = _Reached(entries[begin:])
         reached.go_back(self._begin)
@@ -163,7 +163,7 @@ class Chunks:
 
         Args:
             appended: The rows that were appended since the last commit.
-            fired_from: The entries before this one have been passed to the handler.
+            fired_from: The entries before this one have been fired.
         """
         fired_ms = time_of(fired_from) if fired_from else 0
         made = chunks_of([each for each in appended if max(each[1]) >= fired_ms])

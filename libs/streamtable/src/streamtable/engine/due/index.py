@@ -2,7 +2,7 @@
 
 The store of such a table holds `r` and the key for each row, and `d`, the time (8 bytes, big-endian) and the key for each
 row that is due at some time; the entries of rows that are appended share rows (`due_chunks`). All are made when records of
-the changelog are applied, so that finding what is due costs what is due. What is not committed yet is indexed in memory.
+the changelog are applied, so a lookup reads only the rows that are due. Uncommitted rows are indexed in memory.
 
 An *entry* is the time and the key. Two entries are remembered, under the name of the state, in the named table `states`:
 `fired_from`, the first that has not been handed to the handler, and `kept_from`, the first whose row has not been deleted
@@ -98,7 +98,7 @@ def expanded_in_order(
         entered = [each for each, time_ms in zip(entered, times, strict=True) if time_ms is not None]
     due_ms = [time_ms for time_ms in times if time_ms is not None]
     heads = {time_ms: _ENTRY + entry_of(time_ms, b"") for time_ms in set(due_ms)}
-    # What comes in order costs RocksDB half the time: by time, and by key among those of the same time, as the sort is
+    # Writes in order cost RocksDB half the time: by time, and by key among entries of the same time, as the sort is
     # stable. One by one, as all of them together would double the memory of a commit.
     return chain(
         (
@@ -222,7 +222,7 @@ class DueIndex:
         return self.fired_from, self.kept_from
 
     def gone_before_ms(self) -> int:
-        """Return the time before which no row is due any more, where rows are deleted when they are passed to the handler."""
+        """Return the time before which no row is due any more, where rows are deleted when they are fired."""
         return time_of(self.fired_from) if self.fired_from and not self._due.keep else 0
 
     def last_ms(self) -> int | None:
@@ -233,7 +233,7 @@ class DueIndex:
         times += [time_ms for time_ms in map(self._time_of, changed) if time_ms is not None]
         return max([*times, *filter(None, [self._chunks.last_ms()])], default=None)
 
-    # ---- what has changed ------------------------------------------------------------------------------------------
+    # ---- changed rows ----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Index the rows changed since the last call. Raises `SerializationError` if one does not fit its schema."""
@@ -314,7 +314,7 @@ class DueIndex:
             self._chunks.reach()
 
     def _enter(self, times: Iterable[tuple[bytes, int | None]]) -> None:
-        """Index changed rows by the times at which they are due; None: never."""
+        """Index changed rows by the times when they are due; None: never."""
         entries, unfired, new = self._entries, self._unfired, list[bytes]()
         for key, time_ms in times:
             former = entries.get(key)
@@ -357,7 +357,7 @@ class DueIndex:
         self._chunks.go_back(fired_from)
         self._unchanged()
 
-    # ---- what is due -----------------------------------------------------------------------------------------------
+    # ---- due rows --------------------------------------------------------------------------------------------------
 
     @property
     def first_ms(self) -> int | None:
@@ -369,7 +369,7 @@ class DueIndex:
 
     @property
     def late(self) -> bool:
-        """Whether a written row should have been passed to the handler already, which must happen before the next commit."""
+        """Whether a written row should have been fired already, which must happen before the next commit."""
         if not self._due.keep or not self.fired_from:
             return False
         self._enter_up_to(time_of(self.fired_from))
@@ -403,7 +403,7 @@ class DueIndex:
         return taken[:limit]
 
     def fired(self, entry: bytes) -> None:
-        """Note that the entry's row was passed to the handler or skipped."""
+        """Note that the entry's row was fired or skipped."""
         self.fired_from = max(self.fired_from, entry + b"\0")
 
     def give_back(self, entries: Iterable[bytes]) -> None:
@@ -416,7 +416,7 @@ class DueIndex:
                 self._seen_to = min(self._seen_to, entry)
                 self._known = False
 
-    # ---- what has been kept for long enough ------------------------------------------------------------------------
+    # ---- rows that were kept for long enough -----------------------------------------------------------------------
 
     def any_over(self, until_ms: int) -> bool:
         """Whether some rows may have exceeded their retention at this time of the clock."""
@@ -450,7 +450,7 @@ class DueIndex:
     @contextmanager
     def unfired_from(self, start: bytes) -> Iterator[Iterator[tuple[bytes, int]]]:
         """Yield the rows of the store that are entries or chunks, from this one on, with the number of entries that were
-        not passed on. By any thread, as of now.
+        not fired. By any thread, as of now.
         """
         fired_from, scan = self.fired_from, self._store.scan
         with (

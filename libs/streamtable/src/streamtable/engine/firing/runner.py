@@ -91,7 +91,7 @@ class DueState:
 
     @property
     def unfired(self) -> bool:
-        """Whether rows are due for which the handler has not been called."""
+        """Whether rows are due that the handler has not been called with."""
         now, first = self.now_ms(), self.index.first_ms
         return now is not None and first is not None and first <= now
 
@@ -138,23 +138,23 @@ class DueRunner:
     Args:
         group: The graph.
         partition: The number of the partition.
-        kept: Its state tables; those without rows that fall due are ignored.
+        kept: Its state tables; tables without rows that fall due are omitted.
         records: The recorded progress of each state table.
         reach: The services that handlers can use.
         calls: Whether handlers are called carefully.
         mode: The careful mode of the partition, and the rows that have failed.
         undo: Undoes the effects of a failed handler.
-        outgoing: The outputs, to which dead letters are added.
+        outgoing: The outputs; dead letters are added to them.
         clock: The wall clock, and the monotonic one for the length of slices.
         event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
         deferrals: Deferred calls, which handlers of due rows cannot make.
 
     Attributes:
-        fired: The number of rows that the handler was called with, that were skipped, or deleted, since the last commit.
+        fired: The number of rows that were handled, skipped or deleted since the last commit.
         total: The same since the start.
         behind_ms: The lag of the first due row that the last `run` has left over, in milliseconds; 0 if it has left none.
-        wakes_at: The wall time, in seconds since 1970, at which the next row falls due without further records, as of the
+        wakes_at: The wall time, in seconds since 1970, when the next row falls due without further records, as of the
             last `run`; None: there is none.
     """
 

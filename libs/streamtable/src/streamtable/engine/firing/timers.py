@@ -27,7 +27,7 @@ class TimerCalls:
         around: Wraps each handler.
 
     Attributes:
-        timers: The object by which handlers set timers.
+        timers: The object that handlers set timers with.
         limit_ms: An event timer that is set for this time or an earlier one fires before the next record is handled.
     """
 

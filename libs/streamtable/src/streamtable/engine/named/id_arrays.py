@@ -61,7 +61,7 @@ class IdFilter:
 
 
 def rows_in_order(prefix: bytes, chunks: Sequence[IdChunk]) -> Iterator[tuple[bytes, bytes]]:
-    """Return the rows of ids with the times at which they were accepted, in about the order of their keys.
+    """Return the rows of ids with the times when they were accepted, in about the order of their keys.
 
     Rows of the same id stay in the order of the chunks.
 

@@ -49,7 +49,7 @@ class IdTable:
         clock: Bounds the stream time.
 
     Attributes:
-        repeats: Events skipped since the last commit, by input.
+        repeats: Events skipped as duplicates since the last commit, by input.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class _Batch:
         times_ms: Stream time at each of them.
         time_before_ms: Stream time before them.
         accepted: Whether each id was accepted, that is, was no repeat; None: all were.
-        replaced: The time at which an id had been accepted before, since the last commit too, by index.
+        replaced: The time when an id had been accepted before, since the last commit too, by index.
     """
 
     ids: Sequence[bytes]
@@ -240,7 +240,7 @@ class _Accepted:
         return list(accumulate(timestamps_ms, max, initial=self._time_ms))[1:]
 
     def _committed(self, perhaps: Sequence[bytes]) -> dict[bytes, int]:
-        """Return those of these ids that were accepted before the last commit, with the stream time then."""
+        """Return the ids among these that were accepted before the last commit, with the stream time then."""
         if self._first == self._next:
             return {}
         get, prefix = self._store.get, _id_prefix(self._topic)

@@ -48,11 +48,11 @@ class StateRecords(NamedTable):
             )
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
-        """Return the progress of a state: the positions up to which its rows have fired, and were deleted for their age."""
+        """Return the progress of a state: the positions that firing, and deletion by age, have reached."""
         return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
 
     def note(self, state: str, before: tuple[bytes, bytes], now: tuple[bytes, bytes]) -> None:
-        """Note the progress of a state for the next commit. `before`: that of the last one."""
+        """Note the progress of a state for the next commit. `before`: the progress at the last commit."""
         for kind, former, entry in zip((_FIRED, _KEPT), before, now, strict=True):
             if entry != former:
                 self.put(_key(state, kind), entry)

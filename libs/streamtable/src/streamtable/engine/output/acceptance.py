@@ -12,7 +12,7 @@ from streamtable.errors import SerializationError
 log = structlog.get_logger()
 
 _TIME_MS_MAX = 1 << 63
-_CLOCKS_APART_MS = 1_000  # the broker's clock decides; what is closer to the limit than this is left to it
+_CLOCKS_APART_MS = 1_000  # the broker's clock decides; records closer to the limit than this are left to it
 
 
 class Acceptance:
@@ -49,7 +49,7 @@ class Acceptance:
         if partition >= self._topic.partitions:
             raise SerializationError(
                 f"the record for {self._topic.name!r} is for partition {partition}, and the topic has "
-                f"{self._topic.partitions}: give one of them, or -1 for that of the key"
+                f"{self._topic.partitions}: give one of them, or -1 to choose it by the key"
             )
 
     def _check_time(self, timestamp_ms: Any) -> None:
@@ -79,7 +79,7 @@ class Acceptance:
                 setting="retention.ms",
                 value=topic.retention_ms,
                 advice="Kafka counts retention from the timestamp of a record and deletes this one and others as old: set "
-                "retention.ms of the topic to -1, or to the age of events up to which they are of use",
+                "retention.ms of the topic to -1, or to the age until which events are of use",
             )
 
 

@@ -45,7 +45,7 @@ class OutputBuffer:
         clock: The clock, for the time in dead letters.
 
     Attributes:
-        sources: What has made each of the first records, as far as it is known (None: the engine itself).
+        sources: The source of each of the first records, as far as it is known (None: the engine itself).
     """
 
     def __init__(self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], clock: Clock) -> None:
@@ -76,7 +76,7 @@ class OutputBuffer:
         timestamp_ms: int,
         partition: int = -1,
     ) -> None:
-        """As `handler_services.Emit`. `partition` -1: that of the key."""
+        """As `handler_services.Emit`. `partition` -1: the partition of the key."""
         name = stream.name
         accepted = self._accepted.get(name)
         if accepted is None:

@@ -424,7 +424,7 @@ class Dispatcher:
             if offset > self._committed[topic]:
                 self._mode.commit_at(topic, offset)
 
-    # ---- what is wrong with records --------------------------------------------------------------------------------
+    # ---- unfit records ---------------------------------------------------------------------------------------------
 
     def _refuse(self, record: RecordBatch, reason: str) -> None:
         self.outgoing.set_aside(record, 0, DeserializationError(reason))

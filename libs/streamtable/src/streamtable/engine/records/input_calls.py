@@ -39,7 +39,7 @@ class Events:
         return Events(self.records.part(begin, end), self.keys[begin:end], self.events[begin:end])
 
     def only(self, keep: Sequence[bool]) -> "Events":
-        """Return the records for which `keep` is true."""
+        """Return the records whose `keep` is true."""
         return Events(
             self.records.only(list(keep)), list(compress(self.keys, keep)), list(compress(self.events, keep))
         )
@@ -134,7 +134,7 @@ class InputCalls:
         """Handle all records but the bad ones. Returns as `handle`."""
         if not bad:
             return self._call(decoded)
-        # What is skipped may move the stream time of `once`, for the records after it and not for those before.
+        # Skipped records may move the stream time of `once`, for the records after them and not for those before.
         in_order = self._calls.careful or self._edge.once is not None
         return self._between(decoded, bad) if in_order else self._around(decoded, bad)
 

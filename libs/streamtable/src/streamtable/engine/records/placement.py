@@ -3,7 +3,7 @@
 Also notices equal keys with different bytes: JSON whose names are in another order, Avro written with another schema.
 
 Their handlers are called all the same. But a view, a lookup and a join look for a key in one partition only: without a word,
-they would not find what is there. Answers to a join by a foreign key are in the partition that has asked: they are skipped
+they would not find rows that exist. Answers to a foreign-key join are in the asking partition: they are not checked
 (`Input(any_partition=True)`), as are other inputs whose writers choose partitions.
 """
 

@@ -33,7 +33,7 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
 
 
 def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:
-    """Return an inner topic, whose records, as those of a table, may not have been read when a version ends."""
+    """Return an inner topic. Like a table's records, its records may not have been read when a version ends."""
     kept = _fed(group, stream.name, inner_topic(stream.name), stream.name, is_table=False)
     means = bounded_codecs(f"{codec_name(stream.key)} to {codec_name(stream.value)}")
     return replace(kept, means=dict.fromkeys(kept.fed_by, means))

@@ -32,8 +32,8 @@ class ReadProgress:
 
     Attributes:
         place: The partition of an input, or of a table that is being loaded.
-        position: The offset below which all committed records have been read.
-        end: The end offset of the partition, or the offset at which the table is complete.
+        position: All committed records below this offset have been read.
+        end: The end offset of the partition, or the offset where the table is complete.
     """
 
     place: TopicPartition
@@ -46,7 +46,7 @@ class Standstill:
     """A partition that waits at an offset.
 
     Attributes:
-        offset: The last stable offset, at which the transaction begins; -1 if it is not known.
+        offset: The last stable offset, where the transaction begins; -1 if it is not known.
         since: Monotonic time when it was first seen there.
     """
 

@@ -260,7 +260,7 @@ class Restorer:
         partition, group = restore.partition, self._group
         topics = check_topics(group, self._cluster)
         places = [TopicPartition(topic, partition) for topic in group.input_topics]
-        # First the offsets: asking waits for a pending commit of the former owner, and what is asked later is newer.
+        # First the offsets: asking waits for a pending commit of the former owner, and later answers are newer.
         found = self._cluster.stable_offsets(group.name, places)
         committed: Mapping[str, Committed | None] = {place.topic: found[place] for place in places}
         if self._tasks is not None:
@@ -419,7 +419,7 @@ class Restorer:
         restore.stage = Stage.READY
 
     def _failed(self, restore: Restore, error: StreamtableError) -> None:
-        # Records of a joined table that were deleted while they were loaded: what is left of it is loaded again.
+        # Records of a joined table that were deleted while they were loaded: the remaining ones are loaded again.
         joined = isinstance(error, InputLost) and error.topic in {j.table.name for j in self._group.joins}
         if (joined or isinstance(error, StoreCorrupted)) and restore.replicas:
             for replica in restore.replicas.values():

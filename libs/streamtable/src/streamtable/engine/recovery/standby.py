@@ -22,10 +22,10 @@ from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
 log = structlog.get_logger()
 
 _ASK_SECONDS = 1.0
-_PAUSE_SECONDS = 3.0  # what has just left may come back, or be needed by its new owner on this machine
+_PAUSE_SECONDS = 3.0  # a partition may come back soon, or its new owner on this machine may need it
 _REFUSED_SECONDS = 10.0
 _SAVE_SECONDS = 60.0
-_OPENED_AT_ONCE = 4  # a store takes some 20 ms, in which no recovery advances
+_OPENED_AT_ONCE = 4  # a store takes some 20 ms, and no recovery advances meanwhile
 
 Shown = Callable[[Mapping[TopicPartition, int]], None]
 """Called once a second with how many offsets each replica has still to read."""

@@ -70,12 +70,12 @@ class EventClock:
             event_time, partition, [each for each in inputs if each not in in_band], clock
         )
         self._passes_on = passes_on
-        self._goes_by_itself = False  # since a commit in which it had advanced without records
+        self._goes_by_itself = False  # since a commit where it had advanced without records
         self.must_commit = False
         self._committed = {topic: committed.get(topic, InputTime()) for topic in inputs}
         self._producers = dict.fromkeys(in_band, ProducerTimes())
         self._streams: dict[str, int] = {}
-        self._watermarks: list[int] = []  # of each stage; none is less than that of the next
+        self._watermarks: list[int] = []  # of each stage; none is less than the next stage's
         self._restore()
         # A watermark ahead of all events has got there in silence, which lasts: it goes on from there.
         self._resumed_ms = [
@@ -89,7 +89,7 @@ class EventClock:
         return self._watermarks[-1]
 
     def watermark_of(self, stage: int) -> int:
-        """Return the watermark of the inputs up to a stage. That of the last stage is the least."""
+        """Return the watermark of the inputs up to a stage. The last stage's is the least."""
         return self._watermarks[stage]
 
     def idle(self, stage: int) -> bool:
@@ -115,7 +115,7 @@ class EventClock:
             topic: The input.
             event_ms: The event time of each record.
             marked: The watermark headers of the records, and the marks between them, if the input carries watermarks.
-            seen_ms: The time to which each record moves the stream time of its input; None: its event time.
+            seen_ms: The time that each record advances the stream time of its input to; None: its event time.
         """
         idle, closed_ms = self._idle_inputs(), self._watermarks[self._stage_of[topic]]
         watermark_ms, others_ms = self._watermarks[self._timers], None
@@ -257,7 +257,7 @@ class EventClock:
         }
 
     def _committed_watermarks(self) -> list[int]:
-        # That of a stage is at least that of the stages behind it, also if its own inputs are new.
+        # The watermark of a stage is at least the watermark of the stages behind it, also if its own inputs are new.
         return [
             max(
                 each.watermark_ms for topic, each in self._committed.items() if self._stage_of[topic] >= stage
@@ -326,7 +326,7 @@ class TimedInput:
             self._event_clock.marked(self._topic, (mark for before, mark in marked.marks if before <= taken))
 
     def _seen(self, records: RecordBatch, times: list[int]) -> list[int] | None:
-        """Return the time to which each record moves the stream time; None: its event time.
+        """Return the time that each record advances the stream time to; None: its event time.
 
         A claimed time does not move it past the record's own timestamp, which the program or the broker has stamped that
         accepted the record: one wrong clock must not make the records of all others late.

@@ -43,8 +43,8 @@ class PassedOn:
         """Return the marks to be written with the next commit: of the stages that have advanced, or begin or end to be idle.
 
         Args:
-            reached: Returns the watermark that a stage passes on: all that is written later is made of events for which no
-                earlier window was open.
+            reached: Returns the watermark that a stage passes on: all that is written later is made of events that had
+                no earlier window open.
             idle: Returns whether the inputs up to a stage are idle.
             now: Monotonic time.
         """

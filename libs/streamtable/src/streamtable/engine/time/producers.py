@@ -11,7 +11,7 @@ class ProducerTimes:
     """The watermarks of the tasks that write an input, in one partition of it.
 
     Until each of them has written a watermark, the minimum is `NO_TIME`. The number of producers can only grow: a partition
-    that no longer exists means another topic, for which the group must be reset.
+    that no longer exists means another topic, and the group must be reset.
 
     Args:
         watermarks_ms: The committed watermarks, by number of the producer; empty before the first mark.

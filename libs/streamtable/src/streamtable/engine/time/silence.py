@@ -13,7 +13,7 @@ from streamtable.base.types import NextOffset, TopicPartition, Watermarks
 from streamtable.graph.group import EventTime
 
 OBSERVE_SECONDS = 5.0
-"""The interval at which the ends of inputs are requested, in seconds; shorter if inputs become idle sooner."""
+"""The interval between requests of the inputs' end offsets, in seconds; shorter if inputs become idle sooner."""
 
 _LOOKS = 4  # at the ends of inputs within `idle_after`
 _OBSERVE_SECONDS_MIN = 0.2
@@ -35,7 +35,7 @@ class ObservedEnds:
 
 
 def observe_seconds(event_time: EventTime | None) -> float:
-    """Return the interval in seconds at which to request the ends of a group's inputs, to find idle inputs in time."""
+    """Return the seconds between requests of the end offsets of a group's inputs, to find idle inputs in time."""
     if event_time is None or event_time.idle_after is None:
         return OBSERVE_SECONDS
     often = event_time.idle_after.total_seconds() / _LOOKS
@@ -61,12 +61,12 @@ class Silence:
         self._seen_at = dict.fromkeys(inputs, clock.monotonic())  # when its last event was seen, or the start
         self._ends: dict[str, tuple[int, float]] = {}  # the end of each input, and since when it is known
         self._idle: frozenset[str] = frozenset()
-        self._idle_until = 0.0  # monotonic time up to which this is believed
+        self._idle_until = 0.0  # `_idle` is trusted until this monotonic time
 
     @property
     def idle(self) -> frozenset[str]:
         """The inputs that are idle now."""
-        # A process that stood still has not seen what has come since: then no input counts as idle.
+        # A process that stood still has not seen the records since: then no input counts as idle.
         if self._idle and self._clock.monotonic() > self._idle_until:
             self._idle = frozenset()
         return self._idle
@@ -98,7 +98,7 @@ class Silence:
             elif next_offsets[topic] == end and observed.asked_at - since >= self._idle_after:
                 idle.add(topic)
         self._idle = frozenset(idle)
-        # Two looks may fail before what was seen last is too old.
+        # Two requests may fail before the last observation is too old.
         self._idle_until = observed.asked_at + 3 * self._observe_seconds
 
     def passed_ms(self, topics: Iterable[str], now: float) -> int:

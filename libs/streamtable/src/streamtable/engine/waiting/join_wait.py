@@ -39,7 +39,7 @@ class JoinWait:
         return records.part(0, index)
 
     def let_wait_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
-        """Hold back records after timers of which more are due than one call handles. Returns the others."""
+        """Hold back records after timers if more timers are due than one call handles. Returns the others."""
         if not records or not task.firing:
             return records
         self._for_timers.add(records.place)

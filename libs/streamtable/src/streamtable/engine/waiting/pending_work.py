@@ -32,7 +32,7 @@ class PendingWork:
             return None
         found = self._loop.run(results([deferral for _, deferral in waiting], self._defer_timeout))
         done = [(task, deferral, result) for (task, deferral), result in zip(waiting, found, strict=True)]
-        # All that fails is found at once, not one by one after as many replays: what was awaited first.
+        # All that fails is found at once, not one by one after as many replays: failures come first.
         done.sort(key=lambda each: not isinstance(each[2], BaseException))
         good = True
         for task, deferral, result in done:

@@ -1,4 +1,4 @@
-"""Counts the records of windows and joins, and reports a minute in which too many of them were late."""
+"""Counts the records of windows and joins, and reports each minute when too many of them were late."""
 
 import threading
 from collections import Counter

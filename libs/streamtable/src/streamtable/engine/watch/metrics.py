@@ -96,7 +96,7 @@ class EngineMetrics:
     # ---- background thread -----------------------------------------------------------------------------------------
 
     def sample(self, assignment: Assignment, cluster: ClusterClient) -> Mapping[TopicPartition, Watermarks]:
-        """Set the gauges of the assigned partitions, and drop those of partitions that left.
+        """Set the gauges of the assigned partitions, and drop the gauges of partitions that left.
 
         Returns:
             What the inputs hold, which was asked for that.

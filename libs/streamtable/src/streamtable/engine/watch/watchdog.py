@@ -44,7 +44,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Wait:
-    """The longest time for which an expected event has not happened.
+    """The longest time that an expected event has been outstanding.
 
     Attributes:
         seconds: The length of the wait.
@@ -232,7 +232,7 @@ class Watchdog:
         self._stalled = bool(reason)
         if self._exit_after is not None and wait.seconds >= self._exit_after:
             log.critical("process exits", group=self._group, reason=reason, exit_code=EXIT_STALLED)
-            with suppress(OSError, ValueError):  # the log may be what has no room
+            with suppress(OSError, ValueError):  # the log's disk may be full
                 sys.stderr.flush()
             self._exit_process(EXIT_STALLED)
 
