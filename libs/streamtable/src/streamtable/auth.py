@@ -102,9 +102,8 @@ def named(spec: str | None) -> TokenFunction | None:
             try:
                 return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
             except Exception as error:  # a user's module may raise anything
-                expected = "expected MODULE:FUNCTION, aws_msk_iam:REGION, azure:NAMESPACE or gcp"
-                text = f"STREAMTABLE_KAFKA_TOKEN={spec!r}: {expected} ({type(error).__name__}: {error})"
-                raise ConfigurationError(text) from error
+                text = f"{spec!r}: expected MODULE:FUNCTION, aws_msk_iam:REGION, azure:NAMESPACE or gcp ({error!r})"
+                raise ConfigurationError(f"STREAMTABLE_KAFKA_TOKEN={text}") from error
 
 
 class TokenSource:
@@ -147,9 +146,9 @@ class TokenSource:
         return self._kept
 
     def login(self) -> dict[str, object]:
-        """Return the options of a client. Raises as `token` does; a client would wait ten seconds and not say why."""
+        """Return the option of a client that asks for tokens. Raises as `token` does; a client would wait ten seconds and not say why."""
         self.token()
-        return {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": self.callback}
+        return {"oauth_cb": self.callback}
 
     def callback(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
         """Answer the client, which asks in a thread of its own before the last token expires, also when it is idle."""

@@ -81,7 +81,8 @@ class Kafka:
         options.check(self.bootstrap_servers, self.options)
         if self.token is not None:
             options.check_token(self.options)
-            object.__setattr__(self, "_tokens", TokenSource(self.token))  # the class is frozen
+            object.__setattr__(self, "options", {**options.TOKENS, **self.options})  # the class is frozen
+            object.__setattr__(self, "_tokens", TokenSource(self.token))
         log_to_stderr_by_default()  # whatever is going to be logged, this was made before
 
     def cluster(self) -> KafkaCluster:

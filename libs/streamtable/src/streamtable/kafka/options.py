@@ -13,6 +13,7 @@ _DELIVERY_TIMEOUT_MAX_S = 3_600.0
 _REQUEST_TIMEOUT_MS = 30_000
 ABILITIES = "feature"
 """The value of `debug` with which the client logs what a broker supports, at each new connection and at no other time."""
+TOKENS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 
 
 def check(bootstrap_servers: str, options: Mapping[str, object]) -> None:
