@@ -113,6 +113,7 @@ def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
         "acks": "all",
         "partitioner": "murmur2_random",
         "linger.ms": 5,
+        "compression.type": "lz4",
         "queue.buffering.max.kbytes": 32_768,
         "queue.buffering.max.messages": 200_000,
         "message.timeout.ms": round(delivery_timeout * 1000),
