@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +27,7 @@ from streamtable.errors import AuthenticationFailed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
+ROOT = Path(__file__).resolve().parents[2]
 _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 _VALIDATOR = "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 
@@ -146,6 +150,27 @@ def test_a_wrong_token_and_a_failing_issuer_are_named_and_the_next_token_gets_in
     ) as raised:
         stranger.admin().topic_partitions()
     assert "not-a-token" not in str(raised.value) + str(logged)
+
+
+ISSUER = """
+from tests.system.test_tokens import Issuer
+issue = Issuer()
+"""
+
+
+def test_the_command_line_logs_in_by_the_function_of_the_setting(kafka: Kafka, tmp_path: Path) -> None:
+    (tmp_path / "shop_login.py").write_text(ISSUER)
+    ours = [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, ours)),
+        "STREAMTABLE_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "STREAMTABLE_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "STREAMTABLE_KAFKA_TOKEN": "shop_login:issue",
+    }
+    command = [sys.executable, "-m", "streamtable_cli", "--timeout", "20", "topics", "list"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "topic"), done.stderr
 
 
 @pytest.mark.faults_long
