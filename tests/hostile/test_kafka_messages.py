@@ -4,6 +4,7 @@ Each is handled or goes to the dead letters, once, with the reason; the ones aro
 a view on the table shows all of it. Bad bytes of values are in `test_avro_bytes`.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -413,7 +414,7 @@ def test_an_output_that_only_the_broker_refuses_is_traced_to_the_record_that_mad
 
     def forward(ctx: Context[str, int], event: Any) -> None:
         ctx.set((ctx.value or 0) + 1)
-        large = [("h", bytes(50_000))] if event["note"] == "large" else []
+        large = [("h", os.urandom(50_000))] if event["note"] == "large" else []
         ctx.emit(out, ctx.key, event, headers=large)
 
     group: Group[str, int] = Group(

@@ -68,3 +68,16 @@ def test_requests_of_a_transactional_producer_time_out_before_its_transaction(
 def test_a_timeout_that_is_no_number_is_refused_by_its_name() -> None:
     with pytest.raises(ConfigurationError, match=r"socket\.timeout\.ms"):
         Kafka("localhost:9092", {"socket.timeout.ms": "soon"}).transactional_producer("t")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("linger.ms", 5, r"'linger\.ms': expected text, as '1' or 'true', not int"),
+        ("socket.nagle.disable", True, "expected text, as '1' or 'true', not bool"),
+        ("oauth_cb", print, r"'oauth_cb': expected text.*: use token= of Kafka"),
+    ],
+)
+def test_an_option_that_is_no_text_is_refused_by_its_name(name: str, value: object, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Kafka("localhost:9092", {name: value})  # type: ignore[dict-item] # what a program without types does

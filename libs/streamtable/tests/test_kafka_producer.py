@@ -1,5 +1,6 @@
 """Single records to a real broker, each answered once."""
 
+import os
 import threading
 from collections.abc import Iterator
 from itertools import groupby
@@ -79,8 +80,8 @@ def test_a_record_that_is_too_large_for_client_or_topic_is_unencodable(
 ) -> None:
     topic = topics.create("events", partitions=1, config={"max.message.bytes": "1000"})
     answers: list[Ack | StreamtableError] = []
-    producer.produce(topic, b"k", b"x" * 2_000_000, answers.append)
-    producer.produce(topic, b"k", b"x" * 2_000, answers.append)
+    producer.produce(topic, b"k", os.urandom(2_000_000), answers.append)
+    producer.produce(topic, b"k", os.urandom(2_000), answers.append)
     assert producer.flush(WITHIN_S) == 0
     assert [type(answer) for answer in answers] == [SerializationError, SerializationError]
 
@@ -226,3 +227,19 @@ def test_a_record_that_finds_no_room_in_the_queue_is_not_sent(frozen_broker: Bro
 def test_a_delivery_timeout_that_makes_no_sense_is_refused(seconds: float) -> None:
     with pytest.raises(ConfigurationError, match="delivery timeout"):
         Kafka("127.0.0.1:9092").producer(delivery_timeout=seconds)
+
+
+@pytest.mark.parametrize(("option", "bytes_most"), [({}, 20_000), ({"compression.type": "none"}, 10**9)])
+def test_records_are_compressed_unless_an_option_says_otherwise(
+    broker: Broker, topics: Topics, option: dict[str, str], bytes_most: int
+) -> None:
+    topic = topics.create("events", partitions=1)
+    producer = Kafka(broker.bootstrap_servers, option).producer()
+    for number in range(1_000):
+        producer.produce(topic, b"alice", b"%d: one of many similar values" % number, lambda _: None)
+    assert producer.flush(WITHIN_S) == 0
+    producer.close(WITHIN_S)
+    (segment,) = (broker.data_dir / "logs" / f"{topic}-0").glob("*.log")
+    size = segment.stat().st_size
+    assert size < bytes_most
+    assert (size > 40_000) == bool(option)

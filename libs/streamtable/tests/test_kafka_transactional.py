@@ -1,5 +1,6 @@
 """Transactions on a real broker: the visible records, the fenced producers, and the error that each failure raises."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from threading import Event
@@ -176,7 +177,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
     topic = topics.create("out", partitions=1, config={"max.message.bytes": "1000"})
     outbox = opened(topics.name("tx"))
     outbox.begin()
-    outbox.produce(topic, b"key", b"x" * 5_000)
+    outbox.produce(topic, b"key", os.urandom(5_000))
     outbox.flush(WITHIN_S)
     with pytest.raises(SerializationError):
         outbox.commit(WITHIN_S)
@@ -195,7 +196,7 @@ def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked
 ) -> None:
     topic = topics.create("out", partitions=1, config={"max.message.bytes": "1000"})
     outbox = opened(None)
-    outbox.produce(topic, b"key", b"x" * 5_000)
+    outbox.produce(topic, b"key", os.urandom(5_000))
     with pytest.raises(SerializationError) as caught:
         outbox.flush(WITHIN_S)
     assert (caught.value.topic, caught.value.partition) == (topic, 0)

@@ -1,5 +1,6 @@
 """The ports' promises, asked of the virtual Kafka and of a real one by the same tests: the copy must not drift."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -502,7 +503,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
     topic = place.create("out", config={"max.message.bytes": "1000"})
     outbox = place.transactional_producer("tx")
     outbox.begin()
-    outbox.produce(topic, b"key", b"x" * 5_000)
+    outbox.produce(topic, b"key", os.urandom(5_000))
     outbox.flush(WITHIN_S)
     with pytest.raises(SerializationError):
         outbox.commit(WITHIN_S)
@@ -519,7 +520,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
 def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked(place: Place) -> None:
     topic = place.create("out", config={"max.message.bytes": "1000"})
     outbox = place.transactional_producer(None)
-    outbox.produce(topic, b"key", b"x" * 5_000)
+    outbox.produce(topic, b"key", os.urandom(5_000))
     with pytest.raises(SerializationError) as caught:
         outbox.flush(WITHIN_S)
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
@@ -662,7 +663,7 @@ def test_each_single_record_is_answered(place: Place) -> None:
     producer.produce(topic, b"alice", b"1", answers.append, headers=[("h", b"x")], timestamp_ms=77)
     producer.produce(topic, b"alice", None, answers.append)
     assert producer.flush(WITHIN_S) == 0
-    producer.produce(topic, b"alice", b"x" * 2_000, answers.append)
+    producer.produce(topic, b"alice", os.urandom(2_000), answers.append)
     producer.close(WITHIN_S)
     assert answers[:2] == [Ack(topic, 9, 0), Ack(topic, 9, 1)]
     assert isinstance(answers[2], SerializationError)

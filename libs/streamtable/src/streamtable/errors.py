@@ -181,7 +181,7 @@ class RetryLater(StreamtableError):
 
 
 class AuthenticationFailed(RetryLater):
-    """Kafka refuses the client's password or certificate, or the client the broker's certificate.
+    """Kafka refuses the client's password, token or certificate, or the client the broker's certificate; or there is no token.
 
     The client tries again nevertheless: a password that is being changed is right at the next try, and a broker that starts or
     stops may break off a handshake.

@@ -13,6 +13,7 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.errors import (
+    AuthenticationFailed,
     ConfigurationError,
     Fenced,
     HandlerFailed,
@@ -411,6 +412,27 @@ def test_while_no_new_producer_can_be_had_nothing_is_handled_or_committed(rig: A
     assert rig.steps.taken.count("commit") == 1
     rig.turn()
     assert [outbox.closed for outbox in rig.outboxes] == [True, True, True, False]
+    rig.recover()
+    assert rig.member.ready
+
+
+def test_while_no_client_can_be_made_for_the_new_producer_it_is_tried_again(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_a_token(*_: object) -> None:
+        raise AuthenticationFailed("gave no token")
+
+    rig.join()
+    rig.steps.fail("commit", OutcomeUnknown("no answer"))
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig, "transactional_producer", without_a_token)
+        rig.turn(commit=True)
+        rig.turn()
+        assert [outbox.closed for outbox in rig.outboxes] == [False]
+    rig.turn()
+    assert [outbox.closed for outbox in rig.outboxes] == [True, False]
     rig.recover()
     assert rig.member.ready
 

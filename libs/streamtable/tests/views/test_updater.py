@@ -12,7 +12,7 @@ from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.errors import Fatal, InputLost, NotReady, TopicMismatch
+from streamtable.errors import AuthenticationFailed, Fatal, InputLost, NotReady, TopicMismatch
 from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
 from streamtable.views.updater import ViewUpdater
@@ -97,6 +97,28 @@ def test_views_share_one_consumer_one_client_and_one_thread(views: Views, log: L
         assert sorted(log.made) == ["cluster", "reader"]
         assert len(set(threading.enumerate()) - before) == 1
     assert log.reader.closed
+
+
+@pytest.mark.parametrize("method", ["cluster", "table_reader"])
+def test_views_wait_while_there_is_no_token_to_log_in_with(
+    views: Views, log: LogDouble, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    asked = threading.Event()
+
+    def without_a_token(*_: object) -> None:
+        asked.set()
+        raise AuthenticationFailed("gave no token")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, method, without_a_token)
+        with views:
+            view = views.view(A)
+            assert asked.wait(60)
+            with pytest.raises(NotReady):
+                view.get("k")
+            patch.undo()
+            view.wait_ready(60)
+            assert view.get("k") == 1
 
 
 def test_a_view_that_is_asked_for_later_follows_too(views: Views) -> None:

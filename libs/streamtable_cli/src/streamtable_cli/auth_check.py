@@ -17,9 +17,8 @@ def own_authentication(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> It
     kafka = cluster.kafka.options
     protocol = kafka.get("security.protocol", "plaintext").upper()
     user = kafka.get("sasl.username", "")
-    fact = (
-        f"authenticated as user {user!r} over {protocol}" if user else f"not authenticated, over {protocol}"
-    )
+    who = f"as user {user!r}" if user else "by tokens" if cluster.kafka.token else ""
+    fact = f"authenticated {who} over {protocol}" if who else f"not authenticated, over {protocol}"
     if not protocol.endswith("SSL") and not all(loopback(broker.host) for broker in brokers):
         yield warning("access", f"{fact}: the connection is not encrypted", "see docs/operate/security.md")
     else:

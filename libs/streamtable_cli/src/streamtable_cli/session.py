@@ -9,6 +9,7 @@ from functools import cached_property
 import typer
 
 from streamtable import Kafka
+from streamtable.auth import named
 from streamtable.base.settings import KAFKA_PREFIX, PREFIX, Settings
 from streamtable.errors import ConfigurationError
 from streamtable_admin.cluster import Cluster, connect
@@ -43,14 +44,9 @@ class CommandSession:
     @contextmanager
     def unchecked_cluster(self, at_least: float = 0.0) -> Iterator[Cluster]:
         """Open the cluster without checking that it responds."""
-        settings = self.settings
-        timeout = max(self.timeout, at_least)
-        kafka = Kafka(
-            settings.bootstrap_servers,
-            settings.kafka,
-            group_protocol=settings.group_protocol,
-            admin_timeout=timeout,
-        )
+        s, timeout = self.settings, max(self.timeout, at_least)
+        token = named(s.kafka_token)
+        kafka = Kafka(s.bootstrap_servers, s.kafka, s.group_protocol, admin_timeout=timeout, token=token)
         with connect(kafka, timeout=timeout, client_name="streamtable-cli", observer=Terminal()) as cluster:
             yield cluster
 

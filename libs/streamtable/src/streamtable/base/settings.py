@@ -208,6 +208,7 @@ class Settings(BaseModel):
     Attributes:
         bootstrap_servers: The brokers of Kafka, `host:port` separated by commas.
         kafka: Options for librdkafka that break no guarantee.
+        kafka_token: The function that returns tokens to log in with; see `streamtable.auth.named`.
         instance_id: The name of this process within its group; stable over restarts, different for each replica.
         state_dir: The folder of tables on disk; created when needed.
         http_address: The address of the REST server.
@@ -242,6 +243,7 @@ class Settings(BaseModel):
 
     bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = "127.0.0.1:9092"
     kafka: Annotated[KafkaOptions, BeforeValidator(_kafka_options)] = KafkaOptions({})
+    kafka_token: str | None = None
     instance_id: Annotated[str, BeforeValidator(legal_instance_id)] = Field(
         default_factory=socket.gethostname
     )
@@ -284,7 +286,7 @@ class Settings(BaseModel):
             if not variable.upper().startswith(PREFIX):
                 continue
             field = variable.removeprefix(PREFIX).lower()
-            is_option = variable.startswith(KAFKA_PREFIX) and variable != KAFKA_PREFIX
+            is_option = variable.startswith(KAFKA_PREFIX) and field not in {"kafka_", "kafka_token"}
             if variable != variable.upper() or not (
                 is_option or field in cls.model_fields.keys() - {"kafka"}
             ):

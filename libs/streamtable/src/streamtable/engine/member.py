@@ -490,11 +490,11 @@ class Member:
 
         No transaction is open, or the one that is gets fenced.
         """
-        self._producer.close()
         self._renew_needed = True
         asked = self._budget.step_seconds
-        self._producer = self._new_producer()
         try:
+            old, self._producer = self._producer, self._new_producer()
+            old.close()
             self._producer.open(max(_OPEN_SECONDS, asked))
         except RetryLater as error:
             log.warning("cannot open a new producer, will retry", reason=str(error))

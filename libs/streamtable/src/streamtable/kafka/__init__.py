@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 
+from streamtable.auth import TokenFunction, TokenSource, named
 from streamtable.base.partitioner import LIBRDKAFKA, Partitioner
 from streamtable.base.settings import GroupProtocol, Settings
 from streamtable.base.tracing import Tracer
-from streamtable.errors import ConfigurationError
+from streamtable.errors import AuthenticationFailed, ConfigurationError
 from streamtable.kafka import options
 from streamtable.kafka.acls import Acl
 from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
@@ -47,6 +48,9 @@ class Kafka:
             until its former session has ended.
         admin_timeout: Seconds to wait for each answer about topics.
         tracer: Traces the work of emitters, processors and views that are given this cluster; None: no tracing.
+        token: Returns a `streamtable.auth.Token` to log in with (SASL/OAUTHBEARER, over TLS unless the option
+            `security.protocol` is SASL_PLAINTEXT). It is called from several threads: when clients are made, and
+            before tokens expire, also for clients that are idle.
 
     Raises:
         ConfigurationError: The addresses are malformed, or an option is refused.
@@ -58,6 +62,8 @@ class Kafka:
     static_membership: bool = False
     admin_timeout: float = 10.0
     tracer: Tracer | None = field(default=None, repr=False, compare=False)
+    token: TokenFunction | None = field(default=None, repr=False)
+    _tokens: TokenSource | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Kafka":
@@ -68,10 +74,15 @@ class Kafka:
             settings.kafka,
             group_protocol=settings.group_protocol,
             static_membership=settings.static_membership,
+            token=named(settings.kafka_token),
         )
 
     def __post_init__(self) -> None:
         options.check(self.bootstrap_servers, self.options)
+        if self.token is not None:
+            options.check_token(self.options)
+            object.__setattr__(self, "options", {**options.TOKENS, **self.options})  # the class is frozen
+            object.__setattr__(self, "_tokens", TokenSource(self.token))
         log_to_stderr_by_default()  # whatever is going to be logged, this was made before
 
     def cluster(self) -> KafkaCluster:
@@ -146,13 +157,13 @@ class Kafka:
         return KafkaTableReader(_made(Consumer, config), log)
 
     def _config(self, client_id: str, config: Mapping[str, object]) -> dict[str, object]:
-        return {**options.client(self.bootstrap_servers, client_id), **config, **self.options}
+        login = {} if self._tokens is None else self._tokens.login()
+        return {**options.client(self.bootstrap_servers, client_id), **login, **config, **self.options}
 
     def _caller(self, **names: str) -> ClientIdentity:
         authorities = None if "ssl.ca.pem" in self.options else self.options.get("ssl.ca.location", "")
-        return ClientIdentity(
-            self.bootstrap_servers, self.options.get("sasl.username", ""), authorities, **names
-        )
+        user = self.options.get("sasl.username", "")
+        return ClientIdentity(self.bootstrap_servers, user, authorities, tokens=self._tokens, **names)
 
     def _watched(
         self, client_id: str, config: Mapping[str, object], **names: str
@@ -170,6 +181,8 @@ def _made(kind: Any, config: dict[str, object]) -> Any:
             raise KeyboardInterrupt from error
         raise
     except KafkaException as error:
+        if cause(error).code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+            raise AuthenticationFailed(f"the Kafka client has no token ({describe(cause(error))})") from error
         raise ConfigurationError(
             f"the Kafka client refuses its settings ({describe(cause(error))})"
         ) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 
+from streamtable.auth import TokenSource
 from streamtable.errors import AuthorizationError
 from streamtable.kafka.errors import describe
 
@@ -40,6 +41,7 @@ class ClientIdentity:
             known here.
         group: The consumer group that it is a member of, or that it requests information about.
         transactional_id: The id of its transactions.
+        tokens: What it logs in with in place of a password; None if there is none.
     """
 
     servers: str = ""
@@ -47,6 +49,7 @@ class ClientIdentity:
     authorities: str | None = ""
     group: str = ""
     transactional_id: str = ""
+    tokens: TokenSource | None = None
 
     def lacks(self, error: KafkaError, operation: str, topic: str = "") -> AuthorizationError:
         """Return the error for a refusal (`FORBIDDEN`), with the ACL that is missing.
@@ -74,6 +77,9 @@ class ClientIdentity:
     def explain(self, error: KafkaError) -> str:
         """Return the error, with what to do about it where that is known."""
         text = describe(error)
+        if error.code() == KafkaError._AUTHENTICATION and self.tokens is not None:  # noqa: SLF001 - a code
+            refused = f"the token of {self.tokens.name} does not get in: the broker has to accept its issuer"
+            return f"{self.tokens.failure or refused} ({text})"
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - a code
             who = f"user {self.user!r}" if self.user else "this process, which names no user,"
             return (

@@ -13,9 +13,10 @@ _DELIVERY_TIMEOUT_MAX_S = 3_600.0
 _REQUEST_TIMEOUT_MS = 30_000
 ABILITIES = "feature"
 """The value of `debug` with which the client logs what a broker supports, at each new connection and at no other time."""
+TOKENS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 
 
-def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
+def check(bootstrap_servers: str, options: Mapping[str, object]) -> None:
     """Raise `ConfigurationError` for addresses without a port and for refused options."""
     for address in bootstrap_servers.split(","):
         host, _, port = address.strip().rpartition(":")
@@ -23,9 +24,24 @@ def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
             raise ConfigurationError(
                 f"bootstrap servers {bootstrap_servers!r}: expected host:port, separated by commas"
             )
-    for name in options:
+    for name, value in options.items():
         if name in REFUSED_KAFKA_OPTIONS:
             raise ConfigurationError(f"Kafka option {name!r} cannot be set: {REFUSED_KAFKA_OPTIONS[name]}")
+        if not isinstance(value, str):
+            text = f"expected text, as '1' or 'true', not {type(value).__name__}"
+            advice = ": use token= of Kafka" if name == "oauth_cb" else ""
+            raise ConfigurationError(f"Kafka option {name!r}: {text}{advice}")
+
+
+def check_token(options: Mapping[str, str]) -> None:
+    """Raise `ConfigurationError` for options that contradict a login by token."""
+    for name, start in (
+        ("security.protocol", "SASL"),
+        ("sasl.mechanism", "OAUTH"),
+        ("sasl.mechanisms", "OAUTH"),
+    ):
+        if not (value := options.get(name, start)).upper().startswith(start):
+            raise ConfigurationError(f"Kafka option {name!r} is {value!r}, which takes no token=: remove one")
 
 
 def client(bootstrap_servers: str, client_id: str) -> dict[str, object]:
@@ -97,6 +113,7 @@ def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
         "acks": "all",
         "partitioner": "murmur2_random",
         "linger.ms": 5,
+        "compression.type": "lz4",
         "queue.buffering.max.kbytes": 32_768,
         "queue.buffering.max.messages": 200_000,
         "message.timeout.ms": round(delivery_timeout * 1000),

@@ -10,6 +10,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import ClusterClient, Log, Stores
 from streamtable.base.types import TopicPartition
+from streamtable.errors import RetryLater
 from streamtable.observe import Metrics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica_set import ReplicaSet
@@ -138,6 +139,10 @@ class ViewUpdater:
             for replicas in tables:
                 replicas.turn(self._cluster(), self._reader)
             return self._reader.step(0 if self._reader.idle else timeout)
+        except RetryLater as error:  # no client can be made, as there is no token to log in with
+            log.warning("views wait for Kafka", name=self.name, reason=str(error))
+            self._stop.wait(1.0)
+            return 0
         except Exception as error:
             self._close_reader()
             for replicas in tables:
