@@ -129,7 +129,7 @@ class PoisonBisector:
     Attributes:
         records_max: The size limit of the next batch; None: only the usual limits.
         until: The end offsets of the failed batch by topic; records beyond them are not suspected.
-        found: The errors of the records to leave out, by topic and offset.
+        found: The errors of the records to skip, by topic and offset.
     """
 
     records_max: int | None = None
@@ -143,7 +143,7 @@ class PoisonBisector:
             self.until[topic] = max(offset, self.until.get(topic, 0))
 
     def isolated(self, topic: str, offset: int, error: HandlerFailed) -> None:
-        """Record the record that a failed batch of one has isolated: it is left out from now on."""
+        """Note the record that a failed batch of one has isolated: it is skipped from now on."""
         self.found[topic, offset] = error
         self.records_max = 1
 

@@ -137,7 +137,7 @@ class BatchTask:
             return None
         if self._buffer.full or self._bisector.records_max is not None:
             return CommitDue(AT_ONCE)
-        # `async` functions await concurrently with those of other partitions; a plain function would only delay them.
+        # `async` functions await concurrently across partitions; a plain function would only delay them.
         return CommitDue(
             self._buffer.first_arrival + self._group.limits.seconds, alone=not self._group.awaits
         )

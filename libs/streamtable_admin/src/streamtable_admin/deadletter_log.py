@@ -116,8 +116,8 @@ class Replayed:
 
     Attributes:
         sent: The letters that were produced.
-        before: Those that had been replayed before.
-        rows: Those that hold a timer or another row that fell due, for which there is no input to send them to.
+        before: Letters that had been replayed before.
+        rows: Letters with a timer or another row that fell due: there is no input to send them to.
     """
 
     sent: list[LoggedDeadLetter]
@@ -187,7 +187,7 @@ class DeadLetterLog:
         Args:
             selected: Whether a letter is returned.
             partitions: The partitions to read; all if there are none.
-            complete: Wait for open transactions, in which a marker may stand.
+            complete: Wait for open transactions, which may hold a marker.
 
         Raises:
             NoSuchTopic: The group has no dead-letter topic, or no such partition.
@@ -361,7 +361,7 @@ class DeadLetterLog:
                     f"dead letter {letter.name} has no value, and {place}@{origin.offset} does not hold it any more"
                 )
             key, value = found[0].key, found[0].value
-            # The record's own headers had been left out with its value.
+            # The record's own headers had been dropped with its value.
             own = [header for header in found[0].headers if not header[0].startswith(PREFIX)]
             headers = own + [header for header in headers if header[0] != VALUE_OMITTED]
         return OutputRecord(retry, key, value, headers, partition=record.place.partition)

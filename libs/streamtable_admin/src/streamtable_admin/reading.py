@@ -47,7 +47,7 @@ def read_to(
 ) -> Iterator[RecordBatch]:
     """Yield the committed records from `starts` up to, not including, `ends`.
 
-    Records behind an open transaction are left out after a while, and reported to the cluster's observer.
+    Records behind an open transaction are skipped after a while, and reported to the cluster's observer.
 
     Args:
         cluster: The cluster to read from.
