@@ -89,7 +89,7 @@ def check_kept(
         allow: Continue without records that retention has deleted.
 
     Raises:
-        InputLost: Unread records are gone, or a topic ends before what was read.
+        InputLost: Unread records are gone, or a topic ends before the offsets that were read.
     """
     gone: dict[Place, Span] = {}
     for topic, parts in sorted(read.items()):

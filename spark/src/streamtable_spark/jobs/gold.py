@@ -11,7 +11,7 @@ from streamtable_spark.jobs.topics import Result
 def refresh(
     tables: DeltaTables | ParquetTables, results: Mapping[str, Result], *, whole: bool = False
 ) -> list[str]:
-    """Update results. Safe to repeat. A result is left out while one of its topics has no silver table.
+    """Update results. Safe to repeat. A result is skipped while one of its topics has no silver table.
 
     Args:
         tables: The tables of the lake.

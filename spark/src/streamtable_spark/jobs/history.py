@@ -19,7 +19,7 @@ _SCHEMA = (
 
 
 def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame:
-    """Return the committed records in these spans; those of aborted transactions are left out.
+    """Return the committed records in these spans; records of aborted transactions are skipped.
 
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
@@ -29,7 +29,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
     }
     requested = {topic: parts for topic, parts in requested.items() if parts}
     if not requested:
-        # By the condition Spark knows that the frame is empty, and leaves out joins with it.
+        # By the condition Spark knows that the frame is empty, and skips joins with it.
         return spark.createDataFrame([], _SCHEMA).where("false")
 
     def offsets(which: str) -> str:

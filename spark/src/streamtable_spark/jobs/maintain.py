@@ -81,7 +81,7 @@ def maintain(
 
     Returns:
         For each table that changes: the number of files that were `compacted`, of files that these were merged `into`, and of
-        those that have `expired`; for a dry run the files to `compact`, some of which may stay as they are, and to `expire`.
+        files that have `expired`; for a dry run the files to `compact` (some may stay as they are) and to `expire`.
 
     Raises:
         ConfigurationError: There is no lake, or it has no Delta tables.

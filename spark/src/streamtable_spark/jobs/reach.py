@@ -39,7 +39,7 @@ class Way:
         seconds: The duration, from tweets and followers that were read already.
         urls: The number of URLs.
         reach: The sum over all URLs.
-        mean_error: The mean absolute relative error of a URL: 0.01 is one in a hundred. URLs with reach 0 are left out;
+        mean_error: The mean absolute relative error of a URL: 0.01 is one in a hundred. URLs with reach 0 are skipped;
             None if there are no others.
         worst_error: The largest relative error of a URL.
     """

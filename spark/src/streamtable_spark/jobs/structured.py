@@ -4,7 +4,7 @@
 
 The state is in the checkpoint, and a compacted topic gets each count that changes, as a group's table would. It is
 written at least once: a batch that was interrupted writes its counts again, the same ones, before any later batch
-does. Undecodable clicks are left out; the ETL keeps them in its quarantine.
+does. Undecodable clicks are skipped; the ETL keeps them in its quarantine.
 """
 
 import re
@@ -62,7 +62,7 @@ def counts(clicks: DataFrame) -> DataFrame:
     """Return the records of the table of counts: `partition`, `key`, `value`.
 
     Each id counts once, for as long as the checkpoint is kept: a stream has no window over all of its past, which the
-    batch jobs use to forget ids after a day, and a watermark would leave out late clicks.
+    batch jobs use to forget ids after a day, and a watermark would drop late clicks.
     """
     table = TABLES["click-count"]
     read = events(clicks, table.inputs[INPUT]).where("event IS NOT NULL")
