@@ -26,7 +26,7 @@ class Adversary(Faults):
     """Draws faults from the world's random numbers.
 
     Args:
-        world: The world in which the faults happen.
+        world: The world where the faults happen.
         rates: The probability of each hazard.
 
     Attributes:
