@@ -1,4 +1,4 @@
-"""A Kafka with TLS, SASL/SCRAM and least-privilege ACLs: what works, what is refused with which error, what stays secret."""
+"""A Kafka with TLS, SASL/SCRAM and least-privilege ACLs: what works, which error refuses others, what stays secret."""
 
 import json
 import ssl
