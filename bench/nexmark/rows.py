@@ -312,7 +312,7 @@ def _worked_off(
         if query not in _AT_ONCE:
             last = program.now()
         elif not right():
-            raise RowFailed("wrong: its results are not those of the batch")
+            raise RowFailed("wrong: its results differ from the batch's")
     finally:
         found.close()
     return first, last

@@ -158,7 +158,7 @@ def reaches_service(broker: Broker) -> Iterator[Service]:
 
 @contextmanager
 def console_service(broker: Broker) -> Iterator[Service]:
-    """A console in which letters can be sent again, with a table, a group's letters and a topic of runs to look at."""
+    """A console where letters can be sent again, with a table, a group's letters and a topic of runs to look at."""
     topics = Topics(broker.bootstrap_servers)
     try:
         compact = {"cleanup.policy": "compact"}

@@ -1,4 +1,4 @@
-"""The adversary: decides at each request to the broker, and at each failpoint, which fault happens to which process."""
+"""The adversary: decides at each request to the broker, and at each failpoint, which process gets which fault."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

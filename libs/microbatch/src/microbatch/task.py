@@ -277,7 +277,7 @@ class BatchTask:
                 if origin is None or origin.topic not in self._group.streams:
                     reason = f"its headers do not name an input of {self._group.name!r}"
                 elif origin.partition != self.partition:
-                    reason = f"it comes from partition {origin.partition}, to which its rows belong"
+                    reason = f"it comes from partition {origin.partition}, and its rows belong there"
                 else:
                     found += self._good(origin.dated(record), origin.topic, outputs)
                     continue

@@ -28,7 +28,7 @@ class NewTweet(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="the id of the tweet, which deletes it and identifies a repeated request. Default: a new one"
+            description="the id of the tweet, for deletions and to recognise a repeated request. Default: a new one"
         ),
     ] = None
     at: Annotated[

@@ -23,7 +23,7 @@ from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
 
-STAGES = ("write small files together", "delete what has expired")
+STAGES = ("write small files together", "delete expired files")
 STEPS = ("compacted", "expired")
 """The steps after which a run calls `reached`, for each table."""
 MB: Final = 1 << 20
