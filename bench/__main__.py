@@ -193,7 +193,7 @@ def _peers(only: Sequence[str], *, quick: bool = False) -> int:
     chosen = []
     for peer in rows.peers():
         if lacking := rows.missing(peer):
-            say.print(f"[yellow]{peer.name} is left out: this machine has no {' and no '.join(lacking)}[/]")
+            say.print(f"[yellow]{peer.name} is skipped: this machine has no {' and no '.join(lacking)}[/]")
         else:
             chosen.append(peer)
     baselines = {
@@ -223,7 +223,7 @@ def _spark(*, quick: bool) -> int:
 def _nexmark(*, quick: bool) -> int:
     if lacking := nexmark.missing():
         say.print(
-            f"[yellow]Kafka Streams and Flink are left out: this machine has no {' and no '.join(lacking)}[/]"
+            f"[yellow]Kafka Streams and Flink are skipped: this machine has no {' and no '.join(lacking)}[/]"
         )
     steps = nexmark.Nexmark(beside=not lacking).steps()
     with _site(QUICK if quick else FULL) as site:

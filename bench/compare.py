@@ -18,7 +18,7 @@ def ratios(figures: Iterable[Figure]) -> dict[str, float]:
 
 
 def medians(tries: Sequence[Ratios]) -> dict[str, float]:
-    """Return the median of each row over the tries in which it was measured."""
+    """Return the median of each row over the tries that measured it."""
     rows = dict.fromkeys(row for each in tries for row in each)
     return {row: median([each[row] for each in tries if row in each]) for row in rows}
 

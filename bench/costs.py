@@ -1,7 +1,7 @@
 """The cost of a record, from the rows about counting: the measurements behind `streamtable capacity`.
 
 Three costs are fitted to all of these rows: of a record by itself, of a row that a commit writes, of a row that is
-loaded because it is not in memory. Their frequencies follow from the way in which a processor reads a full topic: the
+loaded because it is not in memory. Their frequencies follow from how a processor reads a full topic: the
 client returns runs of one partition, and a commit every 200 ms covers some of them. Then the rates are computed from
 the costs again, and compared with those that were measured.
 """

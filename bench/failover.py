@@ -63,7 +63,7 @@ def _emit(site: Site, job: Job) -> None:
 
 
 def _noticed(site: Site, job: Job, heir: Program) -> float:
-    """Return the time at which the group has one member left, in seconds since 1970."""
+    """Return the time, in seconds since 1970, when the group has one member left."""
     admin = AdminClient({"bootstrap.servers": site.broker, "log_level": 0})
 
     def alone() -> bool:
@@ -75,7 +75,7 @@ def _noticed(site: Site, job: Job, heir: Program) -> float:
 
 
 def _inherited(heir: Program, noticed: float) -> float | None:
-    """Return the time of the first record handled after that moment; those of its own partitions are earlier."""
+    """Return the time of the first record handled after that moment; its own partitions' records are earlier."""
     later = [
         mark.time for name, mark in heir.marks.items() if name.startswith("handled_") and mark.time > noticed
     ]

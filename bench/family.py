@@ -20,7 +20,7 @@ class Share(NamedTuple):
 
     Attributes:
         parent: The id of the parent process.
-        cpu: The CPU seconds, its own and those of its ended children.
+        cpu: The CPU seconds, its own and its ended children's.
         rss_mb: The present resident memory; shared pages count for each process.
         virtual: The bytes of its address space.
     """
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 
 class FamilyProgram(Program):
-    """A program whose CPU and peak of memory are those of all its processes, sampled every 100 ms."""
+    """A program whose CPU and peak memory include all its child processes, sampled every 100 ms."""
 
     _next_look = 0.0
 

@@ -28,7 +28,7 @@ class Goal:
     Attributes:
         title: The description of the goal.
         row: The row whose figure is compared.
-        of: The row by which it is divided; None: it is not divided.
+        of: The row that divides it; None: it is not divided.
         figure: The row's value or its CPU per record.
         at_least: The smallest sufficient value, where more is better.
         at_most: The largest sufficient value, where less is better.
@@ -61,7 +61,7 @@ class Goal:
         return mine / other if other else None
 
     def verdict(self, number: float | None) -> Verdict:
-        """Judge what was reached."""
+        """Judge a measured number."""
         if number is None:
             return Verdict.UNKNOWN
         if self.at_least is not None:

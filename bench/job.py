@@ -37,7 +37,7 @@ class Job:
         keys: The number of different keys.
         grpc: The address of the gRPC server.
         rest: The address of the REST server.
-        seconds: The seconds for which callers send each kind of call.
+        seconds: How many seconds callers send each kind of call.
         clients: The number of concurrent callers, tasks, or processes of the group.
         calls: The kinds of calls, separated by commas.
         schema: The path of the records' Avro schema.

@@ -67,7 +67,7 @@ def joined(site: Site, row: str) -> list[Figure]:
 
 
 def waiting(site: Site, name: str) -> list[Figure]:
-    """Measure the peak resident memory of a stream join in which all records of one side wait and few are matched."""
+    """Measure the peak resident memory of a stream join where all records of one side wait and few match."""
     keys = OPEN * site.sizes.keys
     both = Sides(Clicks(keys, keys, once=True), Clicks(_GROUPS, _GROUPS, once=True, ids=True))
     figure = _joined(site, "stream_join", both)

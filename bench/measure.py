@@ -38,7 +38,7 @@ class Program:
 
     Args:
         command: The command to run.
-        environment: The variables in addition to those of this process.
+        environment: Environment variables in addition to this process's own.
         log: The file for its output.
         limit_seconds: The timeout of each wait.
     """

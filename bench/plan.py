@@ -166,11 +166,11 @@ def chosen(
     rows: Collection[str] = (),
     baselines: Mapping[str, str] = BASELINES,
 ) -> list[Step]:
-    """Return the steps of the quick form only, or those of some rows and of the rows they are compared with.
+    """Return only the steps of the quick form, or the steps of some rows and of the rows they are compared with.
 
     Args:
         all_steps: The steps to choose from.
-        quick: Whether only those of the quick form are chosen.
+        quick: Whether to choose only steps of the quick form.
         rows: The rows; empty: all.
         baselines: The row that each row is compared with.
 

@@ -29,7 +29,7 @@ def several(site: Site, *, number: int) -> list[Figure]:
 
 
 def _counted(site: Site, number: int) -> tuple[Figure, float]:
-    """Measure from the moment at which all clicks become visible until all are committed; partitions are assigned before.
+    """Measure from the moment when all clicks become visible until all are committed; partitions are assigned before.
 
     Returns:
         The figure, and the CPU seconds of the broker meanwhile.

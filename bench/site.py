@@ -32,7 +32,7 @@ class Sizes:
         handler: The same for a function called for each record.
         keys: The number of keys of the table that is restored.
         gets: The number of reads of a view.
-        seconds: The seconds for which callers run.
+        seconds: How many seconds callers run.
         live_seconds: The seconds of a steady load.
         tries: The number of repetitions of short measurements.
         batch: The records of a Spark job.

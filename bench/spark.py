@@ -1,6 +1,6 @@
 """Rows about Spark's jobs: programs with their usual settings, on two cores of this machine, one after another.
 
-They build on each other: what is counted is the lake that the ETL has filled, and what is audited is the table that was
+They build on each other: they count clicks in the lake that the ETL has filled, and audit the table that was
 rebuilt. Beside two of them DuckDB has the same question for the same files, and must come to the same answer.
 """
 
@@ -95,13 +95,13 @@ class SparkRows:
         ]
 
     def etl(self, site: Site) -> list[Figure]:
-        """Measure from a batch's plan to its commit in bronze, and from there to its commit in silver: for all batches together,
-        of which the first starts with a cold JVM, and for those after the first."""
+        """Measure from a batch's plan to its commit in bronze, and from there to its commit in silver: for all batches
+        (the first starts with a cold JVM), and for the batches after the first."""
         self._lake_of(site)
         return self._etl
 
     def count(self, site: Site, *, cores: int) -> list[Figure]:
-        """Clicks of each user, from Kafka and from silver, with warm Java; and what was shuffled for each click."""
+        """Clicks of each user, from Kafka and from silver, with a warm JVM; and the bytes shuffled for each click."""
         clicks = _clicks(site)
         job = Job(site.broker, site.clicks(clicks), records=clicks.records, partitions=clicks.partitions)
         job = replace(job, state_dir=str(self._lake_of(site)), clients=cores)

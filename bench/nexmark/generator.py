@@ -1,6 +1,6 @@
 """The events of Nexmark, made from a seed.
 
-The numbers are those of the generator that Apache Beam publishes (`sdks/java/testing/nexmark`, with the defaults of its
+The numbers come from the generator that Apache Beam publishes (`sdks/java/testing/nexmark`, with the defaults of its
 `NexmarkConfiguration`, one generator, events in order): of 50 events one is a person, three are auctions and 46 are bids;
 the choices of hot sellers, auctions and bidders, ids that run ahead, prices, lengths of auctions, and sizes.
 """
@@ -78,7 +78,7 @@ class Generator:
 
     @property
     def mean_auction_ms(self) -> int:
-        """The mean length of auctions: the time in which as many auctions are opened as are open at a time."""
+        """The mean length of auctions: in this time as many auctions are opened as are open at a time."""
         return OPEN_AUCTIONS * ALL // AUCTIONS * 1000 // self.rate
 
     @property

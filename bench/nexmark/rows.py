@@ -70,7 +70,7 @@ class Input:
         return sum(len(events) for stream, _, events in self.by_stream() if stream.name in topics)
 
     def expected_of_closed(self, query: int) -> Sequence[Any]:
-        """Return the results of the measured events, without those of the events that close the last windows."""
+        """Return the results of the measured events, without the results of the events that close the last windows."""
         return comparable(
             query, [each for each in BATCH[query](self.events) if query != 8 or each[0] < _CLOSING_ID]
         )
@@ -312,7 +312,7 @@ def _worked_off(
         if query not in _AT_ONCE:
             last = program.now()
         elif not right():
-            raise RowFailed("wrong: its results are not those of the batch")
+            raise RowFailed("wrong: its results differ from the batch's")
     finally:
         found.close()
     return first, last

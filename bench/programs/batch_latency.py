@@ -82,7 +82,7 @@ def _send_first(job: Job) -> None:
 
 
 def _send(job: Job, emitted: list[float]) -> None:
-    """Emit clicks and updates in turn. The key of each is its number, by which it is found again.
+    """Emit clicks and updates in turn. The key of each is its number, which identifies it later.
 
     It uses the bare client, which is cheaper than an emitter with a future per record and leaves the machine to the
     measured programs.

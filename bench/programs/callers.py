@@ -1,4 +1,4 @@
-"""A fixed number of concurrent callers, each of which sends its next request when it has its response."""
+"""A fixed number of concurrent callers; each sends its next request when it has its response."""
 
 import os
 import socket

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _send(job: Job, emitter: Emitter[str, object], emitted: dict[str, float]) -> None:
-    """Emit clicks, each with a unique key by which it is recognised."""
+    """Emit clicks, each with a unique key that identifies it."""
     began = time.perf_counter()
     for number in range(job.records):
         due = began + number / job.rate

@@ -135,7 +135,7 @@ def by_steps(name: str, topic: str) -> Group[str, Any]:
 
 
 def counts(topic: str) -> Table[str, int]:
-    """Return another group's table, in which each user has a count of one."""
+    """Return another group's table, where each user has a count of one."""
     return Table(topic, String(), Avro("long"))
 
 
@@ -152,7 +152,7 @@ def by_join(name: str, topic: str, table: str) -> Group[str, int]:
 
 
 def by_lookup(name: str, topic: str, table: str) -> Group[str, int]:
-    """Adds up the user's row of a table of which the process has a full replica."""
+    """Adds up the user's row of a table; the process has a full replica of that table."""
     ones = counts(table)
 
     def add(ctx: Context[str, int], click: UserClick) -> None:

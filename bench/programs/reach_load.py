@@ -73,7 +73,7 @@ def _encoded(event: Tweet | Follow) -> tuple[str, bytes, bytes]:
 def main() -> None:
     job = Job.from_environment(os.environ)
     made = list(events(job.records, job.keys))
-    # Encoded in advance, so that the load takes little of the machine on which the stages also run.
+    # Encoded in advance, so that the load takes little CPU from the stages on the same machine.
     encoded = [_encoded(event) for event in made]
     producer = filler(job.broker)
     began, sent = time.monotonic(), 0

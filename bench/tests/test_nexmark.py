@@ -1,4 +1,4 @@
-"""The queries of Nexmark as flows, through the engine without a broker: their results are those of a batch computation."""
+"""The queries of Nexmark as flows, through the engine without a broker: their results equal a batch computation's."""
 
 from collections import Counter
 from typing import Any

@@ -1,8 +1,8 @@
-"""Write `proto/openapi/console.json` from the console's code, and guard what has been released.
+"""Write `proto/openapi/console.json` from the console's code, and guard the released documents.
 
     python services/console/generate_openapi.py             write the document
     python services/console/generate_openapi.py --check     is it current, and can released clients go on?
-    python services/console/generate_openapi.py --release   keep the document as that of its version
+    python services/console/generate_openapi.py --release   keep the document as its version's document
 
 What it compares, and with what, is in `servicekit_testing.openapi_documents`.
 """

@@ -1,8 +1,8 @@
-"""Write `proto/openapi/inventory-*.json` from the services' code, and guard what has been released.
+"""Write `proto/openapi/inventory-*.json` from the services' code, and guard the released documents.
 
     python services/inventory/generate_openapi.py             write the documents
     python services/inventory/generate_openapi.py --check     are they current, and can released clients go on?
-    python services/inventory/generate_openapi.py --release   keep the documents as those of their versions
+    python services/inventory/generate_openapi.py --release   keep the documents as their versions' documents
 
 What it compares, and with what, is in `servicekit_testing.openapi_documents`.
 """

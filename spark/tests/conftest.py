@@ -28,13 +28,13 @@ SMALL_DATA = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A quiet local session with two threads."""
-    # Imported here, since this file is read also where PySpark is not installed and these tests are left out.
+    # Imported here, since this file is read also where PySpark is not installed and these tests are skipped.
     from streamtable_spark.session import Local, connect  # noqa: PLC0415 - see above
 
     session = connect("tests", Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark")))
     for name, value in SMALL_DATA.items():
         session.conf.set(name, value)
-        # Also for tasks that belong to no query, such as those of Delta's log.
+        # Also for tasks that belong to no query, such as reading Delta's log.
         session.sparkContext.setLocalProperty(name, value)
     yield session
     session.stop()

@@ -1,7 +1,7 @@
 """Each test here runs twice: on the Tester, and on a real Kafka.
 
-On Kafka a test mostly waits, for a group to be joined or a topic to be made. So those of a file run several at a time,
-each in a thread and with topics of its own; what pytest calls is the waiting for one of them.
+On Kafka a test mostly waits, for a group to be joined or a topic to be made. So a file's tests run several at a time,
+each in a thread and with topics of its own; pytest calls a function that waits for one of them.
 """
 
 import tempfile

@@ -6,7 +6,7 @@ from streamtable import Context, Group, Input, Long, Output, Persist, Stream, St
 
 
 def counting(name: Callable[[str], str], tag: str = "") -> Group[str, int]:
-    """Counts the events of a key, and emits each new count. `tag` tells its topics from those of others like it."""
+    """Counts the events of a key, and emits each new count. `tag` makes its topics' names unique."""
     counts: Stream[str, int] = Stream(name(f"counts{tag}"), String(), Long())
 
     def count(ctx: Context[str, int], _: str) -> None:

@@ -23,7 +23,7 @@ from streamtable import (
 )
 from streamtable.errors import GraphError
 
-NOW_MS = round(time.time() * 1000)  # a real Kafka deletes what is a week old, and refuses what is to come
+NOW_MS = round(time.time() * 1000)  # a real Kafka deletes records a week old, and refuses future ones
 
 
 def count(ctx: Context[str, int], _: str) -> None:

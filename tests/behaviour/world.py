@@ -41,7 +41,7 @@ class World(Protocol):
         partitions: int = 1,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
     ) -> None:
-        """Create what is missing, and start members of the groups."""
+        """Create missing topics, and start members of the groups."""
         ...
 
     def run_to_crash(
@@ -49,7 +49,7 @@ class World(Protocol):
     ) -> None:
         """Let the group `counting(name, tag)` run until it is killed at a failpoint; `start` waits for that.
 
-        The second time it is reached: the first commit is that of a new partition's offsets.
+        The second time it is reached: the first commit holds a new partition's offsets.
         """
         ...
 
@@ -78,7 +78,7 @@ class World(Protocol):
     ) -> None: ...
 
     def settle(self) -> None:
-        """Wait until all input is handled and committed. Raises what has ended a member."""
+        """Wait until all input is handled and committed. Raises the error that has stopped a member."""
         ...
 
     def records(self, stream: Stream[K, V]) -> list[Emitted[K, V]]: ...

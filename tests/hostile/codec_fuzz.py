@@ -335,7 +335,7 @@ class Case(NamedTuple):
     Attributes:
         codec: The codec that decodes them.
         data: the bytes.
-        again: writes and reads what was read once more.
+        again: encodes and decodes the read value once more.
         accepted: looks at the bytes if they were read.
     """
 
@@ -355,7 +355,7 @@ def judge(case: Case) -> None:
     else:
         assert same(column.values, [None, found, None])
         assert column.poison == {}
-        assert same(case.again.decode(case.again.encode(found)), found), "what was read does not come back"
+        assert same(case.again.decode(case.again.encode(found)), found), "the value read does not come back"
         case.accepted(data)
         return
     assert column.values == [None, None, None]
@@ -441,7 +441,7 @@ def avro_round(rng: Random) -> Iterator[Case]:
 
     given = value(rng, node)
     data = codec.encode(given)
-    assert same(codec.decode(data), given), "what was written does not come back"
+    assert same(codec.decode(data), given), "the value written does not come back"
     carried = plain.decode(data[framing.size :])
     out = BytesIO()
     schemaless_writer(out, parsed, carried)

@@ -52,7 +52,7 @@ def hold(server: tuple[str, int], count: int, beginning: bytes, addresses: list[
             every[connection.fileno()] = connection, source
             poll.register(connection.fileno(), select.EPOLLOUT)
         if not waiting:
-            began, begun = time.monotonic(), 0  # what was not needed is not made up for
+            began, begun = time.monotonic(), 0  # unused connections are not made up for
         for file, event in poll.poll(_WAIT_SECONDS):
             if file == sys.stdin.fileno():
                 return

@@ -43,7 +43,7 @@ from user_status.topics import statuses
 
 PARTITIONS: Final = 2
 SECONDS_MAX: Final = 120.0
-RECORD_BYTES_MAX: Final = 1_000_000  # with what is around it, just below a topic's default of 1 MiB
+RECORD_BYTES_MAX: Final = 1_000_000  # with its framing, just below a topic's default of 1 MiB
 RUNNING: Final[Sequence[Group[Any, Any]]] = (
     by_count("click-count"),
     statuses("user-status"),

@@ -74,7 +74,7 @@ def program(
     Args:
         broker: The broker that it uses.
         command: The command of the service; "" for one that has no commands.
-        scheme: the beginning of that of the address that is asked for.
+        scheme: the beginning of the scheme of the requested address.
         environment: its settings, beyond its usual ones; none comes from this process.
         module: The module of the service.
     """

@@ -90,7 +90,7 @@ def exchange(connection: socket.socket, request: bytes, silence: float = 10.0) -
             answer += part
             connection.settimeout(silence)
     except (TimeoutError, ConnectionError):
-        pass  # what was answered before is judged
+        pass  # the responses so far are judged
     return answer
 
 
@@ -158,7 +158,7 @@ def reaches_service(broker: Broker) -> Iterator[Service]:
 
 @contextmanager
 def console_service(broker: Broker) -> Iterator[Service]:
-    """A console in which letters can be sent again, with a table, a group's letters and a topic of runs to look at."""
+    """A console where letters can be sent again, with a table, a group's letters and a topic of runs to look at."""
     topics = Topics(broker.bootstrap_servers)
     try:
         compact = {"cleanup.policy": "compact"}
@@ -219,7 +219,7 @@ def movements_service(broker: Broker) -> Iterator[Service]:
 
 @contextmanager
 def stocks_service(broker: Broker) -> Iterator[Service]:
-    """The query service of the inventory with tables of its own; that of stocks holds `STOCKS`."""
+    """The query service of the inventory with tables of its own; the stock table holds `STOCKS`."""
     topics = Topics(broker.bootstrap_servers)
     try:
         made = stock_topics.inventory(topics.name("stock"))

@@ -35,7 +35,7 @@ async def dribbled_head(connection: socket.socket) -> None:
 
 
 async def half_body(connection: socket.socket) -> None:
-    """Announces a body of which it sends half."""
+    """Announces a body and sends half of it."""
     head = (
         b"POST /clicks HTTP/1.1\r\n"
         + HEAD

@@ -1,6 +1,6 @@
 """Invalid or malicious Avro bytes, as the codec of a topic decodes them.
 
-Each is poison that says what is wrong and where, costs next to no time and memory, and leaves its neighbours in the
+Each is poison, names the fault and its place, costs next to no time and memory, and leaves its neighbours in the
 column alone. What exactavro refuses in schemas and in single types is tested there.
 """
 

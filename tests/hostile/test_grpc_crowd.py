@@ -89,7 +89,7 @@ def honest_calls(world: World, title: str) -> Iterator[Honest]:
         f"{title}: {len(ranked)} calls, p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms, "
         f"longest {ranked[-1] * 1000:.0f} ms, memory +{grown:.0f} MB\n"
     )
-    # What is promised is the 99th percentile: one call in a hundred may starve beside a thousand on two processors.
+    # The promise is about the 99th percentile: one call in a hundred may starve beside a thousand on two processors.
     starved = honest.failures.pop("Deadline Exceeded", 0)
     assert not honest.failures
     assert starved <= len(ranked) // 100

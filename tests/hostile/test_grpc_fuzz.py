@@ -74,7 +74,7 @@ def world(broker: Broker, name: str) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def methods(name: str) -> Sequence[MethodDescriptor]:
-    """Those of the service, and of health."""
+    """The methods of the service, and of health."""
     return [
         method
         for module in (SERVICES[name][1], health_pb2)

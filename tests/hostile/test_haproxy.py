@@ -150,7 +150,7 @@ def test_an_honest_caller_is_answered_beside_headers_that_expand(behind: World) 
                 sent += len(block)
         waits.append(late(stub, 20))
     assert sent > 100_000
-    # Each is the slowest of 20 calls, the first of which connects. One in many is late on a busy machine without any attack.
+    # Each is the slowest of 20 calls; the first one connects. One in many is late on a busy machine without any attack.
     assert median(waits) < max(5 * alone, 0.05) * slowdown()
 
 
@@ -183,7 +183,7 @@ def test_a_forged_address_is_replaced_by_the_real_one(broker: Broker) -> None:
             for n in range(10)
             for text in forged
         ]
-    # All of them come from 127.0.0.1: they are counted as those of one caller.
+    # All of them come from 127.0.0.1: they are counted as one caller's.
     assert set(answers) <= {200, 429}
     assert answers.count(200) <= 5
 

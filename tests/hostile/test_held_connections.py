@@ -81,7 +81,7 @@ def judged(title: str, ask: Callable[[], Any], files: Callable[[], int], count: 
         f"p99 {p99 * 1000:.0f} ms, longest {seconds[-1] * 1000:.0f} ms, "
         f"{sum(not answer for answer, _ in answers)} not answered"
     )
-    # What is promised is the 99th percentile.
+    # The promise is about the 99th percentile.
     assert sum(not answer for answer, _ in answers) <= len(answers) // 100, figures
     assert held > count * HELD_SHARE_MIN, figures
     assert p99 < P99_SECONDS_MAX * slowdown(), figures

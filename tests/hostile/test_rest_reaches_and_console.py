@@ -1,6 +1,6 @@
 """Bad requests that only tweet-reach's query service and the console can get; what all services share is asked of click-count.
 
-URLs are keys of one, names of topics and hexadecimal keys those of the other.
+URLs are keys of one; names of topics and hexadecimal keys are keys of the other.
 """
 
 import json
@@ -66,8 +66,8 @@ CONSOLE_CASES: dict[str, tuple[bytes, set[int]]] = {
     "time with a point": (asked(b"/api/topics/{topic}/records?since=1.5"), {422}),
     "offset and time": (asked(b"/api/topics/{topic}/records?offset=1&since=1"), {422}),
     "records 501": (asked(b"/api/topics/{topic}/records?limit=501"), {422}),
-    "rows of what is no table": (asked(b"/api/tables/{group}-retry/rows"), {422}),
-    "changes of what is no table": (asked(b"/api/tables/{group}-retry/events"), {422}),
+    "rows of another topic than a table": (asked(b"/api/tables/{group}-retry/rows"), {422}),
+    "changes of another topic than a table": (asked(b"/api/tables/{group}-retry/events"), {422}),
     "rows of no topic": (asked(b"/api/tables/evil/rows"), {404}),
     "half a byte": (asked(b"/api/tables/{table}/rows?after=abc"), {422}),
     "no hexadecimal digits": (asked(b"/api/tables/{table}/rows?after=evil"), {422}),
@@ -81,7 +81,7 @@ CONSOLE_CASES: dict[str, tuple[bytes, set[int]]] = {
     "no such run": (asked(b"/api/runs/evil"), {404}),
     "replay without a body": (replayed(b""), {422}),
     "replay of nothing": (replayed(b'{"letters": []}'), {422}),
-    "replay of what is no letter": (replayed(b'{"letters": ["evil"]}'), {422}),
+    "replay of an id that is no letter's": (replayed(b'{"letters": ["evil"]}'), {422}),
     "replay of a letter in other digits": (replayed('{"letters": ["1:\u0661"]}'.encode()), {422}),
     "replay of 501 letters": (replayed(b'{"letters": [' + b",".join([b'"0:0"'] * 501) + b"]}"), {422}),
     "replay of a letter that is gone": (replayed(b'{"letters": ["0:999"]}'), {409}),

@@ -39,7 +39,7 @@ def first_seed() -> int:
 
 @pytest.fixture
 def seconds(request: pytest.FixtureRequest) -> float:
-    """Return the seconds for which schedules run: SIMULATION_SECONDS, and less in the fast form."""
+    """Return how many seconds schedules run: SIMULATION_SECONDS, and less in the fast form."""
     usual = float(os.environ.get("SIMULATION_SECONDS", "5"))
     return usual / FEWER if request.config.getoption("--fast", default=False) else usual
 

@@ -13,7 +13,7 @@ class Disk:
     """The stores of a machine.
 
     Attributes:
-        damaged: The stores in which every operation fails until they are destroyed.
+        damaged: The stores whose operations all fail until they are destroyed.
         full: Whether every write fails.
         refused: Whether a write has failed.
     """

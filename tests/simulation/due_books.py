@@ -35,10 +35,10 @@ class DueBooks:
                 raise Wrong(f"I9: {what} has fired at {now_ms}, before its time")
             if (kind, source) in before:
                 if last.get(kind, 0) > at_ms:
-                    raise Wrong(f"I9: {what} has fired after what was due at {last[kind]}")
+                    raise Wrong(f"I9: {what} has fired after one that was due at {last[kind]}")
                 last[kind] = at_ms
         for (kind, source), at_ms in self.pending.items():
             if (kind, source) in before and at_ms < last.get(kind, 0):
                 raise Wrong(
-                    f"I9: {kind} {source} of {at_ms} has not fired, and what was due at {last[kind]} has"
+                    f"I9: {kind} {source} of {at_ms} has not fired, and one that was due at {last[kind]} has"
                 )

@@ -1,4 +1,4 @@
-"""The adversary: decides at each request to the broker, and at each failpoint, which fault happens to which process."""
+"""The adversary: decides at each request to the broker, and at each failpoint, which process gets which fault."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ class Adversary(Faults):
     """Draws faults from the world's random numbers.
 
     Args:
-        world: The world in which the faults happen.
+        world: The world where the faults happen.
         rates: The probability of each hazard.
 
     Attributes:

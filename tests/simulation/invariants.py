@@ -1,12 +1,12 @@
-"""The invariants after every turn, checked against the broker's own state; the numbers are those of the fault matrix.
+"""The invariants after every turn, checked against the broker's own state; the numbers are the fault matrix's.
 
-    I1  nothing is lost           I2  exactly once: table, outputs and dead letters are those of the committed input
+    I1  nothing is lost           I2  exactly once: table, outputs and dead letters follow from the committed input
     I3  order of each key         I4  local table = changelog, replayed = view, when quiet
     I5  no offset is committed ahead of the changelog
     I6  recovery starts where the local copy ends; positions never go back
     I7  writes of a fenced member are never visible
     I9  due rows and timers fire once, in order, and leave nothing behind
-    I8  event time is that of the committed input, and never goes back
+    I8  event time follows from the committed input, and never goes back
 
 A transaction counts from the moment when it is decided, even before its markers are written.
 """
@@ -233,11 +233,11 @@ class Books:
         """Describe the rows that are still to fire or to expire; empty if there are none."""
         for number, books in enumerate(self.due):
             if books.pending:
-                return f"{len(books.pending)} are to fire in {number}, of which one is {next(iter(books.pending.items()))}"
+                return f"{len(books.pending)} are to fire in {number}, for example {next(iter(books.pending.items()))}"
         for name in DUE_STATES if self.due else ():
             for changelog in self.named.get(name, ()):
                 if rows := changelog.at_end():
-                    return f"{len(rows)} rows are left in {name}, of which one is {next(iter(rows))!r}"
+                    return f"{len(rows)} rows are left in {name}, for example {next(iter(rows))!r}"
         return ""
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int
     Args:
         local: The position in the store.
         known: The position that this disk is known to have.
-        read_from: The offset at which the recovery starts.
+        read_from: The offset where the recovery starts.
         low: The first offset of the changelog.
         discarded: Whether the local copy was discarded.
     """

@@ -106,7 +106,7 @@ class Job:
         return (0, ROW_BYTES_MAX, 0, ENFORCED_BYTES_MAX)[event % 4]
 
     def loops_to(self, topic: str, event: int) -> str | None:
-        """Return the key to which the handler loops an event; replayed events are not looped."""
+        """Return the key that the handler loops an event to; replayed events are not looped."""
         return f"k{event % 7}" if self.shape.loops and topic in self.reads and event % 3 == 0 else None
 
     def change(self, old: int | None, new: int | None) -> int:

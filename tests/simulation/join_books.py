@@ -1,4 +1,4 @@
-"""The invariants of a flow with joins, checked after each turn; `invariants` has those of other groups."""
+"""The invariants of a flow with joins, checked after each turn; `invariants` has the ones of other groups."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Applied:
 
 
 class JoinBooks:
-    """The expected and the observed state of one group of a flow. That of the first group also checks the flow's output.
+    """The expected and the observed state of one group of a flow. The first group's also checks the flow's output.
 
     Args:
         job: The group.

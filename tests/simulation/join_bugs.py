@@ -66,7 +66,7 @@ def waiting_records_expire_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def closed_windows_match(patch: pytest.MonkeyPatch) -> None:
-    """Whether a record comes too late for one that waits depends on what has been deleted by then."""
+    """Whether a record comes too late for one that waits depends on the rows that have been deleted by then."""
     match = _Joining._match
 
     def match_all(self: _Joining, side: Any, first: int, keys: Any, times: Any, late_before: Any) -> Any:
@@ -96,7 +96,7 @@ def keys_from_before_a_restart_are_taken_as_without_records(patch: pytest.Monkey
 
 
 def keys_are_forgotten_while_their_records_wait(patch: pytest.MonkeyPatch) -> None:
-    """The filter of keys drops those of a batch with the next one."""
+    """The filter of keys drops a batch's keys with the next batch."""
     add = KeyFilter.add
 
     def add_to_an_empty_one(self: KeyFilter, keys: Any, due_ms: int) -> None:
@@ -112,7 +112,7 @@ def frozen_records_match_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def entries_of_a_chunk_are_forgotten_with_the_first_that_fires(patch: pytest.MonkeyPatch) -> None:
-    """It is deleted with the first of its entries that are handed over, not with the last."""
+    """It is deleted with the first of its entries that fires, not with the last."""
     changes = Chunks.changes
 
     def changes_without_what_was_not_taken(self: Chunks, appended: Any, fired_from: bytes) -> Any:
@@ -124,7 +124,7 @@ def entries_of_a_chunk_are_forgotten_with_the_first_that_fires(patch: pytest.Mon
 
 
 def chunks_that_begin_before_the_clock_are_passed_over(patch: pytest.MonkeyPatch) -> None:
-    """What is late for the clock, and so due at once, is in a chunk that is never read."""
+    """An entry that is late for the clock, and so due at once, is in a chunk that is never read."""
     committed = Chunks.committed
 
     def committed_and_not_looked_at(self: Chunks, fired_from: bytes) -> None:
@@ -156,7 +156,7 @@ def old_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def versions_that_end_with_their_record_are_not_seen(patch: pytest.MonkeyPatch) -> None:
-    """They are deleted in the batch in which the record comes out."""
+    """They are deleted in the same batch that emits the record."""
     as_of = AsOfJoin._as_of
 
     def as_of_what_is_stored(self: AsOfJoin, table: Any, where: Any, _: Any) -> Any:

@@ -132,7 +132,7 @@ class Timed:
                 self._pairs[Made(left.key, left.value, right.value, max(left.time_ms, right.time_ms))] += 1
 
     def _closes_ms(self, side: int, event: Event) -> int:
-        """Return the time at which its window closes: no later event matches it."""
+        """Return when its window closes: no later event matches it."""
         return event.time_ms + (self._shape.after, self._shape.before)[side] + self._shape.grace + 1
 
     def take(self, found: Sequence[Made]) -> None:
@@ -150,7 +150,7 @@ class Timed:
     def left(self) -> str:
         """Return the records that are missing although the watermark has passed their windows; empty if none is."""
         missing = +self._over
-        return f"{missing.total()} must come out, of which one is {_one(missing)}" if missing else ""
+        return f"{missing.total()} must come out, for example {_one(missing)}" if missing else ""
 
     def _finish(self) -> None:
         """Find the events whose window has closed. The watermark is the time of the input that is behind, as none is ever idle."""

@@ -71,7 +71,7 @@ class Life:
         at: The last request or failpoint that it reached.
         cut_until: The time until which it cannot reach the broker.
         unlucky: The number of faults still to come.
-        checked: The changelog position at which each local table was last compared.
+        checked: The changelog position where each local table was last compared.
         checked_joined: The same for joined tables: their offsets, and the number of rewinds before.
         checked_named: The same for named tables.
     """
@@ -291,7 +291,7 @@ class _Consumer(VirtualGroupConsumer):
 
 
 class ViewLife:
-    """A view of a group's table, from its start to a crash. The attributes are those of `Life`."""
+    """A view of a group's table, from its start to a crash. The attributes are the same as in `Life`."""
 
     def __init__(self, world: "World", job: Job, disk: Disk | None) -> None:
         self.world = world

@@ -95,7 +95,7 @@ def quickest(plant: bugs.Plant, first: int, seconds: float, drawn: Draw = draw) 
 
 
 def telling(seeds: Iterable[int]) -> list[int]:
-    """Return a small subset of the seeds in which every hazard strikes that strikes in any of them."""
+    """Return a small subset of the seeds: every hazard that strikes in any of them strikes in the subset too."""
     metrics = Metrics.register(CollectorRegistry())
     found: dict[int, tuple[float, frozenset[str]]] = {}
     for seed in seeds:

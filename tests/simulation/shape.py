@@ -1,6 +1,6 @@
 """The shape of a schedule, drawn from its seed: the size of the world, and its hazards.
 
-Each schedule has only some of the hazards, each at its own rate (swarm testing): a world in which everything fails at
+Each schedule has only some of the hazards, each at its own rate (swarm testing): a world where everything fails at
 once makes no progress, and hides the effects of single faults.
 """
 
@@ -44,7 +44,7 @@ class JobShape:
         visits: Whether every row is visited now and then.
         once: The seconds within which its inputs count events of the same number once; 0: no deduplication.
         failing: The percentage of events whose handlers fail; 0: every thirteenth.
-        chokes: Whether some of these make too large outputs, of which only the broker's rejection tells.
+        chokes: Whether some of these make too large outputs, that only the broker's rejection reveals.
         defers: Whether handlers do all their work in deferred calls.
         due: Whether its handlers write rows that fall due, and set timers.
         idle_after: The seconds without records after which an input is idle; 0: it does not follow event time.
@@ -98,7 +98,7 @@ class JoinShape:
         return not self.kind.startswith("key_")
 
     def partition(self, topic: str, key: bytes, partitions: int) -> int:
-        """Return the partition that an event is sent to; -1: that of its key. The left table of a foreign key may be in any."""
+        """Return the partition an event is sent to; -1: its key's. The left table of a foreign key may be in any."""
         # Drawn separately, so that other shapes do not change.
         if topic != "in0" or self.timed or Random(f"partitions of {self!r}").random() < 0.5:
             return -1
@@ -120,7 +120,7 @@ class Shape:
         calls: The probabilities of hazards at each request to the broker and at each failpoint.
         turns: The weights of the scheduler's choices at each turn.
         length: The turns of each phase, at whose end everything is healed and compared.
-        join: The groups are those of a flow with this join; None: they are made by `jobs`.
+        join: The groups belong to a flow with this join; None: they are made by `jobs`.
     """
 
     guarantee: Guarantee

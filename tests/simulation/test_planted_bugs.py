@@ -1,4 +1,4 @@
-"""The simulation finds planted bugs, each of which breaks one rule of the engine."""
+"""The simulation finds planted bugs; each breaks one rule of the engine."""
 
 from collections.abc import Mapping
 from itertools import count

@@ -31,7 +31,7 @@ def test_no_schedule_breaks_a_promise(
         pytest.fail(broken.report(), pytrace=False)
 
 
-# Regressions: an id accepted again beyond the horizon was left out; the first record of a batch was blamed for
+# Regressions: an id accepted again beyond the horizon was dropped; the first record of a batch was blamed for
 # another's output; a replica's callback removed others; a record failed because of an undone one; a kept row written
 # after its time stayed for ever; a rewind read a damaged store.
 @pytest.mark.parametrize("seed", [128, 172, 220, 340, 641, 1487, 27, 157])

@@ -35,8 +35,8 @@ class Silence:
     Args:
         kafka: The broker.
         topics: The inputs.
-        seconds: The seconds without records after which an input may be idle.
-        believed: The seconds for which a process may still consider it idle afterwards.
+        seconds: An input without records for so many seconds may be idle.
+        believed: How many seconds a process may still consider it idle afterwards.
     """
 
     def __init__(self, kafka: VirtualKafka, topics: Sequence[str], seconds: float, believed: float) -> None:

@@ -277,7 +277,7 @@ class World:
         self.trace.add(life.name, "thaws", *life.at)
 
     def stopped(self, life: Life, error: StreamtableError) -> None:
-        """Check that the error with which a process has stopped is an allowed one."""
+        """Check that the error that stopped a process is an allowed one."""
         if not (
             isinstance(error, life.excused) or isinstance(error.__cause__, Flaky) or self._outrun(error, life)
         ):

@@ -17,7 +17,7 @@ def test_from_no_topics_to_changes_that_a_coroutine_is_told_of(bench: Bench) -> 
     group: Group[str, int] = Group(bench.name("g"), Input(stream, count), Persist(Long()))
     with App(bench.kafka, bench.folder) as app, ExitStack() as stack:
         app.create_topics(group, partitions=2)
-        app.create_topics(group, partitions=5)  # what is there stays as it is
+        app.create_topics(group, partitions=5)  # existing topics stay as they are
         until(lambda: len(bench.cluster.topics([group.table.name, stream.name])) == 2, "topics exist")
         assert {topic.partitions for topic in bench.cluster.topics(group.input_topics).values()} == {2}
         assert bench.cluster.topics([group.table.name])[group.table.name].compacted

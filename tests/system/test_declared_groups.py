@@ -1,4 +1,4 @@
-"""The groups that `infra/topics.yaml` declares are those of the code: rights and topics follow from them."""
+"""The groups that `infra/topics.yaml` declares match the code: rights and topics follow from them."""
 
 from pathlib import Path
 from typing import Any

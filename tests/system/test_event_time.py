@@ -1,4 +1,4 @@
-"""Event time on a real broker: what is committed with the offsets outlives a kill, and a silent topic is idle."""
+"""Event time on a real broker: the time committed with the offsets outlives a kill, and a silent topic is idle."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""What was made before a fork says in the child that it has to be made there, and never waits for ever."""
+"""An object made before a fork says in the child that it has to be made there, and never waits for ever."""
 
 import asyncio
 import multiprocessing as mp

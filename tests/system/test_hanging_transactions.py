@@ -1,4 +1,4 @@
-"""A transaction that does not end holds what is behind it: that is said once, with the commands that help."""
+"""A transaction that does not end blocks the records behind it: that is logged once, with the commands that help."""
 
 import subprocess
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Held(NamedTuple):
     """An open transaction, and the position that it blocks.
 
     Attributes:
-        place: The partition in which it has begun.
+        place: The partition where it has begun.
         offset: The offset of its first record there; None if it does not matter.
         producer: The producer of the transaction.
     """

@@ -120,7 +120,7 @@ def test_with_stop_the_process_ends_and_goes_on_after_it_was_corrected(bench: Be
     assert isinstance(error.__cause__, ValueError)
     assert error.topic == bench.name("in")
     assert bench.letters(group) == []
-    assert bench.committed(group)[TopicPartition(bench.name("in"), 0)] == 1, "what is good before it"
+    assert bench.committed(group)[TopicPartition(bench.name("in"), 0)] == 1, "the good record before it"
     assert bench.table(group) == {"a": 1}
     same_name = type(CountGood.__name__, (Count,), {})  # another name would be another meaning of the rows
     kinds: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Each test is a way in which a table has been lost, doubled or silently reset somewhere; see `tables.recovery`."""
+"""Each test is a way that a table has been lost, doubled or silently reset somewhere; see `tables.recovery`."""
 
 import signal
 import subprocess
@@ -168,7 +168,7 @@ def test_at_least_once_recovers_to_the_end_because_compaction_may_have_taken_the
     running = bench.run(group, guarantee=Guarantee.AT_LEAST_ONCE, failpoint=crash_at("offsets-sent"))
     bench.send(bench.name("in"), *events("a"))
     assert isinstance(running.failure(), Crash)
-    assert bench.table(group) == {"a": 2, "b": 1}  # in the changelog, beyond what was committed
+    assert bench.table(group) == {"a": 2, "b": 1}  # in the changelog, beyond the committed position
     # On an empty disk: the committed position alone might find a compacted log without any row for "a".
     bench.work_off(group, state="empty", guarantee=Guarantee.AT_LEAST_ONCE)
     assert bench.rows(group, "empty") == {"a": 3, "b": 1}  # counted once more, as it promises, and not less

@@ -1,4 +1,4 @@
-"""A Kafka with TLS, SASL/SCRAM and least-privilege ACLs: what works, what is refused with which error, what stays secret."""
+"""A Kafka with TLS, SASL/SCRAM and least-privilege ACLs: what works, which error refuses others, what stays secret."""
 
 import json
 import ssl
@@ -333,7 +333,7 @@ def test_at_the_edge_a_missing_wrong_or_lesser_key_is_refused_in_words(
     assert message in answer.text
 
 
-# ---- what is said ------------------------------------------------------------------------------------------------------
+# ---- what is said ----------------------------------------------------------------------------------------------------
 
 
 def test_doctor_says_who_we_are_and_what_we_may_not(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The topics of a flow on a broker whose defaults would lose event times and results, and the purge of what was handled."""
+"""The topics of a flow on a broker whose defaults would lose event times and results, and the purge of old records."""
 
 import threading
 from collections.abc import Iterator, MutableMapping
@@ -98,14 +98,14 @@ def test_a_cluster_that_dates_and_deletes_records_by_itself_changes_no_result_of
             until(lambda: len(list(view.range())) == 6 or errors, "six windows")
             assert not errors
             assert [key.start_ms for key, _ in view.range()] == [BEGAN_MS + MINUTE_MS * n for n in range(6)]
-            # The last window is open. The records between the groups are gone, those of the output stay, though old.
-            until(lambda: marks(app, "f-by")[0].low >= 6, "what was handled is purged")
+            # The last window is open. The records between the groups are gone; the output's records stay, though old.
+            until(lambda: marks(app, "f-by")[0].low >= 6, "handled records are purged")
             results = marks(app, "minutes")[0]
             assert results.low == 0 < results.high
         assert not [
             line for line in logged if line["event"] in {"topic loses results", "record deleted by retention"}
         ]
-        with running(app, flow) as errors:  # it continues at the beginning of what is left
+        with running(app, flow) as errors:  # it continues at the first remaining record
             write(app, 7)
             until(lambda: len(list(view.range())) == 7 or errors, "another window")
             assert not errors

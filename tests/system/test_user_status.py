@@ -1,4 +1,4 @@
-"""User-status as processes that are killed in the middle of its work, and what is committed then."""
+"""User-status as processes that are killed in the middle of its work, and the offsets and rows committed then."""
 
 import random
 import time

@@ -14,7 +14,7 @@ MIXED = Stream("mixed", String(), Json())
 
 @pytest.fixture
 def seen(tester: Tester) -> list[Any]:
-    """The columns of each batch: of clicks, and of what has no common type."""
+    """The columns of each batch: of clicks, and of values without a common type."""
     found: list[Any] = []
 
     def look(batch: Batch, send: Send) -> None:

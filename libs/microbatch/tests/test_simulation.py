@@ -403,7 +403,7 @@ def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
             break
 
 
-# ---- plausible bugs, each of which must be found -----------------------------------------------------------------------------
+# ---- plausible bugs that must be found -----------------------------------------------------------------------------
 
 
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The spans of a micro-batch, where they differ from those of other groups."""
+"""The spans of a micro-batch, where they differ from other groups' spans."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class Span:
 
 
 class Listener:
-    """Records the spans in the order in which they start, indented by nesting."""
+    """Records the spans in the order they start, indented by nesting."""
 
     def __init__(self) -> None:
         self.reported: list[str] = []

@@ -175,7 +175,7 @@ def test_rows_fall_due_in_event_time_whenever_the_process_was_killed(
     tester.advance(20)  # less than it takes an input to be idle
     assert waiting.fired == [1, 5, 2]
     put(6, 50, 25)
-    assert (waiting.fired, waiting.left) == ([1, 5, 2], 4)  # that of second 10 is over, and that of 15
+    assert (waiting.fired, waiting.left) == ([1, 5, 2], 4)  # the rows of seconds 10 and 15 are over
     tester.advance(100)  # the input is idle
     assert waiting.fired == [1, 5, 2, 3, 4, 6]
     tester.crash(group)
@@ -221,7 +221,7 @@ def test_rows_are_kept_for_as_long_as_they_are_to_be(tester: Tester) -> None:
     tester.advance(60)
     assert (waiting.fired, waiting.left) == ([1, 2], 0)
     tester.kafka.compact("due-waiting")
-    waiting.put(3, 1)  # older than what is kept
+    waiting.put(3, 1)  # older than the rows that are kept
     assert (waiting.fired, waiting.left) == ([1, 2, 3], 0)
 
 

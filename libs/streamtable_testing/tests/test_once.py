@@ -129,7 +129,7 @@ def test_an_id_is_forgotten_when_the_horizon_has_passed_and_not_before(tester: T
     start = 1_000_000
     for timestamp_ms in (start, start + HOUR_MS, start + HOUR_MS + 1, start + 2 * HOUR_MS + 1):
         tester.emit(CLICKS, "a", {"id": "x"}, timestamp_ms=timestamp_ms)
-    # Accepted at 0 and at an hour and a millisecond, at which it was accepted again: the last is within its hour.
+    # Accepted at 0, and again at an hour and a millisecond: the last is within its hour.
     assert tester.table(group) == {"a": 2}
 
 

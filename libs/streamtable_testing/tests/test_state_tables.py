@@ -23,7 +23,7 @@ LAST = State[str, Any]("last", key=String(), value=Json())
 
 
 def each(ctx: Context[str, int], word: str) -> None:
-    """Count the words of a key, those of a length, and keep the last two of each first letter."""
+    """Count the words of a key and of a length, and keep the last two of each first letter."""
     lengths, last = ctx.table(LENGTHS), ctx.table(LAST)
     ctx.set((ctx.value or 0) + 1)
     lengths.put(len(word), (lengths.get(len(word)) or 0) + 1)

@@ -99,7 +99,7 @@ def test_records_are_typed_and_say_where_they_stand(tester: Tester) -> None:
 def test_the_table_that_is_shown_cannot_be_changed(tester: Tester) -> None:
     tester.run(COUNT)
     with pytest.raises(TypeError):
-        tester.table(COUNT)["alice"] = 1  # type: ignore[index]  # what is shown to be impossible
+        tester.table(COUNT)["alice"] = 1  # type: ignore[index]  # shown to be impossible
 
 
 def test_a_failing_handler_raises_with_the_place_of_the_record_and_its_cause(tester: Tester) -> None:
@@ -527,7 +527,7 @@ def test_a_member_with_warm_copies_takes_over_what_a_dead_one_had_and_reads_next
     else:
         assert all(count in {6, 7} for count in tester.table(COUNT).values())
     read = sum(line["offsets"] for line in logged if line["event"] == "table is loading")
-    assert read <= 10  # of some hundred: what was committed last, and markers
+    assert read <= 10  # of some hundred: the last commit, and markers
 
 
 def test_a_member_that_has_warm_copies_gives_them_back_and_forth(tester: Tester) -> None:

@@ -98,7 +98,7 @@ class Oracle:
     def __init__(self) -> None:
         self.seen: defaultdict[str, list[Record]] = defaultdict(list)
         self._pending: defaultdict[tuple[str, int], list[Record]] = defaultdict(list)
-        self._handled: set[tuple[str, int]] = set()  # partitions of inputs of which anything was handled
+        self._handled: set[tuple[str, int]] = set()  # partitions of inputs with handled records
         self._lacks: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
         self._late_for: dict[
             str, set[tuple[str, int]]
@@ -201,7 +201,7 @@ class History:
         return frozenset([*read, *(each for each in tables if self.draw.random() < 0.6)])
 
     def _next(self, parts: Parts) -> Parts:
-        """Return another version: what comes back most is what was there before."""
+        """Return another version: most often the earlier version comes back."""
         if self.draw.random() < 0.3:
             return self._parts()
         tables = ["n", "by", "rows", "groups"] if self.is_flow else ["own", "sums", "ids"]

@@ -21,7 +21,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class MemoryEmitter:
-    """Acknowledges all clicks but those of the users `silent` (never), `late` (with an error) and `full` (refused)."""
+    """Acknowledges all clicks except from the users `silent` (never), `late` (with an error) and `full` (refused)."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, UserClick]] = []

@@ -49,7 +49,7 @@ class Browser:
         self._post("/back")
 
     def _interrupted(self) -> bool:
-        """Chromium gives up what is on its way whenever a network interface of the machine comes or goes."""
+        """Chromium aborts pending requests whenever a network interface of the machine comes or goes."""
         said = [each["message"] for each in self._log("browser") if each["level"] in {"SEVERE", "WARNING"}]
         self._said += [each for each in said if _INTERRUPTED not in each]
         return any(_INTERRUPTED in each for each in said)

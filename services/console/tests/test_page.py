@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the browser is started as on Linux"),
     pytest.mark.timeout(300),
 ]
-# The engine of the axe checkers, out of one of their packages; it runs in the page, and gives what is wrong there.
+# The engine of the axe checkers, out of one of their packages; it runs in the page, and returns the violations.
 AXE = Path(str(distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js")))
 VIOLATIONS = """
 const rules = { 'color-contrast': { enabled: arguments[0] } };

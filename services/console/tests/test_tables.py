@@ -40,7 +40,7 @@ def test_copies_that_make_room_are_removed_from_disk(
     try:
         assert visited(names[0]) == {names[0]}
         assert visited(names[1], names[2], names[1], names[3]) == {names[1], names[3]}
-        # Those of an earlier run count too.
+        # Copies of an earlier run count too.
         assert visited(names[4]) < {names[1], names[3], names[4]}
         assert len(visited(names[4])) == 2
     finally:

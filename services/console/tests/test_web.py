@@ -122,7 +122,7 @@ def test_the_ends_of_transactions_are_no_lag_as_for_the_command_line(world: Worl
     admin = world.kafka.admin()
     now = time.time_ns() // 1_000_000
     try:
-        for committed, records in ((5, 0), (3, 1)):  # of offsets 0 to 5, of which 1, 3 and 5 are markers
+        for committed, records in ((5, 0), (3, 1)):  # of offsets 0 to 5; 1, 3 and 5 are markers
             admin.set_offsets(group, {TopicPartition(topic, 0): Committed(NextOffset(committed))})
             inputs = [{"topic": topic, "partition": 0, "lag": 6 - committed, "records": 3}]
             report = status_with(role="processor", group=group, at=now, started_at=now, inputs=inputs)

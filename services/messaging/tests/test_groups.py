@@ -28,7 +28,7 @@ from streamtable_testing import Tester
 NOON_MS = 1_700_000_000_000  # when the Tester's clock begins
 GAP_MS = SESSIONS.gap_ms
 OPEN_MS = SESSIONS.closes_at(0, 0)
-"""The time for which a session stays open after its last message."""
+"""The duration that a session stays open after its last message."""
 COUNTING = DETECTOR.group("by-user")
 BLOCKED = {"by": None, "blocked": True}
 TAKEN_BACK = {"by": None, "blocked": False}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 OPEN_MS = SESSIONS.closes_at(0, 0)
-"""The time for which a session stays open after its last message."""
+"""The duration that a session stays open after its last message."""
 
 
 class Service:

@@ -26,7 +26,7 @@ NOW_MS = 1_700_000_000_000
 
 @dataclass
 class MemoryEmitter:
-    """Acknowledges everything but what has the key `late`."""
+    """Acknowledges all records except those with the key `late`."""
 
     topic: str
     records: list[tuple[str, Any]] = field(default_factory=list)

@@ -21,7 +21,7 @@ FOLLOW = {"author": "ann", "follower": "bob"}
 
 
 class MemoryEmitter:
-    """Acknowledges all events but those of the author `silent` (never) and `full` (refused)."""
+    """Acknowledges all events except from the authors `silent` (never) and `full` (refused)."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

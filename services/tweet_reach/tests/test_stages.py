@@ -1,4 +1,4 @@
-"""Both stages together, against a direct count: whatever comes in which order, and however the batches are cut."""
+"""Both stages together, against a direct count: whatever the order of the records and the sizes of the batches."""
 
 from collections import deque
 from collections.abc import Iterator

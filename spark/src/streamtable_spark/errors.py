@@ -1,7 +1,7 @@
 """Every error of the jobs, named after the action that it asks for.
 
     SparkJobError
-    ├── ConfigurationError   correct the arguments, or install what is missing; nothing was started
+    ├── ConfigurationError   correct the arguments, or install missing packages; nothing was started
     ├── InputLost            records were deleted before they were read: a person must decide how to continue
     ├── OtherLake            the folder belongs to another job, topic or cluster: name another folder
     ├── RetryLater           Kafka does not answer, or not yet: run the job again

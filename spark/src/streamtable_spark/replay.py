@@ -1,7 +1,7 @@
 """A group's table by the group's own handlers: they process history, partition by partition, in Spark's workers.
 
 The records of a partition are handled in the order of their timestamps across topics, and of their offsets within each, as
-in a processor without lag. The engine is that of the processors, without a broker
+in a processor without lag. It is the processors' engine, without a broker
 (`streamtable_testing.replay`); records that handlers emit are dropped.
 """
 
@@ -28,7 +28,7 @@ from streamtable_testing.topic import InMemoryMessage
 
 SCHEMA: Final = "name string, partition int, key binary, value binary"
 SUMMARY: Final = ""
-"""The name of the rows that summarize a partition, beside those of tables; see `Summary`."""
+"""The name of the rows that summarize a partition, beside the names of tables; see `Summary`."""
 FAILED: Final = "the group's handlers have failed: "
 _ENGINES_OWN: Final = frozenset({IDS, HANDLED, STATES})
 
@@ -48,7 +48,7 @@ class Program:
         context: The names of the tables that it looks up.
         retry: The name of its retries.
         tables: The ends of the names of its tables' topics: `table` is the group's own.
-        answers: The inputs by which the two sides of a join by a foreign key talk. They carry the event time of the row that
+        answers: The inputs that the two sides of a foreign-key join exchange. They carry the event time of the row that
             they are about, which may be before the timestamp of its record, so their records are handled after all others:
             an answer is matched with its row by a version, and the last one counts.
     """
@@ -128,7 +128,7 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
     """Return the count of a group, if Spark has a native form of it: one input, by `Count()`, into a table of Avro longs.
 
     Returns:
-        The input, the codec of its values, the field by which repeated events are recognised, and for how many milliseconds;
+        The input, the codec of its values, the field that identifies repeated events, and for how many milliseconds;
         None for any other group.
     """
     group = program.load()
@@ -187,7 +187,7 @@ class GroupReplay:
     watermarks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[Made]:
-        """Take rows of `task`, `topic`, `partition`, `offset`, `ms`, `key`, `value`, `headers`; return those of `SCHEMA`."""
+        """Take rows of `task`, `topic`, `partition`, `offset`, `ms`, `key`, `value`, `headers`; return `SCHEMA`."""
         # The logs of Spark's workers are rarely read, and each record that is refused would add a line.
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         group = self.program.load()

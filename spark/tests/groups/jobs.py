@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def source(group: str = "click-count", scenario: str | None = None) -> Source:
-    """A group with the topics of its scenario, which is that of its name unless given."""
+    """A group with the topics of its scenario; by default the scenario has the group's name."""
     return Source(group, TABLES[scenario or group])
 
 

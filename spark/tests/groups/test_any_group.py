@@ -24,7 +24,7 @@ USERS = [f"user-{number}" for number in range(12)]
 
 
 def now() -> datetime:
-    """The time of the records, which the group has to accept as those of today."""
+    """The time of the records, which the group has to accept as today's."""
     return datetime.now(UTC)
 
 
@@ -144,7 +144,7 @@ def test_a_rebuilt_group_goes_on_as_the_group_itself_and_audits_find_what_was_ch
     assert sum(row.get("paid", 0) for row in rows) > 100
 
     with made.working("shop", "shop-v2"):
-        made.orders(60, 14_000)  # many of which were sent before
+        made.orders(60, 14_000)  # many were sent before
         made.handled("shop", "shop-v2")
         made.payments(20_000)
     for table in ("table", "open", "timers"):

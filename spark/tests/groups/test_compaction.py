@@ -53,7 +53,7 @@ def test_what_compaction_takes_from_under_an_audit_is_no_difference_and_what_is_
     found = {each.key: each.difference for each in report.keys}
     assert found == {"wiped": "missing", **dict.fromkeys(users, "overwritten")}
     assert (report.differences, report.overwritten) == (1, 30)
-    assert report.keys[0].key == "wiped", "what is a difference comes first"
+    assert report.keys[0].key == "wiped", "differences come first"
 
 
 @pytest.mark.faults_long  # more than a minute

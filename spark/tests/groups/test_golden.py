@@ -44,7 +44,7 @@ POISON: Final = (b"", b"junk", b"\xc3\x01" + bytes(12))
 
 
 def send(stage: Any, random: Random, some: list[tuple[str, bytes, bytes]]) -> None:
-    """Send records to topics in several transactions, some of which are aborted, with poison between them."""
+    """Send records to topics in several transactions, some aborted, with poison between them."""
     while some:
         now, some = some[:40], some[40:]
         with stage.transaction(committed=random.random() < 0.8) as producer:
@@ -178,7 +178,7 @@ def test_the_reach_of_every_url_is_that_of_the_micro_batches_and_their_sketches_
     assert len(batch) == 8
     assert len(stage.records("tweet-reach-authors-dead-letters")) > 10
 
-    # The sketch in the bytes of the table and that of Spark are the same set when merged.
+    # The sketch in the bytes of the table and Spark's sketch are the same set when merged.
     rows = spark.createDataFrame(
         [
             (0, offset, key, value)

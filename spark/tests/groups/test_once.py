@@ -1,4 +1,4 @@
-"""The rule of `Once` in batch is that of the library, record by record."""
+"""The batch rule of `Once` equals the library's rule, record by record."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random

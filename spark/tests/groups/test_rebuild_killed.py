@@ -101,7 +101,7 @@ def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_m
 
     done = jobs.rebuild("v2", of=group)
     assert stage.table("v2") == frozen
-    assert len(stage.records("v2-table")) == len(frozen), "what was there is not written again"
+    assert len(stage.records("v2-table")) == len(frozen), "existing rows are not written again"
     assert done.counts == {"events": 200, "unfit": 0}
     assert state() == done
     assert done.state == "done"

@@ -1,4 +1,4 @@
-"""Final results of flows' windows are those of Spark's windows over the same records."""
+"""Final results of flows' windows equal Spark's windows over the same records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta

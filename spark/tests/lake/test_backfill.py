@@ -1,4 +1,4 @@
-"""Refused backfills, and a first quarantine; `test_etl` compares recomputed days with those of the ETL."""
+"""Refused backfills, and a first quarantine; `test_etl` compares recomputed days with the ETL's days."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""Arguments that differ from those of the run before: other topics, and other codecs."""
+"""Arguments that differ from the previous run's: other topics, and other codecs."""
 
 import json
 from collections.abc import Iterator

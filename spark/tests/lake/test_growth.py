@@ -128,7 +128,7 @@ def send_days(stage: Stage, days: int, records: int) -> None:
 class Cost(NamedTuple):
     """The rows that stages have read of files, and their CPU time, up to one of them.
 
-    Not bytes: Parquet's vectored reads are not counted by Hadoop's statistics, so that they are those of Delta's log alone.
+    Not bytes: Parquet's vectored reads are not counted by Hadoop's statistics, so they cover Delta's log alone.
     """
 
     stage: int

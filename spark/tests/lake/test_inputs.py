@@ -98,7 +98,7 @@ class Clicks:
 
 @pytest.fixture(scope="module")
 def sent(stage: Stage) -> Iterator[Clicks]:
-    """20 old clicks of 5 users, of which compaction keeps 5, then some of each version, and poison."""
+    """20 old clicks of 5 users (compaction keeps 5), then some of each version, and poison."""
     made = Clicks(stage, f"{stage.clicks}-compacted")
     made.send(V1, range(20), 0, age_ms=2 * HOUR_MS)
     made.send(V1, range(20, 22), 0)
@@ -209,7 +209,7 @@ def test_records_that_retention_takes_before_they_are_read_stop_the_job_with_the
     assert plain.run(allow=True).get(CLICKS, 0) == 0
     assert {
         (row["partition"], row["offset"]) for row in plain.rows("silver/user-status-updates", "*")
-    } == set(stage.committed(stage.updates)), "what is left of other topics is read"
+    } == set(stage.committed(stage.updates)), "the remaining records of other topics are read"
     stage.send(80)
     assert plain.run()[CLICKS] == len(stage.readable(stage.clicks)), "and what comes later"
 

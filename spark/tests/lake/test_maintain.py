@@ -179,7 +179,7 @@ def test_versions_are_kept_for_the_days_that_were_asked_for_and_not_longer(
     old.append(BATCHES)
     young = set(old.tables.sizes(BRONZE))
     assert old.maintain(keep_days=9)[BRONZE]["expired"] == BATCHES
-    assert young < {name for name in old.files() if name.endswith(".parquet")}, "what is replaced today stays"
+    assert young < {name for name in old.files() if name.endswith(".parquet")}, "files replaced today stay"
     assert old.ids() == [*range((BATCHES + 1) * ROWS)]
     properties = old.spark.sql(f"SHOW TBLPROPERTIES delta.`{old.folder}/{BRONZE}`").collect()
     kept = {row["key"]: row["value"] for row in properties}

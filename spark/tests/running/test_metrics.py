@@ -1,4 +1,4 @@
-"""The metrics of jobs outlive their runs, and those of all jobs can be had together."""
+"""The metrics of jobs outlive their runs, and the metrics of all jobs can be read together."""
 
 from pathlib import Path
 

@@ -75,7 +75,7 @@ def _timed(program: Program, ours: Output, theirs: Output) -> bool:
         return bool(time == last and start <= theirs[2] <= last)
     if window and window["emit"] == "final":
         return True
-    # Kafka Streams' is the greatest of all records in the row; that of a session's tombstone the end of the session.
+    # Kafka Streams' is the greatest of all records in the row; a session's tombstone has the end of the session.
     return bool(time <= theirs[2] or (window and window["kind"] == "session" and ours[1] is None))
 
 

@@ -1,4 +1,4 @@
-"""Says of which programs flows and Kafka Streams find other records late, or close windows at another input.
+"""Says in what programs flows and Kafka Streams find other records late, or close windows at another input.
 
 With us event time belongs to the inputs of a flow: a record that is filtered out before a repartition moves it, a record is late
 by its own input, and of merged inputs the one behind decides when a window closes. In Kafka Streams it follows the records that
@@ -17,7 +17,7 @@ def event_time_differs(program: Program) -> bool:
     """Whether the two event times differ so that another record is late, or a final result comes at another input."""
     steps, step = program["steps"], window_of(program)
     if step is None or not isinstance(window := ours.window(step), TimeWindow):
-        return False  # the other windows come behind steps that leave out and merge nothing
+        return False  # the other windows come behind steps that drop and merge nothing
     before = steps[: [each is step for each in steps].index(True)]
     read = {"a"} | {each["with"] for each in before if each["op"] == "merge"}
     times: dict[str, int] = {}

@@ -64,7 +64,7 @@ def comparable(steps: Sequence[Step], *, at_once: bool = False) -> bool:
             return False
         if step["op"] == "group_by" and step is not steps[first]:
             return False  # a group that is there between two changes only has no row here, and an empty one there
-        # Of a table that is filtered, the last change is that of the last row; of a stream of its changes it need not be.
+        # In a table that is filtered, the last change is the last row's; in a stream of its changes it need not be.
         changes |= step["op"] in {"to_stream", "window"}
     return True
 
@@ -195,7 +195,7 @@ class _Maker:
         return [*self._moves(), window, *behind]
 
     def _moves(self) -> list[Step]:
-        """Steps that leave out no record, maybe with a topic between: event time is the same on both sides."""
+        """Steps that drop no record, maybe with a topic between: event time is the same on both sides."""
         makers: list[Callable[[], Step]] = [
             lambda: {"op": "map_values", "by": self._change()},
             lambda: {"op": "key_by", "by": self._key()},

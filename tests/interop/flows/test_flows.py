@@ -126,7 +126,7 @@ def both(name: str) -> tuple[list[list[Any]], list[list[Any]]]:
 
 
 def timestamps(name: str) -> tuple[list[int], list[int]]:
-    """Return the timestamps of the records that we write for each input of a program, and those of Kafka Streams."""
+    """Return the timestamps of the records that we write for each input of a program, and Kafka Streams' timestamps."""
     program, answer = KNOWN[name]
     return [each[2] for step in ours.run(program) for each in step], [
         each[2] for step in answer for each in step

@@ -48,8 +48,8 @@ class Listener:
 
     Attributes:
         name: The listener's name, in capital letters.
-        port: The port of 127.0.0.1 on which the broker listens.
-        advertised_port: The port of 127.0.0.1 to which clients of this listener connect: a proxy's.
+        port: The port of 127.0.0.1 where the broker listens.
+        advertised_port: The port of 127.0.0.1 that clients of this listener connect to: a proxy's.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Broker:
         return f"127.0.0.1:{self.node.port}"
 
     def client(self, user: str | None = None) -> dict[str, str]:
-        """The librdkafka options with which a user authenticates; None: the administrator. Empty without security."""
+        """The librdkafka options that authenticate a user; None: the administrator. Empty without security."""
         if self._security is None:
             return {}
         return self._security.client(user or self._security.administrator, self.data_dir)

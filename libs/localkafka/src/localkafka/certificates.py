@@ -73,7 +73,7 @@ class Authority:
         """Restore an authority from its certificate and key. Raises `ValueError` if they are not usable."""
         key = load_pem_private_key(pair.key, None)
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise ValueError("the authority's key is not an elliptic curve key")  # noqa: TRY004 - what is wrong is the file
+            raise ValueError("the authority's key is not an elliptic curve key")  # noqa: TRY004 - the file is wrong
         self = cls.__new__(cls)
         self._signs_with(key, x509.load_pem_x509_certificate(pair.certificate))
         return self
@@ -89,7 +89,7 @@ class Authority:
 
     @property
     def pair(self) -> Pair:
-        """The authority's certificate and key, from which `of` restores it."""
+        """The authority's certificate and key; `of` restores the authority from them."""
         return Pair(self.certificate, _pem(self._key))
 
     def issue(self, name: str, hosts: Sequence[str] = HERE, valid: timedelta = HOUR) -> Pair:

@@ -62,7 +62,7 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
 
 
 def class_archive(java: Path, version: str = KAFKA_VERSION) -> Path:
-    """Return the path of the broker's class archive for this Java; `localkafka.classes` makes that of `KAFKA_VERSION`."""
+    """Return the path of the broker's class archive for this Java; `localkafka.classes` makes `KAFKA_VERSION`'s."""
     program = java.resolve()
     of_java = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:12]
     return cache_folder() / f"kafka-{version}-classes-{of_java}" / "kafka.jsa"

@@ -24,7 +24,7 @@ class Child:
 
     Args:
         command: The program and its arguments.
-        log_file: The file to which its output is appended.
+        log_file: The file that its output is appended to.
         env: Its environment; None: inherited.
         detached: True for a program that outlives this process. Otherwise it is killed when this process ends, even by
             SIGKILL (on Linux).

@@ -39,7 +39,7 @@ class Security:
             raise ValueError(f"{BROKER!r} is the brokers' own user: choose another name")
 
     def client(self, user: str, folder: Path) -> dict[str, str]:
-        """The librdkafka options of one of the users; `folder` is that of `write`."""
+        """The librdkafka options of one of the users; `folder` is the argument of `write`."""
         return {
             "security.protocol": LISTENER,
             "sasl.mechanism": MECHANISM,

@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 SLOWEST: Final = 10.0
-"""The most by which a busy machine may extend a deadline, as a factor."""
+"""The largest factor that a busy machine may extend a deadline by."""
 _PROC: Final = Path("/proc")
 _STEAL: Final = 8  # the index of the field `steal` in a cpu line of /proc/stat
 
 
 def stalled_seconds(proc: Path = _PROC) -> float:
-    """Return the seconds since boot in which work was stalled.
+    """Return for how many seconds since boot work was stalled.
 
     The sum of CPU pressure, I/O pressure and steal time (CPU time that the host gave to other virtual machines); it may
     grow faster than the clock. 0.0 where the kernel does not count it.
@@ -29,7 +29,7 @@ def stalled_seconds(proc: Path = _PROC) -> float:
 
 
 def slowdown() -> float:
-    """Return the factor by which a program runs slower now than on an idle machine, by the load average; at least 1."""
+    """Return how many times slower a program runs now than on an idle machine, by the load average; at least 1."""
     try:
         load = os.getloadavg()[0]
     except OSError:  # not available on this platform
@@ -38,12 +38,12 @@ def slowdown() -> float:
 
 
 class Deadline:
-    """The end of a wait. Time in which the machine is overloaded counts for a tenth.
+    """The end of a wait. Time while the machine is overloaded counts for a tenth.
 
     Args:
         seconds: The seconds that the wait may take on an idle machine.
         clock: The time in seconds, from any origin.
-        stalled: The seconds in which work was stalled, from any origin; see `stalled_seconds`.
+        stalled: For how many seconds work was stalled, from any origin; see `stalled_seconds`.
     """
 
     def __init__(

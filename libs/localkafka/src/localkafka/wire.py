@@ -78,7 +78,7 @@ class WireProxy:
         return f"127.0.0.1:{self.port}"
 
     def darken(self) -> None:
-        """Hold all data in both directions; connections stay open. `lighten` delivers what was sent meanwhile."""
+        """Hold all data in both directions; connections stay open. `lighten` delivers the held data."""
         self._loop.call_soon_threadsafe(self.lit.clear)
 
     def lighten(self) -> None:

@@ -1,6 +1,6 @@
 """A single Elasticsearch, from its jars, on Java 21. About 400 MB resident.
 
-The jars are those of the server's core and its HTTP transport. What Elastic publishes in no repository is missing:
+The jars are the server's core and its HTTP transport. Parts that Elastic publishes in no repository are missing:
 scripts, ingest, update and delete by query, reindex, analyzers for languages.
 """
 

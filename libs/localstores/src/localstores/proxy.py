@@ -174,7 +174,7 @@ def _exactly(source: socket.socket, size: int) -> bytes:
 
 
 def _whole_request(client: socket.socket, data: bytes) -> bytes:
-    """The rest too: closing a connection on which something waits unread would take the answer back."""
+    """The rest too: closing a connection with unread data would discard the response."""
     while _END not in data:
         data += client.recv(_CHUNK)
     head, _, body = data.partition(_END)

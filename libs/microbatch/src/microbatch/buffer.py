@@ -143,7 +143,7 @@ class PoisonBisector:
             self.until[topic] = max(offset, self.until.get(topic, 0))
 
     def isolated(self, topic: str, offset: int, error: HandlerFailed) -> None:
-        """Record the record that a failed batch of one has isolated: it is skipped from now on."""
+        """Note the record that a failed batch of one has isolated: it is skipped from now on."""
         self.found[topic, offset] = error
         self.records_max = 1
 

@@ -11,7 +11,7 @@ from streamtable.errors import ConfigurationError
 def columns(records: Sequence[Record[Any, Any]]) -> Any:
     """Return a `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, one row for each record.
 
-    An Avro record becomes a struct with the fields of the values. `value` is omitted if the values have no common Arrow type.
+    An Avro record becomes a struct with the fields of the values. No `value` if the values have no common Arrow type.
 
     Raises:
         ConfigurationError: pyarrow is not installed.

@@ -47,7 +47,7 @@ class MicroBatch(Group[Any, Any]):
         max_records: The number of records that completes a batch.
         max_bytes: The bytes of keys and values that complete a batch.
         max_wait: The seconds since the batch's first record that complete it.
-        start: The offset at which a new group starts.
+        start: The offset where a new group starts.
         on_error: The reaction if `process` raises an error, or its rows or output cannot be encoded. Except with
             `STOP`, the batch is halved until the record at fault is isolated.
 
@@ -88,7 +88,7 @@ class MicroBatch(Group[Any, Any]):
     def table(self) -> Table[str, bytes]:
         """The changelog of its rows: encoded values by kind and key, such as `totals/alice`.
 
-        A record is in the partition of the batch that wrote it, not in that of its key, so views cannot look up its
+        A record is in the partition of the batch that wrote it, not in its key's partition, so views cannot look up its
         rows. Send data for other readers to an output. Raises `GraphError` without rows or with a central store.
         """
         if self.persist is None:

@@ -1,4 +1,4 @@
-"""The limits at which a batch is complete."""
+"""The limits that complete a batch."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Metrics of micro-batches, in addition to those of every processor: batches and store calls."""
+"""Metrics of micro-batches, in addition to the metrics of every processor: batches and store calls."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ _RECORDS = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
 
 @dataclass(frozen=True)
 class BatchMetrics:
-    """The instruments of one process. All have the label `group`; those of the store also `operation`: read or write.
+    """The instruments of one process. All have the label `group`; the store's also have `operation`: read or write.
 
     Attributes:
         records: The number of records of a batch.

@@ -48,7 +48,7 @@ class BatchProcessor(GroupProcessor):
         guarantee: The guarantee of offsets and output. Rows with versions need exactly once.
         plain_writes: Whether rows in the central store have no versions, for idempotent updates. Needed for at least once.
         standby: Whether to keep a standby replica of every partition of embedded rows that another process owns.
-        state_retention: The seconds for which embedded rows of revoked partitions are kept.
+        state_retention: How many seconds embedded rows of revoked partitions are kept.
         memory_bytes: The size of RocksDB's caches.
         store_deadline: The seconds for a call of the central store with all its attempts; after that the batch is
             undone and retried.
@@ -59,8 +59,8 @@ class BatchProcessor(GroupProcessor):
         stall_exit: The seconds without progress after which the process exits with code 75; None: never.
         hanging_transaction_timeout: The seconds that partitions wait for an open transaction before it is reported and
             the processor is not ready.
-        metrics: The engine's metrics; default: those of a new registry.
-        batch_metrics: The metrics of batches and the store; default: those of a new registry.
+        metrics: The engine's metrics; default: metrics in a new registry.
+        batch_metrics: The metrics of batches and the store; default: metrics in a new registry.
         failpoint: The place where the process kills or freezes itself in tests; see `streamtable.base.failpoint`.
 
     Raises:
@@ -159,7 +159,7 @@ class BatchProcessor(GroupProcessor):
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
     ) -> "BatchProcessor":
-        """Return a processor with the settings of the environment; `kafka` and `store` replace those of the settings.
+        """Return a processor with the settings of the environment; `kafka` and `store` override the settings.
 
         Raises:
             ConfigurationError: `STREAMTABLE_STORE` is malformed, or is `memory:`.

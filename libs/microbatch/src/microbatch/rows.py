@@ -89,7 +89,7 @@ class StoredRows:
         self._known: dict[bytes, Version] = {}
 
     def read(self, keys: Iterable[bytes]) -> None:
-        """Read those of these rows that are not known yet, in one round trip."""
+        """Read the rows of these keys that are not known yet, in one round trip."""
         missing = [key for key in keys if key not in self._known]
         if not missing:
             return

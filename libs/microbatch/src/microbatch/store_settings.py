@@ -1,4 +1,4 @@
-"""The store of micro-batches, named by a URL such as that of `STREAMTABLE_STORE`. A server's client is imported when it is
+"""The store of micro-batches, named by a URL, as in `STREAMTABLE_STORE`. A server's client is imported when it is
 needed.
 
 docs/reference/stores.md lists the parameters; a test compares it with `PARAMETERS`.
@@ -160,7 +160,7 @@ class StoreSettings:
 
         Raises:
             ConfigurationError: The URL is malformed, or has an unknown kind of store or parameter. The message says
-                what is allowed, and shows neither user nor password.
+                which values are allowed, and shows neither user nor password.
         """
         for kind in _HERE:
             if url == FORMS[kind]:

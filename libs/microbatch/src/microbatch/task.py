@@ -137,7 +137,7 @@ class BatchTask:
             return None
         if self._buffer.full or self._bisector.records_max is not None:
             return CommitDue(AT_ONCE)
-        # `async` functions await concurrently with those of other partitions; a plain function would only delay them.
+        # `async` functions await concurrently across partitions; a plain function would only delay them.
         return CommitDue(
             self._buffer.first_arrival + self._group.limits.seconds, alone=not self._group.awaits
         )
@@ -277,7 +277,7 @@ class BatchTask:
                 if origin is None or origin.topic not in self._group.streams:
                     reason = f"its headers do not name an input of {self._group.name!r}"
                 elif origin.partition != self.partition:
-                    reason = f"it comes from partition {origin.partition}, to which its rows belong"
+                    reason = f"it comes from partition {origin.partition}, and its rows belong there"
                 else:
                     found += self._good(origin.dated(record), origin.topic, outputs)
                     continue

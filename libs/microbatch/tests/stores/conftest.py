@@ -34,7 +34,7 @@ KINDS = ["memory", "valkey", "redis", *(pytest.param(kind, marks=pytest.mark.bro
 
 @pytest.fixture(scope="session")
 def server_of() -> Iterator[GetServer]:
-    """A function that returns the session's server of a kind, or that of memory. Leave it running."""
+    """A function that returns the session's server of a kind, or the in-memory one. Leave it running."""
     running: dict[str, Any] = {"memory": MemoryServer()}
     with ExitStack() as stack:
 

@@ -38,7 +38,7 @@ GROUP = MicroBatch("reach", inputs=[INPUT], process=nothing, rows=[PAGES])
 
 
 class Committing:
-    """A cluster that says what was committed, once it has stopped being busy."""
+    """A cluster that reports the committed changes, once it has stopped being busy."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions

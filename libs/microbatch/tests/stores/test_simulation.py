@@ -54,7 +54,7 @@ class Rules:
 
 @dataclass
 class World:
-    """Kafka, the store, and what is on its way to the store."""
+    """Kafka, the store, and the requests on their way to the store."""
 
     random: Random
     rules: Rules
@@ -251,7 +251,7 @@ def run(seed: int, rules: Rules = Rules(), *, length: int = 40, sweeping: bool =
 
 
 def check_rows(world: World) -> None:
-    """A reader that comes after all finds what is committed."""
+    """A reader that starts after all others finds the committed rows."""
     ledger = Ledger.open(world.committed_state, world.rows.get(LEDGER))
     for key in world.keys:
         assert ledger.read(world.rows.get(key)).value == world.committed.get(key), key

@@ -38,7 +38,7 @@ def plan_acls(required: set[Acl], found: set[Acl]) -> AclPlan:
 
 
 def plan_declared_acls(cluster: Cluster, declared: Declared) -> AclPlan:
-    """Compare the ACLs of the declared users with those of the cluster. Raises as `required_acls` does."""
+    """Compare the ACLs of the declared users with the cluster's ACLs. Raises as `required_acls` does."""
     required = required_acls(declared)
     return plan_acls(required, cluster.admin.rights(declared.users))
 

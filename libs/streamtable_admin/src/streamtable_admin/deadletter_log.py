@@ -116,8 +116,8 @@ class Replayed:
 
     Attributes:
         sent: The letters that were produced.
-        before: Those that had been replayed before.
-        rows: Those that hold a timer or another row that fell due, for which there is no input to send them to.
+        before: Letters that had been replayed before.
+        rows: Letters with a timer or another row that fell due: there is no input to send them to.
     """
 
     sent: list[LoggedDeadLetter]
@@ -187,7 +187,7 @@ class DeadLetterLog:
         Args:
             selected: Whether a letter is returned.
             partitions: The partitions to read; all if there are none.
-            complete: Wait for open transactions, in which a marker may stand.
+            complete: Wait for open transactions, which may hold a marker.
 
         Raises:
             NoSuchTopic: The group has no dead-letter topic, or no such partition.

@@ -21,7 +21,7 @@ def declaration_of(groups: Groups, defaults: Defaults) -> Declared:
     """Return the declaration of these groups, and of the topics that they do not imply.
 
     Streams whose records are dated by the times of events are kept until they are deleted by hand or purged, and tables of
-    others are compacted. The settings of inputs from outside are those of the broker.
+    others are compacted. Inputs from outside keep the broker's settings.
 
     Raises:
         GraphError: A topic would belong to two of the groups.
@@ -37,7 +37,7 @@ def declaration_of(groups: Groups, defaults: Defaults) -> Declared:
 
 
 def yaml_of(declared: Declared) -> str:
-    """Return the text of the file. Defaults are omitted, except for partitions and replicas."""
+    """Return the text of the file. Default values are omitted, except for partitions and replicas."""
     content = {
         "defaults": declared.defaults.model_dump(),
         **declared.model_dump(exclude_defaults=True, exclude={"defaults"}),

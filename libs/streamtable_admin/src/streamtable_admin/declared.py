@@ -64,10 +64,10 @@ class DeclaredGroup(_Strict):
 
     Attributes:
         inputs: its topics, all with the same number of partitions.
-        purges: those of its inputs that no others read, as between the groups of a flow: it deletes what it has handled.
+        purges: its inputs that no others read, as between the groups of a flow: it deletes records that it has handled.
         joins: tables that it joins, of other groups (`<group>-table`, `<group>-<state>`) or topics declared as compacted,
             with as many.
-        lookups: tables of which each process holds a copy; named for the rights of its users only, as the next.
+        lookups: tables that each process holds a copy of; named for the rights of its users only, as the next.
         outputs: topics that it writes to.
         table: whether it persists one.
         table_config: settings of the table's topic, over the usual ones.
@@ -139,10 +139,10 @@ class DeclaredGroup(_Strict):
 
 
 class DeclaredUser(_Strict):
-    """A user of Kafka, with its operations, from which its ACLs follow.
+    """A user of Kafka, with its operations; its ACLs follow from them.
 
     Attributes:
-        runs: groups of which it is a processor.
+        runs: groups that it runs processors of.
         writes: topics.
         reads: The topics, including tables, that it reads; "*": all, and the committed offsets of all groups.
         follows: The groups whose committed offsets it reads, to wait until an event is in their tables.

@@ -62,7 +62,7 @@ class DecodedValue:
 
 
 def guess(data: bytes | None) -> DecodedValue:
-    """Decode bytes of which nothing is known."""
+    """Decode bytes of an unknown format."""
     if data is None:
         return DecodedValue("null", None)
     try:
@@ -113,7 +113,7 @@ class Decoder:
         schemas: Codecs for Avro's single-object encoding, whose bytes name their schema.
         keys: The codec of the keys, by topic.
         values: The codec of the values, by topic.
-        partitioners: The partitioner of the keys of each topic for which it is known.
+        partitioners: The partitioner of the keys, by topic, where it is known.
     """
 
     schemas: Schemas = field(default_factory=dict)
@@ -122,11 +122,11 @@ class Decoder:
     partitioners: Mapping[str, Partitioner] = field(default_factory=dict)
 
     def key(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
-        """Decode a key of a topic; that of a dead letter, as one of the topic it comes from."""
+        """Decode a key of a topic; a dead letter's key as a key of the topic it comes from."""
         return self._decoded(self.keys.get(_origin(headers) or topic) or self.keys.get(topic), data)
 
     def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
-        """Decode a value of a topic; that of a dead letter, as one of the topic it comes from."""
+        """Decode a value of a topic; a dead letter's value as a value of the topic it comes from."""
         return self._decoded(self.values.get(_origin(headers) or topic) or self.values.get(topic), data)
 
     def names_schema(self, data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Errors that administration adds to those of the library."""
+"""Errors that administration adds to the library's."""
 
 from streamtable.errors import ConfigurationError, StreamtableError
 

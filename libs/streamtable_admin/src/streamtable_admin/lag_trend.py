@@ -1,4 +1,4 @@
-"""Whether groups fall behind, found from two snapshots: in which partitions, by how much, and which member owns them."""
+"""Whether groups fall behind, found from two snapshots: the partitions, the growth, and which member owns them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from streamtable_admin.offsets import PartitionOffsets, group_offsets, partition
 from streamtable_admin.text import count
 
 GROWN_MIN = 100
-"""Records by which a lag has to grow, and a tenth of it: every lag rises and falls with the commits."""
+"""The least growth of a lag in records, and a tenth of it: every lag rises and falls with the commits."""
 
 SLOW_ADVICE = (
     "look at the log of that process: a record that takes long, a store or a call that does not answer, a table that is "

@@ -80,7 +80,7 @@ class Layout:
 
 
 def text_sizes(model: GraphModel) -> dict[str, Size]:
-    """Return sizes in which the text of the nodes fits, and the edges at their fuller side."""
+    """Return sizes that fit the text of the nodes, and the edges at their fuller side."""
     return {name: _text_size(node, model.edges) for name, node in model.nodes.items()}
 
 

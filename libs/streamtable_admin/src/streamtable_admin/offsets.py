@@ -50,7 +50,7 @@ def group_named(cluster: Cluster, name: str) -> GroupDescription:
 
 
 def group_offsets(cluster: Cluster, group: GroupDescription) -> list[PartitionOffsets]:
-    """Return the offsets of all partitions of the topics of which some have a committed offset or an assigned member."""
+    """Return the offsets of all partitions of each topic that has any committed offset or assigned member."""
     committed = cluster.committed(group.name)
     found = {*committed, *(place for member in group.members for place in member.partitions)}
     # Partitions that were added to an input hold records too, though the group has not come to them yet.

@@ -62,7 +62,7 @@ def _statuses(cluster: Cluster, topic: str, decoder: Decoder) -> tuple[dict[str,
 
 
 def _late(subject: str, due: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Yield the windows and joins for which too many records of a minute were late."""
+    """Yield the windows and joins where too many records of a minute were late."""
     for each in due:
         if each["late_share"] > LATE_SHARE_MAX:
             fact = f"{each['late_share']:.0%} of a minute's records were late for {each['topic']}[{each['partition']}]"

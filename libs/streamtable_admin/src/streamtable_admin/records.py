@@ -132,7 +132,7 @@ def starts_at(
     offset: int | None = None,
     time_ms: int = 0,
 ) -> dict[TopicPartition, int]:
-    """Return the start offset of each partition: the given offset, or that of the first record from a time on."""
+    """Return the start offset of each partition: the given offset, or the offset of the first record from a time on."""
     if offset is not None:
         return {place: min(max(offset, mark.low), mark.high) for place, mark in marks.items()}
     found = cluster.admin.offsets_at(marks, time_ms)
@@ -148,8 +148,8 @@ class Kept:
     """The records that a read has found, as many of them as it may keep; one at least, however large it is.
 
     Attributes:
-        dropped: Whether some records were skipped.
-        full: Whether some were skipped because of their size.
+        dropped: Whether some records were omitted.
+        full: Whether some were omitted because of their size.
     """
 
     def __init__(self, places: Iterable[TopicPartition], keep: int, bytes_max: float, *, first: bool) -> None:

@@ -39,7 +39,7 @@ def accepted_places(
 def refuse_left_out(
     group: str, recreated: Collection[TopicPartition], reset: Iterable[TopicPartition]
 ) -> None:
-    """Refuse to reset other offsets of the group than those of its inputs that were created again.
+    """Refuse to reset offsets of the group without those inputs that were created again.
 
     The broker has forgotten the offsets of such an input, and the offsets that are reset lose the metadata that tell:
     the group would take it for a new input.

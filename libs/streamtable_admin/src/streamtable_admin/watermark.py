@@ -70,7 +70,7 @@ class EventTimeOf:
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark; `NO_TIME` if there is none yet. Of a group with stages it is that of the last."""
+        """The watermark; `NO_TIME` if there is none yet. A group with stages has its last stage's watermark."""
         return min(each.time.watermark_ms for each in self.inputs)
 
     @property

@@ -9,7 +9,7 @@ from streamtable.base.lateness import advice, text
 
 
 def late_summary(registries: Iterable[CollectorRegistry]) -> str:
-    """Return a line for each table of windows or of a join for which records were late; empty if none was."""
+    """Return a line for each table of windows or of a join that had late records; empty if none was late."""
     records = Counter[str]()
     late: defaultdict[str, Counter[str]] = defaultdict(Counter)
     samples = (sample for each in registries for family in each.collect() for sample in family.samples)

@@ -112,7 +112,7 @@ class VirtualKafka(_Clients):
         self._made = 0  # the number of topics and members ever created, which makes their ids unique
 
     def process(self, name: str) -> "VirtualProcess":
-        """Return the log of one process, for which faults can be injected."""
+        """Return the log of one process; faults can be injected into it."""
         return VirtualProcess(self, name)
 
     # ---- topics ----------------------------------------------------------------------------------------------------

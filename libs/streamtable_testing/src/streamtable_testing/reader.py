@@ -12,7 +12,7 @@ from streamtable_testing.topic import InMemoryMessage, Partition
 
 
 class VirtualTableReader:
-    """Reads committed records; its position passes markers and gaps at the end, like that of the real reader.
+    """Reads committed records; its position passes markers and gaps at the end, like the real reader's.
 
     Args:
         partition: Returns a partition; None if it does not exist.

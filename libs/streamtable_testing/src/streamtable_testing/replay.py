@@ -6,7 +6,7 @@
     replay.finish()
     replay.rows["table"]
 
-Records are handled in the order in which they are fed, across all inputs. Everything but the broker, the disk and the
+Records are handled in the order they are fed, across all inputs. Everything but the broker, the disk and the
 clock is real, as in the `Tester`. Emitted records are dropped, as they are already in their topics.
 """
 
@@ -100,7 +100,7 @@ class Replay:
         """Handle the remaining records, and the rows and timers that are due.
 
         Args:
-            watermarks_ms: Advance to these watermarks, by input: those of the group, which can be ahead of its records' since
+            watermarks_ms: Advance to these watermarks, by input: the group's, which can be ahead of its records' since
                 idle inputs do not hold them back.
         """
         self._settle()

@@ -88,7 +88,7 @@ class DeadLetter:
         origin: The position of the original record.
         error: The class name of the error.
         reason: The message of the error.
-        headers: All headers: those of the record, then those of `streamtable.base.deadletter`.
+        headers: All headers: the record's own, then the headers of `streamtable.base.deadletter`.
     """
 
     key: bytes | None
@@ -209,7 +209,7 @@ class Tester:
         Args:
             programs: Groups and flows, which may read each other's output.
             members: The number of processes of each group.
-            partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
+            partitions: The number of partitions of new topics; by default as for the group's input, if it exists.
             guarantee: The processor's guarantee.
             standby: Whether each member keeps standby replicas of the other members' partitions, as a processor does.
             tasks: Makes the task factory of each process, for groups that do not use local tables; default: the group's own.
@@ -231,7 +231,7 @@ class Tester:
         self._work_by_itself()
 
     def join(self, group: Group[Any, Any]) -> None:
-        """Start another member, to which partitions move."""
+        """Start another member; partitions move to it."""
         first = self._of(group)[0]
         self._add(group, first.settings.guarantee, first.make_tasks, standby=first.settings.standby)
         self._work_by_itself()
@@ -436,7 +436,7 @@ class Tester:
         return rows_of(table, (record for _, record in self.kafka.records(table.name)))
 
     def processor(self, group: Group[Any, Any], member: int = -1) -> Processor:
-        """Return the processor of a process of a group, in the order in which they began: to `get` rows, for example."""
+        """Return the processor of a process of a group, in the order they began: to `get` rows, for example."""
         return self._of(group)[member].running
 
     def watermark_ms(self, group: Group[Any, Any], partition: int = 0) -> int:
@@ -451,7 +451,7 @@ class Tester:
         )
 
     def summary(self) -> str:
-        """Return what may explain an unexpected result, a line for each: windows and joins for which records were late.
+        """Return what may explain an unexpected result, a line for each: windows and joins that had late records.
 
         It is empty if there is nothing to say. A test that fails shows it: with the fixture `tester` among its output, else
         as a note of the error that leaves the `with` block.

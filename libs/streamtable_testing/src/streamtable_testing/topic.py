@@ -67,7 +67,7 @@ class Partition:
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset, up to which readers of committed records come."""
+        """The last stable offset: readers of committed records stop there."""
         return min(self._open.values(), default=self.high)
 
     def append(

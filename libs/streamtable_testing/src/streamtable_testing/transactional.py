@@ -76,7 +76,7 @@ class VirtualTransactionalProducer:
         self._wire = wire
         self._clock = clock
         self._epoch = 0
-        self._number = 0  # of its transaction: what is delivered late must find the one that it belongs to
+        self._number = 0  # of its transaction: a late request must find the one that it belongs to
         self._begun_at = 0.0
         self._queued: list[_Queued] = []
         self._tracked: dict[TopicPartition, int] = {}

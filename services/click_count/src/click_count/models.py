@@ -31,9 +31,7 @@ class Click(Strict):
     id: Annotated[
         UUID | None,
         CANONICAL_UUID,
-        Field(
-            description="the id of the click, by which a repeated request is recognised; default: a new one"
-        ),
+        Field(description="the id of the click, which identifies a repeated request; default: a new one"),
     ] = None
     at: Annotated[
         int | None, TIME_MS, Field(description="the event time, in milliseconds since 1970; default: now")
@@ -66,10 +64,10 @@ class ClickCount(BaseModel):
 
 
 UserMinutes: Final = windows_model(
-    "UserMinutes", "The clicks of a user by minutes, the earliest first; minutes without clicks are left out.",
+    "UserMinutes", "The clicks of a user by minutes, the earliest first; minutes without clicks are omitted.",
     ClickCount, what="clicks",
 )  # fmt: skip
 UrlHours: Final = windows_model(
-    "UrlHours", "The clicks of a URL by hours, the earliest first; hours without clicks are left out.",
+    "UrlHours", "The clicks of a URL by hours, the earliest first; hours without clicks are omitted.",
     ClickCount, key="url", what="clicks",
 )  # fmt: skip

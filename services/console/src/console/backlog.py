@@ -18,7 +18,7 @@ RECORDS_MAX: Final = 20_000
 
 
 def backlog(clusters: Clusters, topic: str) -> Iterator[StatusReport]:
-    """Yield the last 20,000 records of the topic, fewer if it was compacted; those of a process in order.
+    """Yield the last 20,000 records of the topic, fewer if it was compacted; records of one process in order.
 
     There are none if Kafka does not respond: the console works without them. They are decoded one by one, because decoded
     records take many times the memory.

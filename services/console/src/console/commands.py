@@ -1,4 +1,4 @@
-"""The console as a process, with the resources that it opens and the order in which it closes them."""
+"""The console as a process, with the resources that it opens and the order it closes them in."""
 
 import secrets
 from collections.abc import Callable

@@ -23,7 +23,7 @@ _KINDS: Final = {
     "loop": NodeKind.LOOP,
     "visits": NodeKind.VISITS,
 }
-"""The kinds of topics, by the way in which a group reads or writes them; all others are streams."""
+"""The kinds of topics, by how a group reads or writes them; all others are streams."""
 
 
 @dataclass(frozen=True)

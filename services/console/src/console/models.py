@@ -79,7 +79,9 @@ class Due(BaseModel):
     ]
     late_share: Annotated[
         float,
-        Field(description="the share of late records among those of the last minute; 0 if none was late"),
+        Field(
+            description="the share of late records among the records of the last minute; 0 if none was late"
+        ),
     ]
     moved_by: Annotated[
         str,
@@ -116,7 +118,7 @@ class Instance(BaseModel):
     due: list[Due]
     emits: Annotated[list[str], Field(description="the topics that it emits to")]
     commits: int
-    committed_at: Annotated[int, Field(description="the time at which the last commit was noticed; 0: never")]
+    committed_at: Annotated[int, Field(description="the time when the last commit was noticed; 0: never")]
     commit_ms: Annotated[float, Field(description="mean duration of the commits of the last ten seconds")]
     dead_letters: int
     aborts: int
@@ -126,12 +128,12 @@ class Instance(BaseModel):
     request_rate: float
     memory_bytes: int
     store_bytes: int
-    omitted: Annotated[int, Field(description="number of entries left out of the lists")]
+    omitted: Annotated[int, Field(description="number of entries omitted from the lists")]
     lag: Annotated[int, Field(description="the lag of all its inputs, as far as it is known")]
 
 
 class Node(BaseModel):
-    """A group, service, topic or table; members that are unknown or do not apply to its kind are left out."""
+    """A group, service, topic or table; members that are unknown or do not apply to its kind are omitted."""
 
     id: str
     kind: Annotated[str, Field(description="group, service, stream, table, loop or visits")]
@@ -218,7 +220,7 @@ class Fleet(BaseModel):
     topics: list[Topic]
     events: Annotated[int, Field(description="the number of events so far, which changes with each new one")]
     actions: Annotated[bool, Field(description="whether dead letters can be replayed here")]
-    runs_topic: Annotated[str, Field(description="the topic to which runs of jobs report")]
+    runs_topic: Annotated[str, Field(description="the topic that runs of jobs report to")]
 
 
 class Event(BaseModel):
@@ -330,7 +332,7 @@ class Letter(BaseModel):
         int | None, Field(description="size of a value that was too large to be kept")
     ]
     raw: Raw
-    replayed: Annotated[int | None, Field(description="the time at which it was last replayed; null: never")]
+    replayed: Annotated[int | None, Field(description="the time when it was last replayed; null: never")]
 
 
 class Letters(BaseModel):
@@ -343,10 +345,10 @@ class Replayed(BaseModel):
     """The result of a replay of dead letters."""
 
     sent: list[str]
-    before: Annotated[list[str], Field(description="letters left out because they had been replayed before")]
+    before: Annotated[list[str], Field(description="letters skipped because they had been replayed before")]
     rows: Annotated[
         list[str],
-        Field(description="letters left out because they hold a timer or another row that fell due"),
+        Field(description="letters skipped because they hold a timer or another row that fell due"),
     ]
 
 
@@ -410,4 +412,4 @@ class WholeRun(Run):
 
     inputs: list[RunInput]
     keys: Annotated[list[Difference], Field(description="the first keys whose rows differ")]
-    omitted: Annotated[int, Field(description="number of entries left out of `inputs` and `keys`")]
+    omitted: Annotated[int, Field(description="number of entries omitted from `inputs` and `keys`")]

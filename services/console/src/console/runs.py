@@ -27,7 +27,7 @@ class Runs:
 
     Args:
         tables: The copies of topics.
-        topic: The topic to which runs report.
+        topic: The topic that runs report to.
     """
 
     def __init__(self, tables: Tables, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the console, besides those of the library: variables that begin with CONSOLE_."""
+"""Settings of the console, besides the library's: variables that begin with CONSOLE_."""
 
 import re
 from typing import Annotated, ClassVar, Final
@@ -35,7 +35,7 @@ class ConsoleSettings(ServiceSettings):
         actions: Whether dead letters can be replayed, by callers with the scope `replay`.
         token: The token of callers if there are neither API keys nor signed tokens. None: a random one, so that only
             browsers sign in, by the code that is printed.
-        url: The URL under which browsers reach the console, for the printed link; None: that of its address.
+        url: The URL that browsers reach the console at, for the printed link; None: its address.
     """
 
     env_prefix: ClassVar[str] = "CONSOLE_"

@@ -34,7 +34,7 @@ def statuses_that_fit(
 
     Args:
         rows: Keys and values of the topic.
-        warn: Called for each report that is left out, with its key, the text and the reason.
+        warn: Called for each skipped report, with its key, the text and the reason.
     """
     number, bytes_left, entries_left = 0, STATUSES_BYTES_MAX, ENTRIES_MAX
     for key, value in rows:

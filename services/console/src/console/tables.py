@@ -112,7 +112,7 @@ class Tables:
             return self._views[name]
 
     def _remove_beyond(self, most: int) -> None:
-        """Remove copies from disk, also those of earlier runs, until this many are left: the oldest that are not open."""
+        """Remove copies from disk, also of earlier runs, until this many are left: the oldest that are not open."""
         try:
             closed = sorted(
                 (each for each in self._copies.iterdir() if each.name not in self._views),

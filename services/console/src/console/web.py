@@ -257,8 +257,8 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
             return _answer(parts.tables.rows(table, prefix.encode(), last, limit))
 
     changes = _streamed(
-        '`rows`: `{"rows": [...], "changed": 3}` with the newest of those that have changed, and how many these were; a '
-        "row without value was deleted. `missed` comes last when changes were left out: request the rows again."
+        '`rows`: `{"rows": [...], "changed": 3}` with the newest changed rows, and the number of all changed rows; a '
+        "row without value was deleted. `missed` comes last when changes were skipped: request the rows again."
     )
     changes["responses"] |= _NOT_FOUND
 

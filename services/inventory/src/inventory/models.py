@@ -19,9 +19,7 @@ class NewEvent(Strict):
     id: Annotated[
         UUID | None,
         CANONICAL_UUID,
-        Field(
-            description="the id of the event, by which a repeated request is recognised. Default: a new one"
-        ),
+        Field(description="the id of the event, which identifies a repeated request. Default: a new one"),
     ] = None
     at: Annotated[
         int | None,
@@ -118,6 +116,6 @@ CategoryAnswer: Final = answer_model(
     "CategoryAnswer", "A total, with its position in the table.", CategoryTotal
 )
 ProductHours: Final = windows_model(
-    "ProductHours", "The sales of a product by hours, the earliest first; hours without sales are left out.",
+    "ProductHours", "The sales of a product by hours, the earliest first; hours without sales are omitted.",
     HourSales, key="product", what="sales",
 )  # fmt: skip

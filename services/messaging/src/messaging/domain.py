@@ -112,7 +112,7 @@ def verdicts(user: str, end_ms: int, counts: MessageCounts, *, closed: bool) -> 
     Args:
         user: The user of the session.
         end_ms: The time of its last message.
-        counts: The counts of the session, in which `sent` never decreases.
+        counts: The counts of the session; `sent` never decreases.
         closed: Whether the session has closed, which ends a block that it caused.
     """
     if counts["sent"] >= SPAM_SENT_MIN:

@@ -28,9 +28,7 @@ class NewMessage(Strict):
     id: Annotated[
         UUID | None,
         CANONICAL_UUID,
-        Field(
-            description="the id of the message, by which a repeated request is recognised. Default: a new one"
-        ),
+        Field(description="the id of the message, which identifies a repeated request. Default: a new one"),
     ] = None
 
 
@@ -67,7 +65,7 @@ class FeedMessage(BaseModel):
     id: str
     sender: str
     text: str
-    at: Annotated[int, Field(description="the time at which it was accepted, in milliseconds since 1970")]
+    at: Annotated[int, Field(description="the time when it was accepted, in milliseconds since 1970")]
 
 
 class FeedAnswer(BaseModel):
@@ -77,7 +75,7 @@ class FeedAnswer(BaseModel):
     messages: Annotated[list[FeedMessage], Field(description="the oldest first")]
     partition: int
     offset: Annotated[
-        int, Field(description="the offset in the table's partition up to which the answer is current")
+        int, Field(description="the answer is current up to this offset in the table's partition")
     ]
     age_seconds: Annotated[
         float, Field(description="seconds since this replica was last up to date with the broker")

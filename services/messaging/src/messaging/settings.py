@@ -6,7 +6,7 @@ from servicekit.process.service_settings import ServiceSettings
 
 
 class MessagingSettings(ServiceSettings):
-    """Settings of messaging; `group` is that of the collector."""
+    """Settings of messaging; `group` is the collector's group."""
 
     env_prefix: ClassVar[str] = "MESSAGING_"
 

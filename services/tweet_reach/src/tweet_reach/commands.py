@@ -1,4 +1,4 @@
-"""The commands as processes, with the resources that they open and the order in which they close them."""
+"""The commands as processes, with the resources that they open and the order they close them in."""
 
 from contextlib import ExitStack
 from enum import StrEnum

@@ -1,6 +1,6 @@
 """A small data set with known results, tweets and followers, for the demo and for tests.
 
-The names and numbers are those of the example ReachTopology of Apache Storm (storm-starter, Apache-2.0).
+The names and numbers come from the example ReachTopology of Apache Storm (storm-starter, Apache-2.0).
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ class NewTweet(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="the id of the tweet, by which it is deleted and a repeated request is recognised. Default: a new one"
+            description="the id of the tweet, for deletions and to recognise a repeated request. Default: a new one"
         ),
     ] = None
     at: Annotated[

@@ -29,7 +29,7 @@ STATES: Final[Rows[ReachState]] = Rows("urls", value=Avro(REACH_STATE))
 
 COST_MAX: Final = 400_000
 FACT_BYTES_MAX: Final = 2 << 20
-"""It limits a batch of facts to about 150,000 followers, each of which may be in another row."""
+"""It limits a batch of facts to about 150,000 followers, each maybe in another row."""
 
 
 def authors_stage(
@@ -44,7 +44,7 @@ def authors_stage(
         group: The prefix of the names of groups and topics.
         max_wait: The seconds after a batch's first record when the batch is complete.
         cost_max: The maximum cost of a batch; see `fold_authors`.
-        max_ahead_seconds: The maximum by which an event's time may be ahead of its record's timestamp; others become dead
+        max_ahead_seconds: How far an event's time may be ahead of its record's timestamp; others become dead
             letters.
     """
     facts, work = topics.facts(group), topics.work(group)

@@ -29,7 +29,7 @@ class NewStatus(Strict):
         UUID | None,
         CANONICAL_UUID,
         Field(
-            description="the id of the update, by which a repeated request is recognised; send `at` with it. Default: "
+            description="the id of the update, which identifies a repeated request; send `at` with it. Default: "
             "a new one"
         ),
     ] = None
@@ -73,7 +73,7 @@ class Place(BaseModel):
     """The position and the age of the copy of one table."""
 
     partition: int
-    offset: Annotated[int, Field(description="offset of the partition up to which the answer is current")]
+    offset: Annotated[int, Field(description="the answer is current up to this offset of the partition")]
     age_seconds: Annotated[
         float, Field(description="seconds since this replica was last up to date with the broker")
     ]
@@ -96,7 +96,7 @@ class UserAnswer(UserRow):
 
 
 class Age(BaseModel):
-    """The age of the copy of a table: that of its oldest partition."""
+    """The age of the copy of a table: its oldest partition's age."""
 
     age_seconds: float
     stale: bool
@@ -117,5 +117,5 @@ class UserPage(BaseModel):
     tables: Ages
     unreadable: Annotated[
         int,
-        Field(description="number of users left out because a row in one of the tables cannot be decoded"),
+        Field(description="number of users skipped because a row in one of the tables cannot be decoded"),
     ] = 0

@@ -138,9 +138,9 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: ReadYourW
 def _page(
     tables: Tables, prefix: str, after: str | None, limit: int
 ) -> tuple[list[models.UserRow], bool, int]:
-    """Return the users of a page, whether there are more, and the number of users left out.
+    """Return the users of a page, whether there are more, and the number of skipped users.
 
-    A user is left out if either row cannot be decoded: returning the other one alone would mean that there is no such row.
+    Skips a user if either row cannot be decoded: returning the other one alone would mean that there is no such row.
     """
     left_out = LeftOut()
     statuses = tables.statuses.iterate(prefix, after, on_unreadable=left_out.found)

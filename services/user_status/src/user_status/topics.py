@@ -42,7 +42,7 @@ def statuses(
     Args:
         name: The name of the group.
         clicks_group: The click counting group with whose table each status is joined.
-        max_ahead_seconds: The maximum by which an update's time may be ahead of its record's timestamp; others become
+        max_ahead_seconds: How far an update's time may be ahead of its record's timestamp; others become
             dead letters, because the latest status applies, and one from the far future would be the latest for ever.
     """
     clicks = click_counts(clicks_group)

@@ -89,7 +89,7 @@ def check_kept(
         allow: Continue without records that retention has deleted.
 
     Raises:
-        InputLost: Unread records are gone, or a topic ends before what was read.
+        InputLost: Unread records are gone, or a topic ends before the offsets that were read.
     """
     gone: dict[Place, Span] = {}
     for topic, parts in sorted(read.items()):
@@ -109,5 +109,5 @@ def check_kept(
         raise InputLost(
             f"{sum(lost.size for lost in gone.values())} offsets were deleted before they were read: "
             f"{'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
-            "short for how rarely this job runs. --allow-missing goes on with what is left"
+            "short for how rarely this job runs. --allow-missing continues with the remaining records"
         )

@@ -25,7 +25,7 @@ class Cluster:
 
     Args:
         bootstrap_servers: The addresses of the brokers; a `Kafka` where the connection needs TLS or authentication.
-        timeout_s: The time in seconds for which a request is retried. The open transaction of a killed process holds
+        timeout_s: How many seconds a request is retried. The open transaction of a killed process holds
             committed offsets back for up to 20 seconds.
     """
 
@@ -93,7 +93,7 @@ class Cluster:
         return _by_topic({place: each.high for place, each in self._watermarks(topics).items()})
 
     def stable_ends(self, topics: Iterable[str]) -> dict[str, Offsets]:
-        """Return the last stable offset of each partition: the offset up to which committed records can be read."""
+        """Return the last stable offset of each partition: committed records can be read up to it."""
         places = self._places(topics)
         return _by_topic(self._answer(lambda: self._admin.stable_ends(places)))
 

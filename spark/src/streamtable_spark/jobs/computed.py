@@ -32,8 +32,8 @@ class Computed:
 
     Attributes:
         tables: The rows of each table, by its name: `partition`, `key`, `value` (bytes), and `row`, a struct with the field
-            `value`, in which two versions are compared.
-        counts: The number of `events`, and of those among them that handlers do not get (`unfit`).
+            `value`, the column that compares two versions.
+        counts: The number of `events`, and how many of them handlers do not get (`unfit`).
         times: The event time that each input of the graph has reached, and the watermark, by partition.
     """
 

@@ -1,6 +1,6 @@
 """Read all new records of the topics into the lake, then stop. Each record is written exactly once, also across kills.
 
-Spark plans a batch (from which offset to which, in the checkpoint) before it reads it, and plans the same one again
+Spark plans a batch (its start and end offsets, in the checkpoint) before it reads it, and plans the same one again
 after a crash. Each table takes a batch once, so some tables may already have it. Kafka is read once, to bronze;
 silver is made from that. Changes of the tables by another job meanwhile, such as compaction, make a step fail at worst,
 and it is retried.
@@ -233,7 +233,7 @@ class Etl:
         self._reached("bronze written")
         wrong, counts = [], Counter({"batches": 1})
         # Spark writes the number into the program that it generates. A program ends at `coalesce`, which here merges nothing:
-        # so the longer one after it, which decodes, equals that of the previous batch, and Java has compiled it already.
+        # so the longer one after it, which decodes, equals the previous batch's, and Java has compiled it already.
         raw = tables.read(BRONZE).where(fn.col("batch") == batch).coalesce(PARTITIONS_MAX)
         have: dict[str, dict[date, int]] = defaultdict(dict)
         for row in raw.groupBy("topic", "day").count().collect():

@@ -140,7 +140,7 @@ class DeltaTables(_Folder):
         self._vacuum(name, f"RETAIN {days * 24} HOURS")
 
     def keep(self, name: str, days: int) -> None:
-        """Set the number of days for which versions are kept: otherwise Delta forgets the files of earlier versions."""
+        """Set how many days versions are kept: otherwise Delta forgets the files of earlier versions."""
         required = {
             f"delta.{what}Duration": f"interval {days} days"
             for what in ("deletedFileRetention", "logRetention")

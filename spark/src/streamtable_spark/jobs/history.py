@@ -19,7 +19,7 @@ _SCHEMA = (
 
 
 def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame:
-    """Return the committed records in these spans; those of aborted transactions are skipped.
+    """Return the committed records in these spans; records of aborted transactions are skipped.
 
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.

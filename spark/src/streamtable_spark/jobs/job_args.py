@@ -100,7 +100,7 @@ def source_of(found: argparse.Namespace, *, goes_on: bool = False) -> Source:
 
     Args:
         found: The arguments.
-        goes_on: Whether processors continue from the computed tables: they need all of them, also that of the ids that count
+        goes_on: Whether processors continue from the computed tables: they need all of them, also the ids that count
             once, which Spark's native counts do not compute.
     """
     source = _of_scenario(found) if found.graph is None else _of_graph(found, goes_on=goes_on)

@@ -36,7 +36,7 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
 
     Raises:
         ConfigurationError: There is no lake in the folder, or it is empty.
-        OtherLake: The lake was made from other topics than those of this cluster, or it is damaged.
+        OtherLake: The lake's topics are not this cluster's topics, or it is damaged.
     """
     lake, files = Lake(spark, folder), Files(spark)
     origin, ends = lake.known(), read_so_far(files, lake.checkpoint)

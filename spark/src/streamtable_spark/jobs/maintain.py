@@ -23,7 +23,7 @@ from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import connect
 
-STAGES = ("write small files together", "delete what has expired")
+STAGES = ("write small files together", "delete expired files")
 STEPS = ("compacted", "expired")
 """The steps after which a run calls `reached`, for each table."""
 MB: Final = 1 << 20
@@ -81,7 +81,7 @@ def maintain(
 
     Returns:
         For each table that changes: the number of files that were `compacted`, of files that these were merged `into`, and of
-        those that have `expired`; for a dry run the files to `compact`, some of which may stay as they are, and to `expire`.
+        files that have `expired`; for a dry run the files to `compact` (some may stay as they are) and to `expire`.
 
     Raises:
         ConfigurationError: There is no lake, or it has no Delta tables.

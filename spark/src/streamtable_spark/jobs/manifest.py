@@ -34,7 +34,7 @@ class Manifest:
         as_group: The group whose table was written.
         cluster: Kafka's id of the cluster.
         replace: Whether `as_group` may already have a table and offsets.
-        inputs: The offset ranges that were read of each topic; `letters` are those of dead letters.
+        inputs: The offset ranges that were read of each topic; `letters` are the ranges of dead letters.
         offsets: The offsets that are committed for `as_group`.
         before: The committed offsets of `as_group` when the rebuild began; `topic[partition]` -> offset.
         format: The version of this form of a manifest.

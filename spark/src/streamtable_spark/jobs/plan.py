@@ -110,7 +110,7 @@ def _refuse_used(
     if full:
         raise ConfigurationError(
             f"{full[0]} is not empty (it ends at {ends[full[0].topic][full[0].partition]}): name a new group with --as, or "
-            "give --replace, and its rows are changed to those of the rebuild"
+            "give --replace, and its rows are changed to the rebuild's rows"
         )
     if any(each is not None for each in committed.values()):
         raise ConfigurationError(

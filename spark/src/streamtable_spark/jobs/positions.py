@@ -122,7 +122,7 @@ def check_within(requested: Mapping[str, Offsets], ends: Mapping[str, Offsets]) 
     if beyond := first_beyond(requested, ends):
         place, offset, end = beyond
         raise ConfigurationError(
-            f"--until: {place} is requested up to {offset}, but what is committed there ends at {end}"
+            f"--until: {place} is requested up to {offset}, but its committed log ends at {end}"
         )
 
 

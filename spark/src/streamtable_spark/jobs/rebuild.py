@@ -41,7 +41,7 @@ from streamtable_spark.transforms.changelog import changes, rows_held
 STAGES: Final = (
     "looking at topics and groups",
     "computing the table",
-    "comparing with what is there",
+    "comparing with the existing table",
     "writing the changelog",
     "reading it back",
     "committing the offsets",
@@ -228,7 +228,7 @@ def _commit(
     cluster.set_offsets(request.as_group, offsets)
     found = cluster.committed(request.as_group, plan.offsets)
     if wrong := [place for place, each in offsets.items() if found.get(place) != each]:
-        raise RetryLater(f"the offset of {wrong[0]} is not what was committed: run this again")
+        raise RetryLater(f"the offset of {wrong[0]} is not the committed one: run this again")
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

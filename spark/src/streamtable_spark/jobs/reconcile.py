@@ -158,9 +158,9 @@ class _Asked:
     """The cut of the group, and the offset ranges that an audit at this cut reads.
 
     Attributes:
-        spans: The offset ranges of inputs, retries and context; `letters` those of dead letters; `log` those of changelogs.
+        spans: The offset ranges of inputs, retries and context; `letters`: of dead letters; `log`: of changelogs.
         tables: The changelogs' topics, by the tables' names.
-        uncompacted: The minimum time for which records of the changelogs stay uncompacted.
+        uncompacted: The minimum time that records of the changelogs stay uncompacted.
     """
 
     cut: Cut

@@ -28,7 +28,7 @@ class Difference:
         expected: The computed row as JSON; None if there should be none.
         live: The row in the table; None if there is none, or it cannot be decoded.
         live_value: The bytes of the row in the table, in hexadecimal digits.
-        table: The name of the table: `table`, or that of a state.
+        table: The name of the table: `table`, or a state's name.
     """
 
     partition: int
@@ -45,8 +45,8 @@ class PartitionReport:
     """One partition of the cut.
 
     Attributes:
-        inputs: The offset up to which each topic was read.
-        changelog: The offset up to which the changelog was read.
+        inputs: The end offset of the records that were read, by topic.
+        changelog: The end offset of the changelog records that were read.
         expected_digest: The digest of all computed rows; equal to `live_digest` if all bytes are equal.
     """
 
@@ -65,7 +65,7 @@ class Report:
     """An audit of one group.
 
     Attributes:
-        compared: The fields in which rows must agree; empty to compare whole rows.
+        compared: The fields that must be equal; empty to compare whole rows.
         events: The number of events that were counted; `unfit` ones could not be decoded, and are not in the dead letters.
         differences: The number of rows that differ.
         overwritten: The number of rows of the cut that cannot be compared: written again since, and removed by compaction.

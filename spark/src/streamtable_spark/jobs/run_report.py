@@ -51,7 +51,7 @@ def reported_run(
     """Run a job with progress: it is shown, and reported to the destinations of the arguments, until the run ends.
 
     Args:
-        found: The arguments, with those of `run_report_arguments`; a topic needs `bootstrap_servers` too.
+        found: The arguments, including `run_report_arguments`; a topic needs `bootstrap_servers` too.
         job: The name of the job.
         stages: The stages of the job; see `Progress`.
         group: The group whose table the job computes or audits; empty if there is none.

@@ -55,7 +55,7 @@ class Source:
 
     @property
     def joins(self) -> list[str]:
-        """The tables that the group joins, whose offsets it commits with those of its inputs."""
+        """The tables that the group joins, whose offsets it commits with its inputs' offsets."""
         return [self.topic(name) for name in self.computes.joins]
 
     @property

@@ -62,7 +62,7 @@ def counts(clicks: DataFrame) -> DataFrame:
     """Return the records of the table of counts: `partition`, `key`, `value`.
 
     Each id counts once, for as long as the checkpoint is kept: a stream has no window over all of its past, which the
-    batch jobs use to forget ids after a day, and a watermark would skip late clicks.
+    batch jobs use to forget ids after a day, and a watermark would drop late clicks.
     """
     table = TABLES["click-count"]
     read = events(clicks, table.inputs[INPUT]).where("event IS NOT NULL")

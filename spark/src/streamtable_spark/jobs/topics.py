@@ -193,7 +193,7 @@ def _of_program(program: Any, text: str) -> Contents:
 def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
     """Return the inputs of a program's groups, without the topics between its groups and without loops.
 
-    The id of an event is the field by which a group recognises repeated ones (`Once`).
+    The id of an event is the field that tells a group which events are repeated (`Once`).
 
     Raises:
         ConfigurationError: It is no program, or a codec is one that Spark has no counterpart of.

@@ -81,9 +81,7 @@ class ChangelogWriter:
                     self.topic, key, None if value is None else bytes(value), partition=partition
                 )
                 written, deleted = written + (value is not None), deleted + (value is None)
-            producer.flush(
-                TRANSACTION_S
-            )  # its error for an undeliverable record says more than that of the commit
+            producer.flush(TRANSACTION_S)  # its error for an undeliverable record says more than the commit's
             producer.commit(TRANSACTION_S)
         finally:
             producer.close()

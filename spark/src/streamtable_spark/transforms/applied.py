@@ -1,6 +1,6 @@
 """The records that a group has applied to its table: its inputs and retries, without its dead letters.
 
-The headers are those of dead letters. A letter holds the original position of its record and the attempt that has failed; a
+The headers are of dead letters. A letter holds the original position of its record and the attempt that has failed; a
 record of an input is attempt 1 of itself, and the headers of a replayed letter hold the number of failed attempts.
 """
 
@@ -35,12 +35,12 @@ def applied(
 
     Args:
         records: The records of all these topics: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
-        retries: The names of the retry topics: the group's, and that of the group from which its table was rebuilt.
+        retries: The names of the retry topics: the group's own, and the one of the group it was rebuilt from.
         inputs: The names of the input topics.
         set_aside: The dead letters, as `letters` returns them.
 
     Returns:
-        The columns of `records`, with `input`: the topic as which a record counts. The timestamp of a retry is that of its
+        The columns of `records`, with `input`: the topic that a record counts for. A retry has the timestamp of its
         origin, as the group's handlers get it.
     """
     left = kept(records, retries, inputs, set_aside)
@@ -56,10 +56,10 @@ def kept(
     """Return the same records with the timestamps that they have in their topics.
 
     Args:
-        records: Like that of `applied`.
-        retries: Like that of `applied`.
-        inputs: Like that of `applied`.
-        set_aside: Like that of `applied`.
+        records: As in `applied`.
+        retries: As in `applied`.
+        inputs: As in `applied`.
+        set_aside: As in `applied`.
 
     Returns:
         The columns of `records`, and `ORIGIN`: the original position of each record, and its attempt.
@@ -77,7 +77,7 @@ def kept(
 
 
 def _origin(*, failed: int) -> list[Column]:
-    """Return the original position of a record, and its attempt: that of its headers plus `failed`."""
+    """Return the original position of a record, and its attempt: the number in its headers plus `failed`."""
     whole = (
         _header("origin-topic").isNotNull()
         & _number("origin-partition").isNotNull()

@@ -33,7 +33,7 @@ class AvroCodec:
     """Avro values.
 
     Attributes:
-        reader: JSON text of the schema to which all values are resolved.
+        reader: JSON text of the reader schema: all values are resolved to it.
         older: JSON texts of the other schemas that values may be written with.
         framed: Whether the single-object encoding names the writer's schema in front of each body, as the services write: C3
             01 and its fingerprint. If not, the values are bodies alone, all written with `reader`.
@@ -197,7 +197,7 @@ class _Writer:
 
 
 def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
-    """Return the schema of a record with this field, and more: its bytes are those of its fields."""
+    """Return the schema of a record with this field, and more: its encoding is its fields' encodings in order."""
     fields: Sequence[Mapping[str, Any]] = [{"name": "value", "type": json.loads(schema)}, *more]
     return json.dumps({"type": "record", "name": "Wrapped", "fields": fields})
 

@@ -1,6 +1,6 @@
 """The changelog of a group's table: the rows that it holds, the records that change it to others, and their digest.
 
-Everywhere a row is (partition, key, value): a key belongs to the partition in which its events are, so rows of the same
+Everywhere a row is (partition, key, value): a key belongs to the partition of its events, so rows of the same
 key in two partitions are two rows, as for the processor.
 """
 
@@ -53,7 +53,7 @@ def digests(rows: DataFrame) -> DataFrame:
         rows: `partition`, `key`, `value`, each key of a partition once.
 
     Returns:
-        `partition`, `rows`, `digest` (16 hexadecimal digits); partitions without rows are skipped.
+        `partition`, `rows`, `digest` (16 hexadecimal digits); partitions without rows are omitted.
     """
     each = fn.xxhash64(fn.length("key"), "key", "value")
     return rows.groupBy("partition").agg(

@@ -7,7 +7,7 @@ from contracts.event_time import MAX_AHEAD_SECONDS
 
 
 def timely(silver: DataFrame) -> DataFrame:
-    """Skip events that processors send to the dead letters because of their time.
+    """Drop events that processors send to the dead letters because of their time.
 
     Args:
         silver: The rows, with the record's `timestamp`, and `event.at` in milliseconds since 1970.

@@ -1,4 +1,4 @@
-"""Records of several topics in the order in which a group without lag handles them."""
+"""Records of several topics in the order that a group without lag handles them in."""
 
 from collections.abc import Sequence
 

@@ -74,7 +74,7 @@ def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None
     Args:
         raw: The bronze records of a batch.
         peeked_id: The id of an event, from the column `value`; undefined where the value cannot be decoded.
-        earlier: Like that of `repeated`.
+        earlier: As in `repeated`.
 
     Returns:
         `half`: the first hash of an id, each once; see `half_of`.
@@ -83,7 +83,7 @@ def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None
     twice = halves.where("count > 1").select("half")
     if earlier is None or ID_HASH not in earlier.columns:
         return twice
-    # All earlier ids are compared, so they are not shuffled: those of the batch are few enough to be broadcast. The
+    # All earlier ids are compared, so they are not shuffled: the ids of the batch are few enough to be broadcast. The
     # condition is always true; with it Spark sees that these are the rows above, and counts them once for both.
     here = fn.broadcast(halves.where("count > 0").select("half"))
     before = earlier.select(fn.col(ID_HASH)["high"].alias("half"))
@@ -135,11 +135,11 @@ def silver(
         decoded: The result of `read`, each offset once.
         repeated: The positions of repetitions; None if there are none.
         event_id: The id of an event; see `ids`. None if events have no id.
-        text_keys: Like that of `read`.
+        text_keys: As in `read`.
 
     Returns:
         `partition`, `offset`, `timestamp`, `key` (text, or bytes), `event`, `repeat` (an earlier record has the same event
-        id), `day`, `batch`; where events have ids, `id_hash`: 128 bits of the id, by which later batches find it again.
+        id), `day`, `batch`; where events have ids, `id_hash`: 128 bits of the id, so that later batches find it again.
     """
     rows = decoded.where(fn.col("reason").isNull())
     repeat = fn.lit(False)

@@ -1,7 +1,7 @@
 """The events that count, where an event that is sent again counts once: the rule of the library's `Once`, in batch.
 
 In each partition the stream time is the greatest timestamp so far; an event is a repeat if one of the same id was
-accepted at a stream time of which this one's is at most `within` later. A dead letter that was sent again has the
+accepted at a stream time at most `within` before this one's. A dead letter that was sent again has the
 timestamp of its event, and counts as if it came after all records of the input. The processor's other condition, that a
 timestamp far ahead of its clock does not move the time, is checked against the current clock.
 """
@@ -23,7 +23,7 @@ def accepted(events: DataFrame, within: timedelta = WITHIN) -> DataFrame:
     Args:
         events: The events of one input that could be decoded: `partition`, `offset`, `timestamp`, `key`, `id`, and `retry`:
             whether it is a replayed dead letter.
-        within: The time for which an id is remembered.
+        within: How long an id is remembered.
 
     Returns:
         `partition`, `key`, `offset`, `timestamp`, `retry`.

@@ -80,7 +80,7 @@ def sketched(tweeted: DataFrame, followers: DataFrame, kinds: Sequence[str] = SK
     Args:
         tweeted: The authors of each URL; see `exact`.
         followers: The followers of each author; see `exact`.
-        kinds: The kinds of sketches. Those of the live table of tweet-reach are HLL sketches of size 12, which merge with these.
+        kinds: The kinds of sketches. The live table of tweet-reach has HLL sketches of size 12, which merge with these.
 
     Returns:
         `url`, and a column of the name of each kind.

@@ -29,10 +29,10 @@ class GroupTable:
         name: The name of the scenario, which is also the usual name of its group.
         inputs: The codec of each topic whose events make rows.
         context: The codec of each further topic that is needed to compute rows.
-        joins: The topics whose offsets the group commits beside those of its inputs: the tables that it joins.
+        joins: The topics whose offsets the group commits beside its inputs' offsets: the tables that it joins.
         value: The codec of a row.
-        fields: The fields in which two versions of a row must agree; empty for whole rows. A field that depends on when the
-            processor met an event is skipped.
+        fields: The fields that two versions must agree in; empty for whole rows. A field that depends on when the
+            processor met an event is omitted.
         rows: Computes, from events by topic (see `events`), `partition`, `key`, `row` (a struct with the field `value`),
             `events` and `unfit` (how many the key has had); `row` is null for keys of unfit ones only.
     """
@@ -84,7 +84,7 @@ def counts(topic: str, event_id: str | None, within: timedelta = WITHIN) -> Call
     Args:
         topic: The topic.
         event_id: The field that holds the id of an event, which counts once however often it is sent; None: each event counts.
-        within: The time for which an id is remembered.
+        within: How long an id is remembered.
     """
 
     def rows(by_topic: Mapping[str, DataFrame]) -> DataFrame:

@@ -117,7 +117,7 @@ class CassandraDriver:
 
         Args:
             replicas: The number of replicas by datacenter.
-            forgets_after: The seconds for which a deleted row rejects lower numbers (`gc_grace_seconds`).
+            forgets_after: How many seconds a deleted row rejects lower numbers (`gc_grace_seconds`).
         """
         keyspace, _, _ = self._table.partition(".")
         counts = "".join(f", '{name}': {int(count)}" for name, count in replicas.items())
@@ -237,7 +237,7 @@ class CassandraDriver:
 
 
 def _groups(rows: Mapping[bytes, bytes | None]) -> Iterator[list[bytes]]:
-    """Split the keys of rows into messages below the sizes at which Cassandra warns."""
+    """Split the keys of rows into messages below Cassandra's warning thresholds for batch size."""
     group: list[bytes] = []
     size = 0
     for key, data in rows.items():

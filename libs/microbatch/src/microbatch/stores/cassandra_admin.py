@@ -22,7 +22,7 @@ class CassandraAdmin:
     Args:
         driver: The driver of the store; closed by its owner.
         replicas: The number of replicas by datacenter; required to create a keyspace.
-        forgets_after: The seconds for which a deleted row rejects lower numbers, for a new table.
+        forgets_after: How many seconds a deleted row rejects lower numbers, for a new table.
     """
 
     def __init__(

@@ -151,7 +151,7 @@ class Step(NamedTuple):
     Attributes:
         what: The kind of part: index, keyspace or table.
         name: Its name.
-        settings: The settings with which it is created.
+        settings: The settings it is created with.
     """
 
     what: str
@@ -192,7 +192,7 @@ class Admin(Protocol):
 
 @runtime_checkable
 class SweepDriver(Driver, Protocol):
-    """A driver of a store in which deleted rows stay until a sweep removes them."""
+    """A driver of a store where deleted rows stay until a sweep removes them."""
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
         """Yield the tenant's deletions in pages of about 1,000, some possibly twice. `timeout` is for each page."""

@@ -197,7 +197,7 @@ class RedisDriver:
         return answers
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
-        """Yield rows whose cell is a deletion. Scans all keys of the database, including those of other tenants."""
+        """Yield rows whose cell is a deletion. Scans all keys of the database, including other tenants' keys."""
         cursor = b"0"
         pattern = self._prefix + b"*"
         while True:

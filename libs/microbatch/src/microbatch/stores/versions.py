@@ -92,7 +92,7 @@ class Head(NamedTuple):
 
 
 class VersionedCell(NamedTuple):
-    """The two versions of a row, and the partition to which its key belongs."""
+    """The two versions of a row, and the partition that its key belongs to."""
 
     current: Version
     previous: Version

@@ -116,7 +116,7 @@ class Map:
         self._leaves[prefix] = {} if piece is None else piece or None
 
     def below(self, prefix: str, names: Iterable[str]) -> dict[str, list[str]]:
-        """Return those of these names, all with this prefix, that are in deeper rows, by the prefix of the next row."""
+        """Return which of these names, all with this prefix, are in deeper rows, by the prefix of the next row."""
         found: dict[str, list[str]] = {}
         if self._leaves[prefix] is None:
             digits, place = len(prefix) + 1, self._maps.place
