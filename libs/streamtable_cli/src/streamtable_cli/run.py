@@ -18,7 +18,7 @@ from streamtable.errors import ConfigurationError
 from streamtable_cli.modules import Program, load_program
 from streamtable_cli.output import note
 from streamtable_cli.session import CommandSession, session_of
-from streamtable_cli.supervise import Child, Children, command_of, stop_with_supervisor
+from streamtable_cli.supervise import Children, Supervised, command_of, stop_with_supervisor
 
 PROCESSES_MAX = 1_000
 _STOP_MORE_SECONDS = 5.0
@@ -79,7 +79,9 @@ def _run_here(settings: Settings, program: Program) -> None:
 
 
 def _supervise(settings: Settings, spec: str, number: int, changed: Callable[[], bool] | None) -> int:
-    children = [Child(each, command_of(spec), _environment(settings, each)) for each in range(1, number + 1)]
+    children = [
+        Supervised(each, command_of(spec), _environment(settings, each)) for each in range(1, number + 1)
+    ]
     return Children(children, settings.shutdown_timeout + _STOP_MORE_SECONDS, changed).run()
 
 

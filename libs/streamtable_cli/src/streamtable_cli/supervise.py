@@ -17,7 +17,7 @@ PAUSE_MAX: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
 
 
-class Child:
+class Supervised:
     """A process that is started again when it dies, after a pause that doubles from 1 to 60 s.
 
     Its standard input is a pipe of which this process holds the other end: at its end, the child stops.
@@ -99,7 +99,7 @@ class Children:
 
     def __init__(
         self,
-        children: Sequence[Child],
+        children: Sequence[Supervised],
         stop_seconds: float,
         changed: Callable[[], bool] | None = None,
     ) -> None:
