@@ -1,8 +1,10 @@
 """Imports groups and flows from user code, given as `module:NAME` to `--graph` and `graph show`."""
 
 import importlib
+import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,33 @@ def load_groups(spec: str) -> list[Group[Any, Any]]:
         ConfigurationError: The module cannot be imported, it has no group or flow of that name, or the function fails.
     """
     return _groups_of(_named(spec), spec)
+
+
+Program = list[Group[Any, Any]] | Callable[[], object]
+
+
+def load_program(spec: str) -> Program:
+    """Return the groups of a group, a flow or a list of them, or a function without arguments that runs a program.
+
+    Raises:
+        ConfigurationError: As `load_groups`.
+    """
+    found = _named(spec)
+    if isinstance(found, list | tuple):
+        try:
+            return groups_in(found)
+        except GraphError as error:
+            raise ConfigurationError(f"{spec!r}: {error}") from error
+    if not _is_program(found) and callable(found) and not isinstance(found, type):
+        try:
+            inspect.signature(found).bind()
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{spec!r} takes arguments: name a function without any, or write {spec}(TEXT) if it makes the group"
+            ) from error
+        program: Callable[[], object] = found
+        return program
+    return _groups_of(found, spec)
 
 
 def _groups_of(found: Any, spec: str) -> list[Group[Any, Any]]:

@@ -46,7 +46,10 @@ def _section(path: str, command: Any) -> list[str]:
     if not group:
         pieces = " ".join([path, *command.collect_usage_pieces(context)])
         lines += ["```", re.sub(r"[{}]", "", pieces), "```", ""]
-    records = [each.get_help_record(context) for each in command.params if each.name not in _HIDDEN]
+    shown = [
+        each for each in command.params if each.name not in _HIDDEN and not getattr(each, "hidden", False)
+    ]
+    records = [each.get_help_record(context) for each in shown]
     if records:
         lines += ["| Argument or option | Meaning |", "| --- | --- |"]
         lines += [f"| `{_escaped(name)}` | {_escaped(text).replace('<', '&lt;')} |" for name, text in records]

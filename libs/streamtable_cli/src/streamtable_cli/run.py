@@ -1,0 +1,153 @@
+"""`streamtable run`: a group, a flow or a program of the user, in one process or several."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from streamtable import App, Group
+from streamtable.base.observe import Metrics, configure_logging, serve_metrics
+from streamtable.base.settings import Address, Settings
+from streamtable.errors import ConfigurationError
+from streamtable_cli.modules import Program, load_program
+from streamtable_cli.output import note
+from streamtable_cli.session import CommandSession, session_of
+from streamtable_cli.supervise import Children, Supervised, command_of, stop_with_supervisor
+
+PROCESSES_MAX = 1_000
+_STOP_MORE_SECONDS = 5.0
+
+
+def run(
+    ctx: typer.Context,
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:NAME",
+            help="A group, a flow, a list of them, or a function without arguments that runs an App.",
+        ),
+    ],
+    *,
+    processes: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto", help="Processes; auto: one for each core, at most one for each partition."
+        ),
+    ] = "1",
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again when a source file changes; for development.")
+    ] = False,
+    worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
+) -> None:
+    """Run a group, a flow or a program until SIGTERM or Ctrl-C, in one process or several.
+
+    Each of several processes has its own instance id and state folder, and is started again when it dies. The metrics of
+    the first are at STREAMTABLE_METRICS_ADDRESS, those of each other one at the next port.
+    """
+    signal.set_wakeup_fd(-1)  # Ctrl-C stops in order here, and not within a second
+    session = session_of(ctx)
+    os.environ.update(session.flags)  # a program reads its settings there, and so do children
+    settings = session.settings
+    if worker:
+        stop_with_supervisor()
+    configure_logging(settings.log_format, settings.log_level, sys.stderr)
+    program = load_program(spec)
+    number = 1 if worker else _count(session, program, processes)
+    if number > 1 or reload:
+        raise typer.Exit(_supervise(settings, spec, number, _changes(spec) if reload else None))
+    _run_here(settings, program)
+
+
+def _run_here(settings: Settings, program: Program) -> None:
+    """Run in this process, with its metrics at the address of the settings."""
+    if callable(program):
+        program()
+        return
+    registry = CollectorRegistry()
+    app = App.from_settings(settings, metrics=Metrics.register(registry))
+    processors = [app.processor(group) for group in program]
+    with ExitStack() as stack:
+        if settings.metrics_address is not None:
+            stack.enter_context(serve_metrics(registry, settings.metrics_address))
+        App.run_all(processors)
+
+
+def _supervise(settings: Settings, spec: str, number: int, changed: Callable[[], bool] | None) -> int:
+    children = [
+        Supervised(each, command_of(spec), _environment(settings, each)) for each in range(1, number + 1)
+    ]
+    return Children(children, settings.shutdown_timeout + _STOP_MORE_SECONDS, changed).run()
+
+
+def _environment(settings: Settings, number: int) -> dict[str, str]:
+    chosen = {
+        "STREAMTABLE_INSTANCE_ID": f"{settings.instance_id}-{number}",
+        "STREAMTABLE_STATE_DIR": str(settings.state_dir / str(number)),
+        "STREAMTABLE_LOG_FORMAT": settings.log_format or ("console" if sys.stderr.isatty() else "json"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    address = settings.metrics_address
+    if address is not None and address.port:
+        chosen["STREAMTABLE_METRICS_ADDRESS"] = str(Address(address.host, address.port + number - 1))
+    return {**os.environ, **chosen}
+
+
+def _count(session: CommandSession, program: Program, processes: str) -> int:
+    """Return the number of processes: at most one for each partition of the inputs, which it says if fewer were asked for."""
+    wanted = len(os.sched_getaffinity(0)) if processes == "auto" else _number(processes)
+    if wanted == 1 or callable(program):
+        return wanted
+    partitions = _partitions(session, program)
+    if wanted <= partitions:
+        return wanted
+    if processes != "auto":
+        note(
+            f"{partitions} processes are started instead of {wanted}: the inputs have {partitions} partitions"
+        )
+    return max(partitions, 1)
+
+
+def _number(processes: str) -> int:
+    if not processes.isdecimal() or not 1 <= int(processes) <= PROCESSES_MAX:
+        raise typer.BadParameter(
+            f"{processes!r}: expected a number from 1 to {PROCESSES_MAX}, or auto", param_hint="--processes"
+        )
+    return int(processes)
+
+
+def _partitions(session: CommandSession, groups: Sequence[Group[Any, Any]]) -> int:
+    with session.cluster() as cluster:
+        topics = dict.fromkeys(topic for group in groups for topic in group.input_topics)
+        return max(len(cluster.partitions(topic)) for topic in topics)
+
+
+def _changes(spec: str) -> Callable[[], bool]:
+    """Return a function that says whether a source file below the module's folder has changed since its last call."""
+    file = getattr(sys.modules[spec.partition(":")[0]], "__file__", None)
+    if file is None:
+        raise ConfigurationError(f"{spec!r}: its module has no file, so --reload has nothing to watch")
+    folder = Path(file).parent
+
+    def look() -> dict[Path, int]:
+        found = {}
+        for path in folder.rglob("*.py"):
+            try:
+                found[path] = path.stat().st_mtime_ns
+            except OSError:  # deleted meanwhile
+                continue
+        return found
+
+    seen = look()
+
+    def changed() -> bool:
+        nonlocal seen
+        before, seen = seen, look()
+        return seen != before
+
+    return changed

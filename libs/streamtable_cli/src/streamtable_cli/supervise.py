@@ -1,0 +1,158 @@
+"""Several processes of one command, run as one: those that die are started again, and all stop together."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
+from typing import Final
+
+from streamtable.base.process import stop_signals_to
+from streamtable_cli.output import note
+
+CONFIGURATION: Final = 2
+PAUSE_MAX: Final = 60.0
+_LOOK_SECONDS: Final = 0.1
+
+
+class Supervised:
+    """A process that is started again when it dies, after a pause that doubles from 1 to 60 s.
+
+    Its standard input is a pipe of which this process holds the other end: at its end, the child stops.
+
+    Args:
+        number: Its number, which its log lines carry.
+        command: The program and its arguments.
+        environment: All of its variables.
+    """
+
+    def __init__(self, number: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.number = number
+        self._command = command
+        self._environment = environment
+        self._pause = 1.0
+        self._due = 0.0
+        self.start()
+
+    def start(self) -> None:
+        # A process group of its own: Ctrl-C in a terminal would reach it besides our SIGTERM, as a second signal.
+        self.process = subprocess.Popen(  # noqa: S603 - this program's own command
+            self._command,
+            env=dict(self._environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        self._started = time.monotonic()
+        self._due = 0.0
+        self._log = Thread(target=self._copy_log, args=(self.process,), daemon=True)
+        self._log.start()
+
+    def _copy_log(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text = line.decode(errors="backslashreplace").rstrip("\n")
+            is_json = text.startswith('{"')
+            note(f'{{"process": {self.number}, {text[1:]}' if is_json else f"[{self.number}] {text}")
+
+    def ended(self) -> int | None:
+        """Return the exit code when its log has been copied; None while it runs."""
+        code = self.process.poll()
+        if code is not None:
+            self._log.join(1.0)
+        return code
+
+    def revive(self, code: int) -> None:
+        """Start it again when its pause has passed."""
+        now = time.monotonic()
+        if not self._due:
+            self._pause = 1.0 if now - self._started >= PAUSE_MAX else self._pause
+            note(f"process {self.number} has ended with {code} and is started again in {self._pause:g} s")
+            self._due = now + self._pause
+            self._pause = min(2 * self._pause, PAUSE_MAX)
+        elif now >= self._due:
+            self.start()
+
+    def end(self, at: float) -> int:
+        """Wait for its end after SIGTERM, and kill it at this time. Returns the exit code, 0 if SIGTERM ended it."""
+        try:
+            self.process.wait(max(0.0, at - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            note(f"process {self.number} does not stop and is killed")
+            self.process.kill()
+            self.process.wait()
+        code = self.ended() or 0
+        return 0 if code == -signal.SIGTERM else code
+
+
+class Children:
+    """All children of this process.
+
+    Args:
+        children: The children, which run.
+        stop_seconds: The time from SIGTERM to SIGKILL.
+        changed: Whether the program has changed since the last call, so that all are started again; None: it is not watched.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Supervised],
+        stop_seconds: float,
+        changed: Callable[[], bool] | None = None,
+    ) -> None:
+        self._children = children
+        self._stop_seconds = stop_seconds
+        self._changed = changed
+
+    def run(self) -> int:
+        """Run until a signal, or until all have ended. Returns 0 if all have ended in order.
+
+        The code of a child that ends with 2, whose settings are wrong, is returned when the others have stopped.
+        """
+        asked: list[int] = []
+        with stop_signals_to(asked.append):
+            while not asked:
+                codes = [child.ended() for child in self._children]
+                if self._changed is not None:
+                    if self._changed():
+                        note("the program has changed: it is started again")
+                        self.stop()
+                        for child in self._children:
+                            child.start()
+                elif CONFIGURATION in codes:
+                    self.stop()
+                    return CONFIGURATION
+                elif all(code == 0 for code in codes):
+                    return 0
+                else:
+                    for child, code in zip(self._children, codes, strict=True):
+                        if code:
+                            child.revive(code)
+                time.sleep(_LOOK_SECONDS)
+            return 1 if any(self.stop()) else 0
+
+    def stop(self) -> list[int]:
+        """Stop those that run, in order. Returns their exit codes."""
+        running = [child for child in self._children if child.process.poll() is None]
+        for child in running:
+            child.process.terminate()
+        at = time.monotonic() + self._stop_seconds
+        return [child.end(at) for child in running]
+
+
+def stop_with_supervisor() -> None:
+    """Stop this process as by SIGTERM when standard input ends: its supervisor has died."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=watch, name="supervisor", daemon=True).start()
+
+
+def command_of(spec: str) -> list[str]:
+    return [sys.executable, "-m", "streamtable_cli", "run", spec, "--worker"]
