@@ -12,9 +12,9 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from streamtable import App, Group
-from streamtable.base.observe import Metrics, configure_logging, serve_metrics
 from streamtable.base.settings import Address, Settings
 from streamtable.errors import ConfigurationError
+from streamtable.observe import Metrics, configure_logging, serve_metrics
 from streamtable_cli.modules import Program, load_program
 from streamtable_cli.output import note
 from streamtable_cli.session import CommandSession, session_of
