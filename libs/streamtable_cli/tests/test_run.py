@@ -1,6 +1,7 @@
 """`streamtable run`: real processes on a real broker, which die and are stopped."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -42,7 +43,6 @@ class Running:
 
     def __init__(self, servers: str, folder: Path, *arguments: str) -> None:
         self.port = free_port()
-        self.last = 1 if "--processes" in arguments else 0
         self.log = folder / "log"
         environment = {
             **os.environ,
@@ -57,9 +57,9 @@ class Running:
                 [*COMMAND, "run", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
             )
 
-    def page(self, path: str, port: int = 0) -> tuple[int, str]:
+    def page(self, path: str) -> tuple[int, str]:
         try:
-            with urlopen(f"http://127.0.0.1:{self.port + port}{path}", timeout=10) as answer:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()
@@ -69,7 +69,7 @@ class Running:
     def ready(self) -> None:
         def answered() -> bool:
             assert self.process.poll() is None, self.log.read_text()
-            return self.page("/metrics")[0] == 200 and self.page("/metrics", self.last)[0] == 200
+            return self.page("/readyz")[0] == 200
 
         until(answered, f"all are ready: {self.log}")
 
@@ -137,8 +137,10 @@ def test_two_processes_share_the_partitions_survive_a_kill_and_stop_in_order(
     with total(world, group, tmp_path) as sum_of_counts:
         send(world, group, 1000)
         until(lambda: sum_of_counts() == 1000, "all are counted")
-        states = tmp_path / "state"
-        until(lambda: {each.name for each in states.iterdir()} == {"1", "2"}, "each has a partition")
+        counted = re.compile(r'^streamtable_records_in_total\{.*process="([12])".*\} ', re.MULTILINE)
+        assert set(counted.findall(ran.page("/metrics")[1])) == {"1", "2"}
+        assert ran.page("/livez")[0] == 200
+        assert {each.name for each in (tmp_path / "state").iterdir()} == {"1", "2"}
         first, *others = ran.children()
         os.kill(first, signal.SIGKILL)
         send(world, group, 1000)

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from streamtable import App, Group
-from streamtable.base.settings import Address, Settings
+from streamtable.base.settings import Settings
 from streamtable.errors import ConfigurationError
-from streamtable.observe import Metrics, configure_logging, serve_metrics
+from streamtable.observe import Metrics, configure_logging
 from streamtable_cli.modules import Program, load_program
 from streamtable_cli.output import note
+from streamtable_cli.run_pages import listening, serving
 from streamtable_cli.session import CommandSession, session_of
-from streamtable_cli.supervise import Children, Supervised, command_of, stop_with_supervisor
+from streamtable_cli.supervise import Children, Supervised, command_of, inherited, stop_with_supervisor
 
 PROCESSES_MAX = 1_000
 _STOP_MORE_SECONDS = 5.0
@@ -43,46 +44,58 @@ def run(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start again when a source file changes; for development.")
     ] = False,
-    worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
+    pages: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a group, a flow or a program until SIGTERM or Ctrl-C, in one process or several.
 
-    Each of several processes has its own instance id and state folder, and is started again when it dies. The metrics of
-    the first are at STREAMTABLE_METRICS_ADDRESS, those of each other one at the next port.
+    Each of several processes has its own instance id and state folder, and is started again when it dies. All share
+    STREAMTABLE_METRICS_ADDRESS: /metrics with the label process, /livez, and /readyz when all are ready.
     """
     signal.set_wakeup_fd(-1)  # Ctrl-C stops in order here, and not within a second
     session = session_of(ctx)
     os.environ.update(session.flags)  # a program reads its settings there, and so do children
     settings = session.settings
-    if worker:
+    if pages is not None:
         stop_with_supervisor()
     configure_logging(settings.log_format, settings.log_level, sys.stderr)
     program = load_program(spec)
-    number = 1 if worker else _count(session, program, processes)
+    number = 1 if pages is not None else _count(session, program, processes)
     if number > 1 or reload:
         raise typer.Exit(_supervise(settings, spec, number, _changes(spec) if reload else None))
-    _run_here(settings, program)
+    _run_here(settings, program, pages)
 
 
-def _run_here(settings: Settings, program: Program) -> None:
-    """Run in this process, with its metrics at the address of the settings."""
-    if callable(program):
-        program()
-        return
+def _run_here(settings: Settings, program: Program, pages: int | None) -> None:
+    """Run in this process, with its pages at a socket that its supervisor made, or at the address of the settings."""
     registry = CollectorRegistry()
-    app = App.from_settings(settings, metrics=Metrics.register(registry))
-    processors = [app.processor(group) for group in program]
+    processors = []
+    if not callable(program):
+        app = App.from_settings(settings, metrics=Metrics.register(registry))
+        processors = [app.processor(group) for group in program]
+
+    def not_ready() -> str:
+        return "; ".join(filter(None, (each.not_ready for each in processors)))
+
     with ExitStack() as stack:
-        if settings.metrics_address is not None:
-            stack.enter_context(serve_metrics(registry, settings.metrics_address))
-        App.run_all(processors)
+        if pages is not None or settings.metrics_address is not None:
+            own = inherited(pages) if pages is not None else listening(settings.metrics_address)  # type: ignore[arg-type]
+            stack.enter_context(serving(own, lambda: generate_latest(registry), not_ready))
+        if callable(program):
+            program()
+        else:
+            App.run_all(processors)
 
 
 def _supervise(settings: Settings, spec: str, number: int, changed: Callable[[], bool] | None) -> int:
-    children = [
-        Supervised(each, command_of(spec), _environment(settings, each)) for each in range(1, number + 1)
-    ]
-    return Children(children, settings.shutdown_timeout + _STOP_MORE_SECONDS, changed).run()
+    with ExitStack() as stack:
+        own = listening(settings.metrics_address) if settings.metrics_address else None
+        children = [
+            Supervised(each, command_of(spec), _environment(settings, each)) for each in range(1, number + 1)
+        ]
+        all_of_them = Children(children, settings.shutdown_timeout + _STOP_MORE_SECONDS, changed)
+        if own is not None:
+            stack.enter_context(serving(own, all_of_them.metrics, all_of_them.not_ready))
+        return all_of_them.run()
 
 
 def _environment(settings: Settings, number: int) -> dict[str, str]:
@@ -92,10 +105,8 @@ def _environment(settings: Settings, number: int) -> dict[str, str]:
         "STREAMTABLE_LOG_FORMAT": settings.log_format or ("console" if sys.stderr.isatty() else "json"),
         "PYTHONUNBUFFERED": "1",
     }
-    address = settings.metrics_address
-    if address is not None and address.port:
-        chosen["STREAMTABLE_METRICS_ADDRESS"] = str(Address(address.host, address.port + number - 1))
-    return {**os.environ, **chosen}
+    without = {name: text for name, text in os.environ.items() if name != "STREAMTABLE_METRICS_ADDRESS"}
+    return {**without, **chosen}
 
 
 def _count(session: CommandSession, program: Program, processes: str) -> int:

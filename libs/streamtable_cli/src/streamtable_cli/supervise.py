@@ -2,19 +2,24 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException
 from threading import Thread
 from typing import Final
 
 from streamtable.base.process import stop_signals_to
+from streamtable.base.settings import Address
 from streamtable_cli.output import note
+from streamtable_cli.run_pages import listening, merged
 
 CONFIGURATION: Final = 2
 PAUSE_MAX: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
+_ANSWER_SECONDS: Final = 2.0
 
 
 class Supervised:
@@ -24,7 +29,7 @@ class Supervised:
 
     Args:
         number: Its number, which its log lines carry.
-        command: The program and its arguments.
+        command: The program and its arguments; the descriptor of a listening socket for its pages is added.
         environment: All of its variables.
     """
 
@@ -37,15 +42,18 @@ class Supervised:
         self.start()
 
     def start(self) -> None:
-        # A process group of its own: Ctrl-C in a terminal would reach it besides our SIGTERM, as a second signal.
-        self.process = subprocess.Popen(  # noqa: S603 - this program's own command
-            self._command,
-            env=dict(self._environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        )
+        with listening(Address("127.0.0.1", 0)) as pages:
+            self._port = pages.getsockname()[1]
+            # A process group of its own: Ctrl-C in a terminal would reach it besides our SIGTERM, as a second signal.
+            self.process = subprocess.Popen(  # noqa: S603 - this program's own command
+                [*self._command, str(pages.fileno())],
+                env=dict(self._environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[pages.fileno()],
+                process_group=0,
+            )
         self._started = time.monotonic()
         self._due = 0.0
         self._log = Thread(target=self._copy_log, args=(self.process,), daemon=True)
@@ -75,6 +83,20 @@ class Supervised:
             self._pause = min(2 * self._pause, PAUSE_MAX)
         elif now >= self._due:
             self.start()
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Return the status and the text of one of its pages; 503 and the reason if it does not answer."""
+        if self.process.poll() is not None:
+            return 503, "it does not run"
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, HTTPException) as error:
+            return 503, f"it does not answer ({error})"
+        finally:
+            connection.close()
 
     def end(self, at: float) -> int:
         """Wait for its end after SIGTERM, and kill it at this time. Returns the exit code, 0 if SIGTERM ended it."""
@@ -106,6 +128,16 @@ class Children:
         self._children = children
         self._stop_seconds = stop_seconds
         self._changed = changed
+
+    def metrics(self) -> bytes:
+        pages = {child.number: child.page("/metrics") for child in self._children}
+        return merged({number: text for number, (status, text) in pages.items() if status == 200})  # noqa: PLR2004 - HTTP
+
+    def not_ready(self) -> str:
+        """Return the reason why not all are ready; empty if they are."""
+        pages = {child.number: child.page("/readyz") for child in self._children}
+        found = (f"process {n}: {text.strip()}" for n, (status, text) in pages.items() if status != 200)  # noqa: PLR2004
+        return "; ".join(found)
 
     def run(self) -> int:
         """Run until a signal, or until all have ended. Returns 0 if all have ended in order.
@@ -154,5 +186,10 @@ def stop_with_supervisor() -> None:
     Thread(target=watch, name="supervisor", daemon=True).start()
 
 
+def inherited(descriptor: int) -> socket.socket:
+    """Return the listening socket that the supervisor has made for this process."""
+    return socket.socket(fileno=descriptor)
+
+
 def command_of(spec: str) -> list[str]:
-    return [sys.executable, "-m", "streamtable_cli", "run", spec, "--worker"]
+    return [sys.executable, "-m", "streamtable_cli", "run", spec, "--pages"]
