@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.topics import Table
-from streamtable.base.types import Committed, Guarantee, TopicPartition, Watermarks
+from streamtable.base.types import Committed, TopicPartition, Watermarks
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.recovery.hanging import ReadProgress
@@ -114,7 +114,7 @@ class TableTasks:
             tracer=self._settings.tracer,
             mode=self._modes[recovered.partition],
             times=recovered.plan.times,
-            repeats=self._settings.guarantee is Guarantee.AT_LEAST_ONCE,
+            repeats=recovered.plan.repeats,
         )
 
     def close(self) -> None:

@@ -85,6 +85,7 @@ class RecoveryPlan:
         named: The recovery of each named table of the group.
         times: The event time that was committed with the offset of each input, for the inputs that have one.
         records: For each input, the record of the tables that the group keeps and has kept.
+        repeats: Whether tables may hold rows of records that will be handled again: commits are or were at least once.
     """
 
     next_offsets: Mapping[str, NextOffset]
@@ -93,6 +94,7 @@ class RecoveryPlan:
     named: Mapping[str, Load] = field(default_factory=dict)
     times: Mapping[str, InputTime] = field(default_factory=dict)
     records: Mapping[str, KeptRecord] = field(default_factory=dict)
+    repeats: bool = False
 
 
 def plan(
@@ -131,7 +133,8 @@ def plan(
         name: _load(partition, inputs, name, log, copy, exactly_once, now)
         for name, (log, copy) in (named or {}).items()
     }
-    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs))
+    repeats = not (exactly_once and _is_exact(inputs))
+    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs), repeats=repeats)
 
 
 def _positions(inputs: Mapping[str, InputState]) -> dict[str, TablePosition]:
@@ -301,12 +304,7 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
 def _target(
     partition: int, inputs: Mapping[str, InputState], name: str, changelog: Changelog, *, exactly_once: bool
 ) -> int:
-    positions = [
-        TablePosition.decode(state.committed.metadata)
-        for state in inputs.values()
-        if state.committed is not None
-    ]
-    known = [position for position in positions if position is not None]
+    known = _positions(inputs).values()
     # Offsets committed before the group had this table, or after it has left it, do not name it; it is then read to its
     # end: another input that names it may have been committed last long before the table was left.
     reached = [position.tables.get(name, -1) if name else _own(position) for position in known]
@@ -318,8 +316,15 @@ def _target(
             topic=changelog.topic.name,
             partition=partition,
         )
-    exact = exactly_once and len(known) == len(positions) and all(position.exact for position in known)
-    return furthest if exact and min(reached, default=0) >= 0 else changelog.marks.high
+    exact = exactly_once and _is_exact(inputs) and min(reached, default=0) >= 0
+    return furthest if exact else changelog.marks.high
+
+
+def _is_exact(inputs: Mapping[str, InputState]) -> bool:
+    """Return whether the group itself has committed all offsets, exactly once."""
+    committed = [state for state in inputs.values() if state.committed is not None]
+    positions = _positions(inputs).values()
+    return len(positions) == len(committed) and all(position.exact for position in positions)
 
 
 def _own(position: TablePosition) -> int:
