@@ -189,15 +189,11 @@ wheels: setup ## build the packages of libs/ into dist/
 release: setup ## build what is published as VERSION=0.1.0 into dist/, after the checks of RELEASING.md; publishes nothing
 	@$(PY) infra/release.py "$(VERSION)"
 
-gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, and reference pages
+gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, what deploys scenarios, and reference pages
 	$(PY) libs/contracts/generate.py
 	$(PY) libs/contracts/generate_grpc.py
-	$(PY) services/click_count/generate_openapi.py
-	$(PY) services/user_status/generate_openapi.py
-	$(PY) services/messaging/generate_openapi.py
-	$(PY) services/tweet_reach/generate_openapi.py
-	$(PY) services/inventory/generate_openapi.py
-	$(PY) services/console/generate_openapi.py
+	@for program in services/*/generate_openapi.py; do echo $$program; $(PY) $$program || exit 1; done
+	$(PY) -m infra.scenarios.generate
 	$(PY) infra/api_page.py
 	$(PY) infra/grafana/generate.py
 	$(PY) -m streamtable_cli.reference docs/reference/cli.md
