@@ -155,7 +155,7 @@ down: ## stop the stack, with all its profiles; its volumes stay, unless VOLUMES
 	@docker compose --profile '*' down --remove-orphans $(if $(filter-out 0,$(VOLUMES)),--volumes)
 
 secrets: setup ## make certificates, passwords and an API key for the profile secure, in build/secure; RENEW=1
-	@$(PY) infra/secure/keys.py $(if $(filter-out 0,$(RENEW)),--renew)
+	@$(PY) -m infra.secure.keys $(if $(filter-out 0,$(RENEW)),--renew)
 
 logs: ## follow the stack's logs; SERVICE=click-count-processor
 	@docker compose --profile '*' logs --follow --tail 100 $(SERVICE)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import yaml
+from infra.scenarios.compose import compose_file, prometheus_file, secure_file
 from infra.scenarios.manifest import ManifestInvalidError, load_all
 from infra.scenarios.text import MarkMissingError
 from infra.scenarios.topics import kubernetes_file, topics_file
@@ -31,11 +33,19 @@ def generated(root: Path) -> Mapping[str, str]:
     topics = topics_file(now("infra/topics.yaml"), scenarios)
     base = kubernetes_file(topics, scenarios, partitions=12, replication=3, why="with three replicas")
     small = kubernetes_file(topics, scenarios, partitions=4, replication=1, why="with fewer partitions")
-    return {
+    files = {
         "infra/topics.yaml": topics,
         "infra/kubernetes/base/topics.yaml": base,
         "infra/kubernetes/overlays/small/topics.yaml": small,
     }
+    path = "infra/secure/compose.yml"
+    files[path] = secure_file(now(path), scenarios, yaml.safe_load(topics)["users"])
+    for path, render in (
+        ("docker-compose.yml", compose_file),
+        ("infra/prometheus/prometheus.yml", prometheus_file),
+    ):
+        files[path] = render(now(path), scenarios)
+    return files
 
 
 def outdated(root: Path) -> Mapping[str, str | None]:

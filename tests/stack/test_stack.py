@@ -9,6 +9,8 @@ from typing import Final
 
 import httpx
 import pytest
+from infra.scenarios.compose import deployed
+from infra.scenarios.manifest import load_all
 from tests.stack.programs import load
 from tests.stack.stack import CALM_SECONDS, ROOT, Clicks, Stack, docker, wait_until
 
@@ -21,9 +23,7 @@ demo = load("infra/demo.py")
 PROCESSOR: Final = "click-count-processor"
 KILLED: Final = (PROCESSOR, "click-count-view", "click-count-query", "click-count-emitter")
 SERVICES: Final = tuple(
-    f"{scenario}-{role}"
-    for scenario in ("click-count", "user-status", "tweet-reach")
-    for role in ("emitter", "processor", "view", "query")
+    each.service for each in deployed(load_all(ROOT)) if not each.profile and each.service != "console"
 )
 
 
