@@ -11,11 +11,20 @@ from typing import Final
 
 import yaml
 from infra.scenarios.compose import compose_file, prometheus_file, secure_file
+from infra.scenarios.kubernetes import (
+    application_files,
+    autoscaling_file,
+    component_file,
+    images_file,
+    network_file,
+)
 from infra.scenarios.manifest import ManifestInvalidError, load_all
 from infra.scenarios.text import MarkMissingError
 from infra.scenarios.topics import kubernetes_file, topics_file
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+APPLICATIONS: Final = "infra/kubernetes/base/scenarios"
+"""The folder of the applications' kustomizations: all in it is generated."""
 
 
 def generated(root: Path) -> Mapping[str, str]:
@@ -37,12 +46,18 @@ def generated(root: Path) -> Mapping[str, str]:
         "infra/topics.yaml": topics,
         "infra/kubernetes/base/topics.yaml": base,
         "infra/kubernetes/overlays/small/topics.yaml": small,
+        f"{APPLICATIONS}/kustomization.yaml": component_file(scenarios, yaml.safe_load(base)["users"]),
     }
+    for name, text in application_files(scenarios).items():
+        files[f"{APPLICATIONS}/{name}/kustomization.yaml"] = text
     path = "infra/secure/compose.yml"
     files[path] = secure_file(now(path), scenarios, yaml.safe_load(topics)["users"])
     for path, render in (
         ("docker-compose.yml", compose_file),
         ("infra/prometheus/prometheus.yml", prometheus_file),
+        ("infra/kubernetes/components/autoscaling/autoscaling.yaml", autoscaling_file),
+        ("infra/kubernetes/components/network/policies.yaml", network_file),
+        ("infra/kubernetes/overlays/production/kustomization.yaml", images_file),
     ):
         files[path] = render(now(path), scenarios)
     return files
@@ -56,6 +71,9 @@ def outdated(root: Path) -> Mapping[str, str | None]:
         for path, text in files.items()
         if not (root / path).exists() or (root / path).read_text() != text
     }
+    for there in sorted((root / APPLICATIONS).rglob("*.yaml")):
+        if (path := there.relative_to(root).as_posix()) not in files:
+            changed[path] = None
     return changed
 
 
