@@ -21,6 +21,8 @@ SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-ru
 FAULTS = $(if $(filter-out -%,$(PYTEST_ARGS)),,$(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench))
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
+# The packages whose images share a lock of infra/docker/locks, as their manifests say.
+LOCKED = $(patsubst %/scenario.toml,%/pyproject.toml,$(shell grep -l '^lock = "$(1)"' services/*/scenario.toml))
 # Without cached bytecode, each process that starts compiles hundreds of modules: a second of work.
 unexport PYTHONDONTWRITEBYTECODE
 # The workspace's own packages are installed from this checkout, not from the lock.
@@ -97,10 +99,10 @@ clean: ## delete build output and caches, also Kafka's data in build/; .venv sta
 lock: setup ## compile requirements.lock and the pins of the tools again, after a change in a pyproject.toml
 	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
-		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console inventory) \
+		$(call LOCKED,services) \
 		-o infra/docker/locks/services.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
-		services/tweet_reach/pyproject.toml -o infra/docker/locks/stores.txt
+		$(call LOCKED,stores) -o infra/docker/locks/stores.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		libs/streamtable_cli/pyproject.toml -o infra/docker/locks/cli.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
@@ -139,10 +141,10 @@ interop-golden: setup ## renew the Kafka Streams results that flows are compared
 	@$(PY) -m tests.interop.flows.theirs
 
 images: $(if $(findstring spark,$(PROFILES)),setup-spark,setup) ## build the container images of the services and the command line; PROFILES=spark: Spark's too
-	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py
+	@COMPOSE_PROFILES=$(PROFILES) $(PY) -m infra.images
 
 sbom: images ## write an SBOM of each image to dist/, in CycloneDX format
-	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py --sbom
+	@COMPOSE_PROFILES=$(PROFILES) $(PY) -m infra.images --sbom
 
 up: images $(if $(SECURE),secrets) ## start the compose stack and wait until it is healthy; PROFILES=stores,secure
 	@COMPOSE_PROFILES=$(PROFILES) docker compose $(SECURE) up --detach --wait --wait-timeout 300
