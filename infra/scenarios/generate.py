@@ -21,6 +21,7 @@ from infra.scenarios.kubernetes import (
 from infra.scenarios.manifest import ManifestInvalidError, load_all
 from infra.scenarios.text import MarkMissingError
 from infra.scenarios.topics import kubernetes_file, topics_file
+from infra.scenarios.workspace import workspace_file
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 APPLICATIONS: Final = "infra/kubernetes/base/scenarios"
@@ -53,6 +54,7 @@ def generated(root: Path) -> Mapping[str, str]:
     path = "infra/secure/compose.yml"
     files[path] = secure_file(now(path), scenarios, yaml.safe_load(topics)["users"])
     for path, render in (
+        ("pyproject.toml", workspace_file),
         ("docker-compose.yml", compose_file),
         ("infra/prometheus/prometheus.yml", prometheus_file),
         ("infra/kubernetes/components/autoscaling/autoscaling.yaml", autoscaling_file),

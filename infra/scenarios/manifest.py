@@ -295,7 +295,7 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
 
 
 def _claims(scenario: Scenario) -> Sequence[tuple[str, object]]:
-    """What no other scenario may have."""
+    """Return what no other scenario may have."""
     return [
         ("name", scenario.name),
         *(("topics", each) for each in scenario.topics),

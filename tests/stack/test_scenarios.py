@@ -1,5 +1,6 @@
 """Manifests of scenarios: what is generated from them is current, and a mistake in one is named with its key."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -115,3 +116,13 @@ def test_a_mapping_stands_on_one_line_where_it_fits_and_a_text_that_yaml_would_r
         f"    - {'c' * 60}",
         f"    - {'d' * 60}",
     ]
+
+
+def test_pyproject_names_services_only_where_they_are_generated() -> None:
+    names = "|".join(re.escape(name) for each in load_all(ROOT) for name in (each.folder, each.distribution))
+    text = re.sub(
+        r"begin sources\n.*?end sources", "", (ROOT / "pyproject.toml").read_text(), flags=re.DOTALL
+    )
+    named = [line for line in text.splitlines() if re.search(rf"\"({names})\"", line)]
+    assert len(named) > 10
+    assert [line for line in named if not re.search(r", # services(: \w+)?$", line)] == []
