@@ -45,6 +45,20 @@ def prometheus_file(text: str, scenarios: Sequence[Scenario]) -> str:
     return with_region(text, "services", [f"          - {each.service}" for each in deployed(scenarios)])
 
 
+def ports_page(text: str, scenarios: Sequence[Scenario]) -> str:
+    """Return the page about the stack with the published ports of these scenarios in its region."""
+    rows = ["| | REST of the emitter | REST of the query | gRPC of the view |", "| --- | --- | --- | --- |"]
+    for scenario in (each for each in scenarios if each.in_compose):
+        of_kind = {
+            each.kind: f"{each.port}: `{each.port_variable}`" for each in scenario.programs if each.port
+        }
+        profile = next((each.profile for each in scenario.programs if each.port), "")
+        name = f"{scenario.name}, profile `{profile}`" if profile else scenario.name
+        cells = (of_kind.get(kind, "") for kind in ("emitter", "query", "view"))
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return with_region(text, "ports", ["", *rows, ""])
+
+
 def deployed(scenarios: Sequence[Scenario]) -> list[Program]:
     """Return the programs that the compose stack has, in its profiles."""
     return [program for each in scenarios if each.in_compose for program in each.programs]

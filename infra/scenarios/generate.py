@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from infra.scenarios.compose import compose_file, prometheus_file, secure_file
+from infra.scenarios.compose import compose_file, ports_page, prometheus_file, secure_file
 from infra.scenarios.kubernetes import (
     application_files,
     autoscaling_file,
@@ -56,6 +56,7 @@ def generated(root: Path) -> Mapping[str, str]:
     for path, render in (
         ("pyproject.toml", workspace_file),
         ("docker-compose.yml", compose_file),
+        ("docs/how-to/run-the-stack.md", ports_page),
         ("infra/prometheus/prometheus.yml", prometheus_file),
         ("infra/kubernetes/components/autoscaling/autoscaling.yaml", autoscaling_file),
         ("infra/kubernetes/components/network/policies.yaml", network_file),
