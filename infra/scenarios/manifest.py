@@ -114,6 +114,8 @@ class Scenario:
         pure_domain: Whether its package has a module `domain`, which may import neither library nor servers.
         topics: The properties of its topics by name, as infra/topics.yaml has them, or one of `TOPIC_KINDS`.
         groups: Its groups by name, as infra/topics.yaml has them.
+        graphs: What makes its groups in its package, each `module:name`: a function without arguments that returns a group or
+            the owner of a flow, or a mapping of groups. A test compares them with `groups`.
         programs: Its programs, in the order of their names in the manifest.
     """
 
@@ -128,6 +130,7 @@ class Scenario:
     pure_domain: bool
     topics: Mapping[str, Any]
     groups: Mapping[str, Mapping[str, Any]]
+    graphs: tuple[str, ...]
     programs: tuple[Program, ...]
 
 
@@ -224,6 +227,7 @@ def load(file: Path) -> Scenario:
         pure_domain=(package / "domain.py").exists() or (package / "domain").exists(),
         topics=_topics(keys),
         groups=_groups(keys),
+        graphs=keys.texts("graphs"),
         programs=tuple(
             _program(_Keys(file, f"programs.{each}.", declared[each]), each, name, profile, variable)
             for each in declared
