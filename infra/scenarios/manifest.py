@@ -163,6 +163,13 @@ class _Keys:
             raise self.fail(key, f"must be a table of strings, and is {found!r}")
         return found
 
+    def tables(self, key: str) -> Mapping[str, Mapping[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.take(key, {})
+        for name, each in found.items():
+            if not isinstance(each, dict):
+                raise self.fail(f"{key}.{name}", f"must be a table, and is {each!r}")
+        return found
+
     def end(self) -> None:
         if unknown := self._table.keys() - self._taken:
             known = ", ".join(sorted(self._taken))
@@ -178,18 +185,23 @@ def load_all(root: Path) -> tuple[Scenario, ...]:
     files = sorted(root.glob("services/*/scenario.toml"))
     found = tuple(load(file) for file in files)
     claimed: dict[tuple[str, object], Path] = {}
-    for file, scenario in zip(files, found, strict=True):
-        for claim in dict.fromkeys(_claims(scenario)):
-            if claim in claimed:
-                kind, name = claim
-                raise ManifestInvalidError(file, kind, f"{claimed[claim]} has {name!r} already")
-            claimed[claim] = file
+    settings: dict[str, str] = {}
     groups = {group for each in found for group in each.groups}
     for file, scenario in zip(files, found, strict=True):
+        for key, name in _claims(scenario):
+            if (key, name) in claimed:
+                raise ManifestInvalidError(file, key, f"{claimed[key, name]} has {name!r} already")
+            claimed[key, name] = file
         for program in scenario.programs:
+            here = f"programs.{program.name}"
             if unknown := [each for each in program.rights.get("follows", ()) if each not in groups]:
-                key = f"programs.{program.name}.follows"
-                raise ManifestInvalidError(file, key, f"no manifest has the group {unknown[0]!r}")
+                raise ManifestInvalidError(
+                    file, f"{here}.follows", f"no manifest has the group {unknown[0]!r}"
+                )
+            for name, value in program.settings.items():
+                if (other := settings.setdefault(name, value)) != value:
+                    reason = f"is {value!r}, and {other!r} for another program: all have one in Kubernetes"
+                    raise ManifestInvalidError(file, f"{here}.settings.{name}", reason)
     return found
 
 
@@ -213,7 +225,7 @@ def load(file: Path) -> Scenario:
     in_compose = keys.take("in_compose", default=True)
     profile = keys.take("profile", "")
     variable = keys.take("port_variable", f"STACK_{name.replace('-', '_').upper()}")
-    declared: Mapping[str, Any] = keys.take("programs", {})
+    declared = keys.tables("programs")
     package = file.parent / "src" / file.parent.name
     made = Scenario(
         folder=file.parent.name,
@@ -255,10 +267,10 @@ def _topics(keys: _Keys) -> Mapping[str, Any]:
 
 
 def _groups(keys: _Keys) -> Mapping[str, Mapping[str, Any]]:
-    groups: Mapping[str, Mapping[str, Any]] = keys.take("groups", {})
+    groups = keys.tables("groups")
     for group, what in groups.items():
-        if not isinstance(what, dict) or not what.get("inputs"):
-            raise keys.fail(f"groups.{group}", "must be a table with its inputs")
+        if not isinstance(what.get("inputs"), list) or not what["inputs"]:
+            raise keys.fail(f"groups.{group}.inputs", "must be a list of topics")
     return groups
 
 
@@ -287,7 +299,7 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
         settings=keys.text_table("settings"),
         environment=keys.text_table("environment"),
         passed_on=keys.texts("passed_on"),
-        depends_on=keys.take("depends_on", {}),
+        depends_on=keys.tables("depends_on"),
         rights=rights | ({"replays": True} if replays else {}),
     )
     keys.end()
@@ -299,12 +311,15 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
 
 
 def _claims(scenario: Scenario) -> Sequence[tuple[str, object]]:
-    """Return what no other scenario may have."""
+    """Return what no other scenario, and no other program, may have."""
+    published = [each for each in scenario.programs if each.port]
+    services = [each.service for each in scenario.programs]
     return [
         ("name", scenario.name),
         *(("topics", each) for each in scenario.topics),
         *(("groups", each) for each in scenario.groups),
-        *(("service", each.service) for each in scenario.programs),
-        *(("port", each.port) for each in scenario.programs if each.port),
-        *(("port_variable", each.port_variable) for each in scenario.programs if each.port),
+        *(("service", each) for each in (services if scenario.in_compose else dict.fromkeys(services))),
+        *(("workload", each.workload) for each in scenario.programs),
+        *(("port", each.port) for each in published),
+        *(("port_variable", each.port_variable) for each in published),
     ]

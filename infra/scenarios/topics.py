@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from infra.scenarios.manifest import Program, Scenario
-from infra.scenarios.text import comment, entry, flow, with_region
+from infra.scenarios.text import MarkMissingError, comment, entry, flow, with_region
 
 STATUS_TOPIC: Final = "streamtable-status"
+_DEFAULTS: Final = re.compile(r"^defaults:\n  partitions: \d+\n  replication: \d+\n", re.MULTILINE)
 TOPIC_KINDS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "results": (
         "Results of flows. Retention counts from the times of their events.",
@@ -41,6 +42,9 @@ def kubernetes_file(
         partitions: The partitions of each topic that does not say its own.
         replication: The replicas of each partition.
         why: What differs, for its first line.
+
+    Raises:
+        MarkMissingError: The file has no marks, or no defaults.
     """
     groups = [group for each in scenarios for group in each.groups]
     autoscaler = comment("KEDA, which asks for the lag of each group.", 2) + entry(
@@ -53,8 +57,13 @@ def kubernetes_file(
         f"# As infra/topics.yaml, {why}: generated from it and from services/*/scenario.toml by `make gen`.\n",
         text,
     )
-    text = re.sub(r"^  partitions: \d+$", f"  partitions: {partitions}", text, count=1, flags=re.MULTILINE)
-    return re.sub(r"^  replication: \d+$", f"  replication: {replication}", text, count=1, flags=re.MULTILINE)
+    defaults = f"defaults:\n  partitions: {partitions}\n  replication: {replication}\n"
+    text, count = _DEFAULTS.subn(defaults, text)
+    if count != 1:
+        raise MarkMissingError(
+            "infra/topics.yaml has not one block `defaults` with partitions and replication"
+        )
+    return text
 
 
 def users_of(

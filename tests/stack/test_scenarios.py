@@ -75,7 +75,12 @@ def test_a_program_without_more_words_has_the_defaults_of_its_kind(tmp_path: Pat
         ("[programs.processor]", "[programs.processor]\nfollows = ['x']", "programs.processor.follows", "no manifest has the group 'x'"),
         ("[programs.processor]", "[groups.more]\ninputs = ['x']\n[programs.processor]", "groups.more", "no program runs"),
         ("events = {}", 'events = "result"', "topics.events", "must be a table or one of"),
-        ('inputs = ["events"]', "inputs = []", "groups.example", "must be a table with its inputs"),
+        ('inputs = ["events"]', "inputs = []", "groups.example.inputs", "must be a list of topics"),
+        ('inputs = ["events"]', 'inputs = "events"', "groups.example.inputs", "must be a list of topics"),
+        ("[programs.processor]", "[programs]\nview = 1\n[programs.processor]", "programs.view", "must be a table"),
+        ("port = 8090", "port = 8090\nsettings = { A = 1 }", "programs.emitter.settings", "must be a table of strings"),
+        ("[programs.processor]", "[programs.processor]\nport = 8090", "port", "has 8090 already"),
+        ("[programs.processor]", "[programs.processor]\nservice = 'example-emitter'", "service", "has .* already"),
         ("[topics]", "[topics", "(the file)", "is no TOML"),
     ],
 )  # fmt: skip
@@ -94,6 +99,15 @@ def test_two_scenarios_cannot_claim_one_port_or_topic(tmp_path: Path) -> None:
         load_all(checkout(tmp_path, example=MANIFEST, other=other))
     with pytest.raises(ManifestInvalidError, match="has 8090 already"):
         load_all(checkout(tmp_path / "2", example=MANIFEST, other=other.replace("events", "facts")))
+
+
+def test_a_setting_that_all_programs_share_in_kubernetes_has_one_value(tmp_path: Path) -> None:
+    text = MANIFEST.replace("port = 8090", "settings = { A = '1' }").replace(
+        "[programs.processor]", "[programs.processor]\nsettings = { A = '2' }"
+    )
+    with pytest.raises(ManifestInvalidError, match="is '2', and '1' for another program") as caught:
+        load_all(checkout(tmp_path, example=text))
+    assert caught.value.key == "programs.processor.settings.A"
 
 
 def test_a_file_without_the_marks_of_its_region_is_not_written_over() -> None:
