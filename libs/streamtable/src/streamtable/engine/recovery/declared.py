@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from streamtable.base.decoding import codec_name
 from streamtable.base.topics import Stream
 from streamtable.graph.group import HANDLED, IDS, STATES, Group, Input
-from streamtable.graph.state import codec_name
 from streamtable.tables.kept import OWN, Keeps, KeptTables, bounded_codecs, bounded_meaning, inner_topic
 
 
