@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
+from streamtable.base.decoding import codec_name
 from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.ports import Codec
@@ -25,7 +26,7 @@ from streamtable.graph.event_time import EventTime as EventTime  # noqa: PLC0414
 from streamtable.graph.once import Once
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.stages import Stages
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.graph.timer import Timer, timer_states
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.tables.kept import HANDLED as HANDLED  # noqa: PLC0414 - a public name of this module

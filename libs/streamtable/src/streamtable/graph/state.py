@@ -9,10 +9,10 @@ def on_click(ctx: Context[str, None], click: Click) -> None:
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from streamtable.base.keys import canonical
-from streamtable.base.ports import Codec, EvolvingRows
+from streamtable.base.ports import Codec
 from streamtable.base.topics import legal_codec, legal_key
 from streamtable.errors import GraphError
 from streamtable.graph.due import Due
@@ -20,18 +20,6 @@ from streamtable.graph.edge import Edge
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-def codec_name(codec: Codec[Any]) -> str:
-    """Return the text that is recorded for a codec: with its schema, or its own if that is the same in each process."""
-    if isinstance(codec, EvolvingRows):
-        return codec.recorded
-    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
-
-
-def codecs_name(key: Codec[Any], value: Codec[Any]) -> str:
-    """Return the text that is recorded for the codecs of rows or records."""
-    return f"{codec_name(key)} to {codec_name(value)}"
 
 
 RESERVED = frozenset(

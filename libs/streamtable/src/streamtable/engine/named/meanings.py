@@ -10,11 +10,12 @@ due has two further keys, its name, NUL and `fired` or `kept`, for the progress 
 from collections.abc import Iterable
 from typing import Any
 
+from streamtable.base.decoding import codec_name, codecs_name
 from streamtable.base.evolution import evolved, without_schemas
 from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
 from streamtable.graph.group import Group
-from streamtable.graph.state import State, codec_name, codecs_name
+from streamtable.graph.state import State
 from streamtable.graph.timer import TIMERS
 from streamtable.tables.kept import OWN
 

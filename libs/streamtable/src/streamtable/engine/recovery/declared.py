@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from streamtable.base.decoding import codecs_name
 from streamtable.base.evolution import without_schemas
 from streamtable.base.topics import Stream
 from streamtable.graph.group import HANDLED, IDS, STATES, Group, Input
-from streamtable.graph.state import codecs_name
 from streamtable.tables.kept import OWN, Keeps, KeptTables, bounded_codecs, bounded_meaning, inner_topic
 
 
