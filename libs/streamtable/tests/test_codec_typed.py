@@ -80,9 +80,9 @@ def test_what_does_not_fit_is_poison_that_names_its_place() -> None:
 
 def test_a_value_of_another_type_is_not_written() -> None:
     with pytest.raises(SerializationError, match=r"^Order: expected Order, got dict$"):
-        Typed(Order).encode({"id": "a", "items": []})  # type: ignore[arg-type] # what is refused
+        Typed(Order).encode({"id": "a", "items": []})  # type: ignore[arg-type] # the fault
     with pytest.raises(SerializationError, match=r"^Order: \$\.id: expected str, got int$"):
-        Typed(Order).encode(Order(5, []))  # type: ignore[arg-type] # what is refused
+        Typed(Order).encode(Order(5, []))  # type: ignore[arg-type] # the fault
 
 
 def test_unknown_fields_are_ignored_and_refused_if_the_codec_is_strict() -> None:

@@ -21,13 +21,11 @@ def unreadable(written: Mapping[str, Any], reading: Mapping[str, Any]) -> str:
 
 
 class _Comparison:
-    """The comparison of what was written by one schema with another one, which reads it."""
+    """The comparison of a writer's schema with a reader's."""
 
     def __init__(self, written: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
         self._written, self._reading = written, reading
-        self._compared: frozenset[tuple[str, str]] = (
-            frozenset()
-        )  # what is compared at the moment, or was without a fault
+        self._compared: frozenset[tuple[str, str]] = frozenset()  # pairs being compared, or without a fault
 
     def fault(self, old: Any, new: Any, path: str) -> str:
         """Return the first fault; "" if there is none."""

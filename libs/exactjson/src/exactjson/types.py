@@ -27,7 +27,7 @@ class Checked(Generic[T]):
 
     Attributes:
         title: The name of the type.
-        read: Decodes JSON and checks it. Raises any exception for what does not fit; `fault` says what is wrong.
+        read: Decodes JSON and checks it. Raises any exception for a value that does not fit; `fault` describes it.
         write: Encodes a value. Its types are not checked: values are as a program has made them.
         plain: Converts a value to dicts, lists and the like.
         schema: The JSON schema of the type, without the parts that are for people.
@@ -51,7 +51,7 @@ class Checked(Generic[T]):
 
 
 def checked(kind: Any, *, strict: bool = False) -> Checked[Any]:
-    """Return the JSON of a type: a struct, a dataclass, a `TypedDict`, a model of pydantic, or what is made of them.
+    """Return the JSON of a type: a struct, a dataclass, a `TypedDict`, a model of pydantic, or a type made of these.
 
     Args:
         kind: The type.
@@ -80,7 +80,7 @@ def checked(kind: Any, *, strict: bool = False) -> Checked[Any]:
 
 
 def fault(error: Exception) -> str:
-    """Return what is wrong with JSON, after the place: `$.items[2].price: expected float, got str`."""
+    """Return the fault of a text that does not fit, after its place: `$.items[2].price: expected float, got str`."""
     if callable(errors := getattr(error, "errors", None)):  # pydantic's
         first, *more = errors(include_url=False, include_input=False)
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])

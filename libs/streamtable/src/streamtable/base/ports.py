@@ -115,7 +115,7 @@ class VersionedKeys(Protocol):
 
 @runtime_checkable
 class EvolvingRows(Protocol):
-    """A codec whose schema is recorded with the rows of a table, so that a later one must accept what was written.
+    """A codec whose schema is recorded with the rows of a table, so that a later one must accept the existing rows.
 
     Attributes:
         recorded: The text that is recorded for it, with the schema as `base.evolution.marked` returns it.

@@ -27,7 +27,7 @@ class Typed(Generic[T]):
 
     A record that does not fit is poison, and the error names the place: `Order: $.items[2].price: expected float, got str`.
     Fields that the type does not have are ignored. The JSON schema of the type is recorded with the rows of a table; a
-    program whose type does not accept what was written stops at its start, with `StateMeaningChanged`.
+    program whose type does not accept the existing rows stops at its start, with `StateMeaningChanged`.
 
     As the codec of keys it needs a type of texts, whole numbers, booleans and enums, whose values can be hashed: equal keys
     then have equal bytes.
@@ -142,7 +142,7 @@ class _TypedKey(Typed[T]):
         return self
 
     def encode(self, value: T) -> bytes:
-        # What was read is written: all fields in one form, whatever form the program's value had.
+        # The value as it was read is written: all fields in one form, whatever form the program's value had.
         return super().encode(self.decode(super().encode(value)))
 
     def _read_key(self, data: bytes) -> T:
