@@ -76,7 +76,7 @@ def _service(scenario: Scenario, program: Program, *, first: bool) -> list[str]:
     if environment := _environment(program):
         lines += environment
     if port := _API_PORT.get(program.kind) if program.port else None:
-        # An empty variable is for copies: each gets a free port. An emitter, or what is single, keeps its own.
+        # An empty variable is for copies: each gets a free port. An emitter and a single program keep theirs.
         fallback = ":-" if program.kind == "emitter" or program.single else "-"
         published = f"${{{program.port_variable}{fallback}{program.port}}}"
         lines.append(f'    ports: ["${{STACK_BIND:-127.0.0.1}}:{published}:{port}"]')

@@ -1,4 +1,4 @@
-"""`python -m infra.scenarios.generate`: writes what names the scenarios outside of their folders, from their manifests.
+"""`python -m infra.scenarios.generate`: writes the files that name the scenarios outside of their folders, from their manifests.
 
 With --check it writes nothing, and fails if a file is out of date.
 """

@@ -1,6 +1,6 @@
 """The manifest of a scenario, `services/<folder>/scenario.toml`: its programs, topics, groups and rights, and how they are deployed.
 
-What names a scenario outside of its folder is generated from its manifest by `make gen`, or reads it when it runs.
+Files outside of its folder that name a scenario are generated from its manifest by `make gen`; programs read it when they run.
 Standard library only, as `make images` is.
 """
 
@@ -27,7 +27,7 @@ NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class ManifestInvalidError(ValueError):
-    """A manifest says what cannot be generated from: correct the key that it names.
+    """A manifest is invalid: correct the key that the error names.
 
     Attributes:
         file: The manifest.
@@ -55,7 +55,7 @@ class Program:
         port: The port of this machine that its API is published on; 0: none.
         port_variable: The variable of docker-compose.yml that overrides the port.
         single: Whether one copy of it is all that there should be.
-        component: Its label app.kubernetes.io/component, by which network policies find it.
+        component: Its label app.kubernetes.io/component; network policies select it.
         settings: Its settings in the compose stack and in Kubernetes, where all services have them.
         environment: Variables in the compose stack only.
         passed_on: Variables that it gets from the environment of `docker compose`, where they are set there.
@@ -173,7 +173,7 @@ class _Keys:
     def end(self) -> None:
         if unknown := self._table.keys() - self._taken:
             known = ", ".join(sorted(self._taken))
-            raise self.fail(min(unknown), f"there is no such key; there are: {known}")
+            raise self.fail(min(unknown), f"is unknown; the keys are {known}")
 
 
 def load_all(root: Path) -> tuple[Scenario, ...]:
@@ -209,12 +209,12 @@ def load(file: Path) -> Scenario:
     """Return the scenario of a manifest.
 
     Raises:
-        ManifestInvalidError: It is no TOML, or a key is unknown, or has a value of another type, or names nothing.
+        ManifestInvalidError: It is not valid TOML, or a key is unknown, or has a value of another type, or names nothing.
     """
     try:
         table = tomllib.loads(file.read_text())
     except tomllib.TOMLDecodeError as error:
-        raise ManifestInvalidError(file, "(the file)", f"is no TOML: {error}") from error
+        raise ManifestInvalidError(file, "(the file)", f"is not valid TOML: {error}") from error
     keys = _Keys(file, "", table)
     name = keys.take("name", "")
     if not NAME.fullmatch(name):

@@ -14,7 +14,7 @@ _RESERVED: Final = frozenset(("true", "false", "yes", "no", "on", "off", "null",
 
 
 class MarkMissingError(ValueError):
-    """A file lacks the marks of a region that is to be generated: put them back, or take the file from Git."""
+    """A file lacks the marks of a region that is to be generated: write them again, or restore the file from Git."""
 
 
 def scalar(value: object) -> str:
@@ -64,7 +64,7 @@ def with_region(text: str, region: str, lines: Sequence[str]) -> str:
     """Return a text whose lines between the two marks of a region are these.
 
     Args:
-        text: The text, with a line that ends with the mark of the begin, and one with that of the end.
+        text: The text. A line of it ends with the mark of the region's begin, and a later one has the mark of its end.
         region: The name of the region.
         lines: What is to stand between them.
 

@@ -1,4 +1,4 @@
-"""Renders what names the packages of services/ in pyproject.toml: the workspace, mypy's path and the import contracts.
+"""Renders the names of the packages of services/ in pyproject.toml: the workspace, mypy's path and the import contracts.
 
 The contracts name every service in some twenty lists, and a list of TOML cannot refer to another. So each list has them on a line
 of its own that ends with `# services`, or with the form that it takes: `# services: src`.

@@ -1,4 +1,4 @@
-"""What a further scenario costs: in a copy of the repository one is added, as CONTRIBUTING.md says, and the files are counted."""
+"""The cost of a further scenario: in a copy of the repository one is added, as CONTRIBUTING.md says, and the files are counted."""
 
 import hashlib
 import os
@@ -76,7 +76,7 @@ def touched(before: Snapshot, root: Path, under: Sequence[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository, without what is built or installed in it."""
+    """A copy of the repository, without build output and installed packages."""
     root = tmp_path_factory.mktemp("copy")
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -95,8 +95,8 @@ def test_a_scenario_is_one_folder_and_its_contracts_and_make_gen_changes_at_most
 
     Three kinds of files come about outside of services/example, and are named here:
     - contracts, by hand: its Avro schemas and its .proto file, one file each in proto/;
-    - what is generated from these and from its code: records and gRPC stubs in libs/contracts, OpenAPI in proto/openapi;
-    - what `make gen` generates from its manifest. Only these name the scenario for others, and are counted: at most twelve.
+    - generated from these and from its code: records and gRPC stubs in libs/contracts, OpenAPI in proto/openapi;
+    - generated from its manifest by `make gen`. Only these name the scenario for others, and are counted: at most twelve.
     No other file is touched. Pages about it, and its rows in the pages of reference, are written by hand as it needs them.
     """
     before = files_of(copy)

@@ -1,4 +1,4 @@
-"""Manifests of scenarios: what is generated from them is current, and a mistake in one is named with its key."""
+"""Manifests of scenarios: the files generated from them are current, and a mistake in one is named with its key."""
 
 import re
 import tomllib
@@ -68,7 +68,7 @@ def test_a_program_without_more_words_has_the_defaults_of_its_kind(tmp_path: Pat
         ('"services"', '"service"', "lock", "must be one of services, stores"),
         ("port = 8090", 'port = "8090"', "programs.emitter.port", "must be a whole number, and is '8090'"),
         ("port = 8090", "port = 80", "programs.emitter.port", "must be from 1024 to 65535"),
-        ("port = 8090", "prot = 8090", "programs.emitter.prot", "there is no such key"),
+        ("port = 8090", "prot = 8090", "programs.emitter.prot", "is unknown; the keys are"),
         ("[programs.emitter]", "[programs.web]", "programs.web.kind", "must be one of emitter"),
         ('runs = ["example"]', "", "programs.processor.runs", "runs at least one group"),
         ('runs = ["example"]', 'runs = ["other"]', "programs.processor.runs", "has no group 'other'"),
@@ -81,7 +81,7 @@ def test_a_program_without_more_words_has_the_defaults_of_its_kind(tmp_path: Pat
         ("port = 8090", "port = 8090\nsettings = { A = 1 }", "programs.emitter.settings", "must be a table of strings"),
         ("[programs.processor]", "[programs.processor]\nport = 8090", "port", "has 8090 already"),
         ("[programs.processor]", "[programs.processor]\nservice = 'example-emitter'", "service", "has .* already"),
-        ("[topics]", "[topics", "(the file)", "is no TOML"),
+        ("[topics]", "[topics", "(the file)", "is not valid TOML"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_file_and_key(

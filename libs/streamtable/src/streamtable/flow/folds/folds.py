@@ -6,12 +6,13 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.arithmetic import numbers_only
+from streamtable.base.decoding import codec_name
 from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Step
 from streamtable.graph.aggregate import Aggregate, Last, OfNumbers, itself
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
 V = TypeVar("V")

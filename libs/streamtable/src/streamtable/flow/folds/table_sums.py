@@ -10,8 +10,8 @@ from fractions import Fraction
 from math import inf, isfinite, isnan, nan
 from typing import Any, NamedTuple
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Json, Long
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.folds.folds import changes_of
@@ -59,7 +59,8 @@ class ExactSum(NamedTuple):
             return inf if self.finite > 0 else -inf
 
 
-class ExactSumCodec:
+@dataclass(frozen=True, repr=False, eq=False)
+class ExactSumCodec(ItemCodec[ExactSum]):
     """A codec of `ExactSum`: numerator, denominator and the three counts as text."""
 
     def encode(self, value: ExactSum) -> bytes:
@@ -73,12 +74,6 @@ class ExactSumCodec:
             return ExactSum(Fraction(int(numerator, 16), int(denominator, 16)), nans, plus, minus)
         except (ValueError, ZeroDivisionError) as error:
             raise DeserializationError(f"no exact sum, but {data[:40]!r}") from error
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[ExactSum]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return "ExactSumCodec()"
 
 
 def holds_floats(codec: Codec[Any]) -> bool:
