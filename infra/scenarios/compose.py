@@ -49,12 +49,13 @@ def ports_page(text: str, scenarios: Sequence[Scenario]) -> str:
     """Return the page about the stack with the published ports of these scenarios in its region."""
     rows = ["| | REST of the emitter | REST of the query | gRPC of the view |", "| --- | --- | --- | --- |"]
     for scenario in (each for each in scenarios if each.in_compose):
-        of_kind = {
-            each.kind: f"{each.port}: `{each.port_variable}`" for each in scenario.programs if each.port
-        }
-        profile = next((each.profile for each in scenario.programs if each.port), "")
+        published = [each for each in scenario.programs if each.port]
+        profile = next((each.profile for each in published), "")
         name = f"{scenario.name}, profile `{profile}`" if profile else scenario.name
-        cells = (of_kind.get(kind, "") for kind in ("emitter", "query", "view"))
+        cells = (
+            ", ".join(f"{each.port}: `{each.port_variable}`" for each in published if each.kind == kind)
+            for kind in ("emitter", "query", "view")
+        )
         rows.append(f"| {name} | {' | '.join(cells)} |")
     return with_region(text, "ports", ["", *rows, ""])
 
@@ -75,11 +76,11 @@ def _service(scenario: Scenario, program: Program, *, first: bool) -> list[str]:
         lines.append(f"    command: {flow(program.command)}")
     if environment := _environment(program):
         lines += environment
-    if port := _API_PORT.get(program.kind) if program.port else None:
+    if program.port:
         # An empty variable is for copies: each gets a free port. An emitter and a single program keep theirs.
         fallback = ":-" if program.kind == "emitter" or program.single else "-"
         published = f"${{{program.port_variable}{fallback}{program.port}}}"
-        lines.append(f'    ports: ["${{STACK_BIND:-127.0.0.1}}:{published}:{port}"]')
+        lines.append(f'    ports: ["${{STACK_BIND:-127.0.0.1}}:{published}:{_API_PORT[program.kind]}"]')
     if program.kind == "processor":
         lines.append(f'    volumes: ["{program.service}:/var/lib/streamtable"]')
     if program.memory_mb:

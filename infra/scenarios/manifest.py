@@ -305,6 +305,8 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
     keys.end()
     if kind == "processor" and not made.groups:
         raise keys.fail("runs", "a processor runs at least one group")
+    if made.port and kind == "processor":
+        raise keys.fail("port", "a processor serves no API, and its metrics are not published")
     if made.port and made.port not in PORTS:
         raise keys.fail("port", f"must be from {PORTS[0]} to {PORTS[-1]}, and is {made.port}")
     return made
