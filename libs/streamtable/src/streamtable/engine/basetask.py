@@ -185,7 +185,7 @@ class BaseTask(ABC):
 
     @property
     def commit_due(self) -> CommitDue:
-        """When a dirty task is committed without waiting for others."""
+        """The time when a dirty task is committed without waiting for others."""
         return CommitDue(AT_ONCE)
 
     @property

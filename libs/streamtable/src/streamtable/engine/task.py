@@ -279,7 +279,7 @@ class Task(BaseTask):
 
     @property
     def commit_due(self) -> CommitDue:
-        """When it is committed; positions that have only passed transaction markers can wait."""
+        """The time of its next commit; positions that have only passed transaction markers can wait."""
         at_once = self.preparing or self.records or self._fired
         return CommitDue(AT_ONCE if at_once else self._moved_at + MOVED_SECONDS)
 
