@@ -95,11 +95,19 @@ class Window(ABC):
 
 @dataclass(frozen=True)
 class StartWindow(Window):
-    """Windows whose end follows from their start, which alone is written behind the key."""
+    """Windows whose end follows from their start, which alone is written behind the key: mostly they are of one size."""
 
+    @property
     @abstractmethod
+    def size_ms(self) -> int:
+        """The milliseconds from the start of a window to its end."""
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return WindowedKey(inner, self.size_ms)
+
     def end_of(self, start: int) -> int:
         """Return the end of the window that begins at this time."""
+        return start + self.size_ms
 
     def closing(self) -> Callable[[bytes, bytes], int | None]:
         def closes(start: bytes) -> int | None:
@@ -180,10 +188,10 @@ class Tumbling(TimeWindow):
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
         if (days := self._zone_days) is not None:
             return DayWindowKey(inner, days.days, days.zone)
-        return WindowedKey(inner, self.size_ms)
+        return super().key(inner)
 
     def end_of(self, start: int) -> int:
-        return start + self.size_ms if self._zone_days is None else self._zone_days.end_of(start)
+        return super().end_of(start) if self._zone_days is None else self._zone_days.end_of(start)
 
     def assign(self, times: Sequence[int]) -> Assigned:
         if not times:
@@ -239,12 +247,6 @@ class Hopping(TimeWindow):
     def meaning(self) -> str:
         return f"hopping windows of {self.size_ms} ms every {self.every_ms} ms, {self._closing}"
 
-    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
-
-    def end_of(self, start: int) -> int:
-        return start + self.size_ms
-
     def assign(self, times: Sequence[int]) -> Assigned:
         size, every = self.size_ms, self.every_ms
         # From the first start above time - size. Kafka Streams omits windows that start before 1970.
@@ -279,12 +281,6 @@ class Sliding(StartWindow):
     @property
     def meaning(self) -> str:
         return f"sliding windows of {self.size_ms} ms, {self._closing}"
-
-    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
-
-    def end_of(self, start: int) -> int:
-        return start + self.size_ms
 
     def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
         # The end belongs to the window: without a grace, a record in order must still find the window that ends at it open.
