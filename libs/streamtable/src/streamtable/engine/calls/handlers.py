@@ -92,10 +92,6 @@ class HandlerCalls:
 
     # ---- records ---------------------------------------------------------------------------------------------------
 
-    def begin(self, on_error: OnError) -> None:
-        """Note the policy for what the next handler defers."""
-        self.deferrals.on_error = on_error
-
     def fast(self, on_error: OnError, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
         """Run a function that calls handlers. `singly`: the context knows which record failed.
 

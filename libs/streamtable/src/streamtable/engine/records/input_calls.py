@@ -228,7 +228,7 @@ class InputCalls:
         if self._handler is not None:
             if calls.careful:
                 return calls.each(on_error, records, decoded.keys, decoded.events, self._handler)
-            calls.begin(on_error)
+            calls.deferrals.on_error = on_error
             try:
                 return calls.context.each(records, decoded.keys, decoded.events, self._handler)
             except NOT_THE_RECORDS_FAULT:

@@ -95,19 +95,11 @@ class Window(ABC):
 
 @dataclass(frozen=True)
 class StartWindow(Window):
-    """Windows whose end follows from their start, which alone is written behind the key: mostly they are of one size."""
+    """Windows whose end follows from their start, which alone is written behind the key."""
 
-    @property
     @abstractmethod
-    def size_ms(self) -> int:
-        """The milliseconds from the start of a window to its end."""
-
-    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
-
     def end_of(self, start: int) -> int:
         """Return the end of the window that begins at this time."""
-        return start + self.size_ms
 
     def closing(self) -> Callable[[bytes, bytes], int | None]:
         def closes(start: bytes) -> int | None:
@@ -119,6 +111,22 @@ class StartWindow(Window):
         # Few windows are open at a time, and each row asks, so the answers are cached.
         closing_of = lru_cache(_REMEMBERED)(closes)
         return lambda key, _: closing_of(key[-START.size :])
+
+
+@dataclass(frozen=True)
+class SizedWindow(StartWindow):
+    """Windows of one size."""
+
+    @property
+    @abstractmethod
+    def size_ms(self) -> int:
+        """The milliseconds from the start of a window to its end."""
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return WindowedKey(inner, self.size_ms)
+
+    def end_of(self, start: int) -> int:
+        return start + self.size_ms
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ class TimeWindow(StartWindow):
 
 
 @dataclass(frozen=True)
-class Tumbling(TimeWindow):
+class Tumbling(SizedWindow, TimeWindow):
     """Windows that follow each other without gaps: each record belongs to exactly one.
 
     They have a size, `Tumbling(timedelta(minutes=1), grace=...)`, and are aligned to 1970; or they are days of a time zone,
@@ -206,7 +214,7 @@ class Tumbling(TimeWindow):
 
 
 @dataclass(frozen=True)
-class Hopping(TimeWindow):
+class Hopping(SizedWindow, TimeWindow):
     """Windows of the same length that begin at regular times and may overlap: a record may belong to several.
 
     Args:
@@ -256,7 +264,7 @@ class Hopping(TimeWindow):
 
 
 @dataclass(frozen=True)
-class Sliding(StartWindow):
+class Sliding(SizedWindow):
     """Windows around each group of records of a key that are at most `difference` apart, both ends inclusive.
 
     The windows of a key are those that end at one of its records, and those that begin one millisecond after one of its
