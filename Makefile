@@ -199,5 +199,6 @@ gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, and referen
 	$(PY) services/inventory/generate_openapi.py
 	$(PY) services/console/generate_openapi.py
 	$(PY) infra/api_page.py
+	$(PY) infra/settings_page.py
 	$(PY) infra/grafana/generate.py
 	$(PY) -m streamtable_cli.reference docs/reference/cli.md

@@ -15,8 +15,8 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_807,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/streamtable_cli": 4_414,  # aim 3,500
-    "libs/microbatch": 3_383,  # aim 3,000
-    "libs/servicekit": 6_100,  # aim 6,000
+    "libs/microbatch": 3_354,  # aim 3,000
+    "libs/servicekit": 6_003,  # aim 6,000
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
@@ -27,7 +27,6 @@ FUNCTION_LINES_MAX = 70
 TASK_MEMBERS_MAX = 20
 """Methods and properties of `BaseTask`."""
 LONGER_FUNCTIONS = {
-    "microbatch/processor.py:__init__": 79,
     "servicekit/status/publisher.py:status_of": 78,
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,
