@@ -25,12 +25,12 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Long",
         "NoKey",
         "Json",
+        "Typed",
         "Avro",
         "avro_branch",
         "avro_branch_of",
         "SingleObject",
         "Plain",
-        "Confluent",
     ),
     "Groups": (
         "Group",
@@ -188,6 +188,8 @@ MADE_BY_OTHERS = {
     *(set(FLOWS) - CREATED_BY_PROGRAMS),
 }
 """Classes whose instances are returned by a method, so that their arguments are not documented."""
+REGISTRIES = ("Confluent", "HttpRegistry", "FileRegistry")
+"""From `streamtable_codecs`."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 
@@ -197,12 +199,15 @@ def page() -> str:
     both = [ROOT / "libs" / name / "src" for name in ("streamtable", "exactavro")]
     package = griffe.load("streamtable", search_paths=both, resolve_aliases=True, resolve_external=True)
     testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
+    codecs = griffe.load("streamtable_codecs", search_paths=[ROOT / "libs" / "streamtable_codecs" / "src"])
     parts = [HEAD]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         parts.extend(text for name in names for text in _entry(package[name], "###"))
     parts.append("## Flows\n\nFrom `streamtable.flow`. What flows are: [Flows](../explanation/flows.md).\n")
     parts.extend(text for name in FLOWS for text in _entry(package[f"flow.{name}"], "###"))
+    parts.append("## Registries\n\nFrom `streamtable_codecs`: `pip install streamtable-codecs`.\n")
+    parts.extend(text for name in REGISTRIES for text in _entry(codecs[name], "###"))
     parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
     parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))
     return "\n".join(parts).rstrip() + "\n"

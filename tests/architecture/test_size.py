@@ -12,9 +12,12 @@ from streamtable.engine.basetask import BaseTask
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_807,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_712,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
+    "libs/exactjson": 400,
+    "libs/streamtable_codecs": 1_200,
     "libs/streamtable_cli": 4_414,  # aim 3,500
+    "libs/streamtable_query": 560,
     "libs/microbatch": 3_354,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "spark": 4_414,  # aim 3,200

@@ -28,8 +28,9 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from exactavro import Schema
 from streamtable.base.ports import Codec
-from streamtable.codec import Avro, Bytes, Confluent, Framing, Json, Long, Plain, SingleObject, String
+from streamtable.codec import Avro, Bytes, Framing, Json, Long, Plain, SingleObject, String
 from streamtable.errors import ConfigurationError, DeserializationError
+from streamtable_codecs import Confluent
 
 MEMORY_BYTES = 1_000_000_000
 DAMAGES = 25  # of each value's bytes

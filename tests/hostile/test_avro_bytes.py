@@ -17,8 +17,9 @@ from uuid import UUID
 import pytest
 
 from exactavro import Schema
-from streamtable.codec import Avro, Confluent, Plain
+from streamtable.codec import Avro, Plain
 from streamtable.errors import DeserializationError
+from streamtable_codecs import Confluent
 
 SECONDS_MAX = 1.0  # a thousand times what one takes: only a blow-up is slower, not a busy machine
 BYTES_MAX = 1_000_000

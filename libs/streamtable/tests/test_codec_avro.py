@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from exactavro import Schema
 from streamtable.base.topics import Stream
-from streamtable.codec import Avro, Confluent, Framing, Long, Plain, SingleObject, String
+from streamtable.codec import Avro, Framing, Long, Plain, SingleObject, String
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Group, Input, Persist
+from streamtable_codecs import Confluent
 from streamtable_testing import Tester
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.ports import Codec, Decoded, EvolvingRows
 from streamtable.errors import DeserializationError
 
 T = TypeVar("T")
@@ -25,8 +25,15 @@ def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> D
 
 
 def codec_name(codec: Codec[Any]) -> str:
-    """Return the text that is recorded for a codec: its own, if that is the same in each process."""
+    """Return the text that is recorded for a codec: with its schema, or its own if that is the same in each process."""
+    if isinstance(codec, EvolvingRows):
+        return codec.recorded
     return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
+
+
+def codecs_name(key: Codec[Any], value: Codec[Any]) -> str:
+    """Return the text that is recorded for the codecs of rows or records."""
+    return f"{codec_name(key)} to {codec_name(value)}"
 
 
 class ItemCodec(ABC, Generic[T]):

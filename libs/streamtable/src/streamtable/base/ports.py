@@ -114,6 +114,34 @@ class VersionedKeys(Protocol):
 
 
 @runtime_checkable
+class EvolvingRows(Protocol):
+    """A codec whose schema is recorded with the rows of a table, so that a later one must accept the existing rows.
+
+    Attributes:
+        recorded: The text that is recorded for it, with the schema as `base.evolution.marked` returns it.
+    """
+
+    @property
+    def recorded(self) -> str: ...
+
+
+@runtime_checkable
+class ShownValues(Protocol):
+    """A codec whose values are objects of a class: it says how people are shown them.
+
+    Attributes:
+        title: The name of their type.
+    """
+
+    @property
+    def title(self) -> str: ...
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as dicts, lists, texts and numbers."""
+        ...
+
+
+@runtime_checkable
 class WindowedKeys(Protocol[K_contra]):
     """The codec of a windowed table's keys: the window follows the bytes of the key.
 

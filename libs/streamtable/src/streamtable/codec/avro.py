@@ -62,7 +62,7 @@ class Avro(Generic[T]):
 
     Args:
         schema: A generated constant, a primitive's name, or a schema as JSON text or parsed JSON.
-        framing: The framing of the values: `SingleObject()` (default), `Plain()` or `Confluent(...)`.
+        framing: The framing of the values: `SingleObject()` (default), `Plain()`, or `Confluent(...)` of `streamtable_codecs`.
         max_bytes: The largest message that is decoded; larger ones are poison.
 
     Raises:
@@ -149,7 +149,7 @@ class Avro(Generic[T]):
         self._pause = 0
 
     def encode(self, value: T) -> bytes:
-        """See `ports.Codec`. With `Confluent` framing, the first call may also raise the errors of its registry."""
+        """See `ports.Codec`. The first call may also raise the errors of the framing's registry."""
         write = self._write
         if write is None:
             write = self._write = make_writer(self.schema, self._framing.prefix(self.schema))

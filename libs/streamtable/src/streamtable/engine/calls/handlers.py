@@ -228,7 +228,7 @@ class HandlerCalls:
             RewindNeeded: Always.
         """
         self._limited_log.warning(
-            "handler failed, the records since the last commit are handled again one by one",
+            "handler failed: rewinding to the last commit, records are reprocessed one by one",
             error=str(self._failure(records, index, error)), exc_info=error,
         )  # fmt: skip
         self.mode.begin(self.records + len(records))

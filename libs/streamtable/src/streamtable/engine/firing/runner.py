@@ -377,7 +377,7 @@ class DueRunner:
             raise
         except Exception as error:
             self._limited_log.warning(
-                "handler of due rows failed, work since the last commit is repeated one by one",
+                "handler of due rows failed: rewinding to the last commit, records are reprocessed one by one",
                 error=str(self._failure(each, error)), exc_info=error,
             )  # fmt: skip
             self._calls.mode.begin(self._calls.records + self.fired + len(entries))

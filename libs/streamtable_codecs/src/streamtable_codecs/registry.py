@@ -1,7 +1,4 @@
-"""Confluent-compatible schema registries: over HTTP, and from a file.
-
-Import this module where a URL is used: the rest of the codec does without the HTTP client.
-"""
+"""Confluent-compatible schema registries: over HTTP, and from a file."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from streamtable.codec import Avro, Confluent, Plain
-from streamtable.codec.registry import FileRegistry, HttpRegistry
+from streamtable import Avro, Plain
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
+from streamtable_codecs import Confluent, FileRegistry, HttpRegistry
 
 OLD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 NEW = {
