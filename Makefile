@@ -197,5 +197,6 @@ gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, what deploy
 	@for program in services/*/generate_openapi.py; do echo $$program; $(PY) $$program || exit 1; done
 	$(PY) -m infra.scenarios.generate
 	$(PY) infra/api_page.py
+	$(PY) infra/settings_page.py
 	$(PY) infra/grafana/generate.py
 	$(PY) -m streamtable_cli.reference docs/reference/cli.md

@@ -1,11 +1,14 @@
 """Writes docs/reference/api.md from the docstrings of the public names. Run by `make gen`."""
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import griffe
+
+from streamtable.base.settings import default_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "api.md"
@@ -294,9 +297,15 @@ def _arguments(parameters: griffe.Parameters) -> str:
             shown.append("*")
         star = "*" if each.kind is griffe.ParameterKind.var_positional else ""
         text = f"{star}{each.name}" + (f": {each.annotation}" if each.annotation is not None else "")
-        shown.append(text if star or each.default is None else f"{text} = {each.default}")
+        shown.append(text if star or each.default is None else f"{text} = {_default(str(each.default))}")
     line = f"({', '.join(shown)})"
     return line if len(line) <= 90 else "(\n    " + ",\n    ".join(shown) + ",\n)"  # noqa: PLR2004 - a line of the page
+
+
+def _default(text: str) -> str:
+    """Return a default as the reader of the page may write it, that of a setting by its value."""
+    setting = re.fullmatch(r"default_of\(['\"](\w+)['\"]\)", text)
+    return text if setting is None else repr(default_of(setting[1]))
 
 
 def _text(each: Documented) -> Iterator[str]:

@@ -3,7 +3,7 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import Field, ValidationError
 
-from servicekit.settings import EnvironmentSettings, Flag, seconds
+from streamtable.base.environment import EnvironmentSettings, Flag, seconds
 from streamtable.errors import ConfigurationError
 
 

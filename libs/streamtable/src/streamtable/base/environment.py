@@ -1,4 +1,4 @@
-"""The base of all settings of services: frozen, validated when built, and read from environment variables.
+"""The base of all settings: frozen, validated when built, and read from environment variables by one function, once.
 
 An error names the variable, its value (unless it is a secret) and the valid values; all errors are reported at once.
 """
@@ -13,22 +13,29 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Valid
 
 from streamtable.errors import ConfigurationError
 
-_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_DECIMAL: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _SHOWN_CHARACTERS_MAX: Final = 80
 
 
 class EnvironmentSettings(BaseModel):
     """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
-    A variable that begins with the prefix and names no field is rejected, since it is probably misspelt. A field that is
-    declared with `repr=False` is a secret. The constructor itself reads no environment.
+    A variable that begins with the prefix and names no field is rejected, since it is probably misspelt: `env_others` are
+    further names to suggest. A field that is declared with `repr=False` is a secret. The constructor itself reads no
+    environment.
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True, validate_default=True
+        arbitrary_types_allowed=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        populate_by_name=True,
+        validate_default=True,
     )
     env_prefix: ClassVar[str] = ""
     env_ignore_empty: ClassVar[bool] = False
+    env_others: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **defaults: Any) -> Self:
@@ -41,14 +48,17 @@ class EnvironmentSettings(BaseModel):
         Raises:
             ConfigurationError: A variable is unknown or invalid; the message lists all errors.
         """
-        environ = os.environ if environ is None else environ
+        return cls._read(os.environ if environ is None else environ, defaults, [])
+
+    @classmethod
+    def _read(cls, environ: Mapping[str, str], defaults: Mapping[str, Any], problems: list[str]) -> Self:
         variables = cls.variables()
-        problems = []
         given = {name: environ[name] for name in variables if name in environ}
         if cls.env_prefix:
             unknown = {name for name in environ if name.upper().startswith(cls.env_prefix)} - variables.keys()
             problems += [
-                f"{name}: there is no such setting{_suggestion(name, variables)}" for name in unknown
+                f"{name}: there is no such setting{_suggestion(name, [*variables, *cls.env_others])}"
+                for name in unknown
             ]
         if cls.env_ignore_empty:
             given = {name: text for name, text in given.items() if text}
@@ -88,19 +98,19 @@ class EnvironmentSettings(BaseModel):
     @classmethod
     def _problem(cls, details: Any, given: Mapping[str, str], variables: Mapping[str, str]) -> str:
         expected = str(details.get("ctx", {}).get("error", details["msg"]))
-        if not details["loc"]:
-            return expected  # an error about several fields; it names their variables
+        if not details["loc"] or str(details["loc"][0]) not in variables.values():
+            return expected  # an error about several variables; it names them
         place = str(details["loc"][0])
         field = variables.get(place, place)
         names = [name for name, found in variables.items() if found == field]
         name = next((name for name in names if name in given), names[0])
-        shown = _shown(given[name], secret=cls._is_secret(field)) if name in given else ""
+        shown = _shown(given[name], secret=cls._is_secret(field)) if name in given else " (its default)"
         return f"{name}{shown}: expected {expected}"
 
 
 def seconds(low: float, high: float) -> BeforeValidator:
     """Return a validator for seconds within these limits, for a field of type float."""
-    return number(low, high, f"seconds, a plain decimal number from {low:g} to {high:g}")
+    return number(low, high, f"seconds, a plain decimal number from {low:.12g} to {high:.12g}")
 
 
 def number(low: float, high: float, expected: str) -> BeforeValidator:
@@ -145,6 +155,6 @@ def _suggestion(name: str, known: Collection[str]) -> str:
 
 
 def _shown(text: str, *, secret: bool) -> str:
-    if secret:
+    if secret or "@" in text:  # the form of a URL with a password
         return ""
     return f"={text[:_SHOWN_CHARACTERS_MAX]!r}" + "..." * (len(text) > _SHOWN_CHARACTERS_MAX)
