@@ -1,8 +1,8 @@
 """Changes as rows of a table."""
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from psycopg.types.json import Json
@@ -20,23 +20,21 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a batch.
+    """The rows of a batch. They are made while they are sent, so that the server works meanwhile.
 
     Attributes:
-        written: The rows to write, each with its values in the order of the columns.
-        written_offsets: The offset of each.
+        written: The rows to write, each with its values in the order of the columns. To be read once.
+        of: The change of each.
         deleted: The rows to delete, by the values of their key columns.
-        deleted_offsets: The offset of each.
     """
 
-    written: Sequence[Values]
-    written_offsets: Sequence[int]
+    written: Iterable[Values]
+    of: Sequence[Change]
     deleted: Sequence[Values] = ()
-    deleted_offsets: Sequence[int] = ()
 
 
 class RowMaker:
-    """Makes rows of changes.
+    """Makes rows of changes, of all columns at once.
 
     Args:
         key: Makes the value of each key column from a key; empty: rows are appended.
@@ -44,14 +42,16 @@ class RowMaker:
         types: The SQL types of the table's columns.
 
     Attributes:
-        names: The columns of a row: those of the first.
+        names: The columns of a row, those of the key first; as in the first row.
     """
 
     def __init__(self, key: MakeKey, columns: MakeRow | None, types: Mapping[str, str]) -> None:
-        self._key = tuple(key.items())
+        self._key = tuple(key.values())
+        self._key_names = tuple(key)
         self._columns = columns
         self._types = types
         self.names: tuple[str, ...] = ()
+        self._width = 0  # of what makes a row, which may have key columns too
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
         self._structured: Sequence[int] = ()
 
@@ -59,63 +59,64 @@ class RowMaker:
         """Return the rows of changes. Of several with the same key columns the last counts.
 
         Raises:
-            Rejected: A change makes no row; with its offset.
+            Exception: A change makes no row, here or when the rows are read; see `blamed`.
         """
-        offsets = [change.offset for change in changes]
         if not self._key:
-            return Rows([self._values(change, {}) for change in changes], offsets)
-        last: dict[Values, tuple[int, Values | None]] = {}
-        for change in changes:
-            key = self._key_of(change)
-            values = None if change.value is None else self._values(change, key)
-            last[tuple(key.values())] = change.offset, values
-        written = [(offset, values) for offset, values in last.values() if values is not None]
-        deleted = [(offset, key) for key, (offset, values) in last.items() if values is None]
+            return Rows(self._values(changes), changes)
+        last = dict(zip(self._keys(changes), changes, strict=True))
+        written = {key: change for key, change in last.items() if change.value is not None}
+        kept = list(written.values())
+        rows = map(operator.add, written, self._values(kept))
         return Rows(
-            [values for _, values in written],
-            [offset for offset, _ in written],
-            [key for _, key in deleted],
-            [offset for offset, _ in deleted],
+            rows, kept, [key for key in last if key not in written] if len(written) < len(last) else ()
         )
 
-    def _key_of(self, change: Change) -> dict[str, Any]:
-        try:
-            return {name: make(change.key) for name, make in self._key}
-        except Exception as error:
-            raise _unmade(change, error) from error
+    def blamed(self, changes: Sequence[Change], error: Exception) -> Exception:
+        """Return the refusal of the first change that makes no row, with its offset; else the error."""
+        for change in changes:
+            try:
+                list(self.rows((change,)).written)
+            except Exception as found:  # noqa: BLE001 - the program's function may raise anything
+                return Rejected(
+                    f"the row cannot be made: {type(found).__name__}: {found}", offset=change.offset
+                )
+        return error
 
-    def _values(self, change: Change, key: Mapping[str, Any]) -> Values:
-        try:
-            if self._columns is not None:
-                row = self._columns(change.key, change.value)
-            else:
-                row = change.value if isinstance(change.value, Mapping) else {"value": change.value}
-            if key:
-                row = {**row, **key}
-            if len(row) != len(self.names):
-                self._name(row, change)
-            values = self._take(row)
-        except Rejected:
-            raise
-        except Exception as error:
-            raise _unmade(change, error) from error
-        return self._wrapped(values) if self._structured else values
+    def _keys(self, changes: Sequence[Change]) -> Sequence[Values]:
+        if len(self._key) == 1:
+            (make,) = self._key
+            return [(make(change.key),) for change in changes]
+        return [tuple(make(change.key) for make in self._key) for change in changes]
 
-    def _name(self, row: Mapping[str, Any], change: Change) -> None:
-        if self.names:
-            message = f"the row has the columns {sorted(row)}, and others have {sorted(self.names)}"
-            raise Rejected(message, offset=change.offset)
-        self.names = tuple(row)
-        take = itemgetter(*self.names)
-        self._take = take if len(self.names) > 1 else lambda found: (take(found),)
-        self._structured = [at for at, name in enumerate(self.names) if self._types.get(name) in _JSON_TYPES]
+    def _values(self, changes: Sequence[Change]) -> Iterable[Values]:
+        """Return the values of the columns that are none of the key."""
+        rows: Sequence[Any]
+        if self._columns is not None:
+            rows = [self._columns(change.key, change.value) for change in changes]
+        else:
+            rows = [change.value for change in changes]
+            if any(kind is not dict for kind in set(map(type, rows))):
+                rows = [each if isinstance(each, dict) else {"value": each} for each in rows]
+        if rows and not self.names:
+            self._name(rows[0])
+        if set(map(len, rows)) - {self._width}:
+            other = next(row for row in rows if len(row) != self._width)
+            raise ValueError(f"it has the columns {sorted(other)}, and others have {sorted(self.names)}")
+        found = map(self._take, rows)
+        return map(self._wrapped, found) if self._structured else found
+
+    def _name(self, row: Mapping[str, Any]) -> None:
+        others = tuple(name for name in row if name not in self._key_names)
+        self.names, self._width = self._key_names + others, len(row)
+        if len(others) == 1:
+            (only,) = others
+            self._take = lambda found: (found[only],)
+        elif others:
+            self._take = operator.itemgetter(*others)
+        self._structured = [at for at, name in enumerate(others) if self._types.get(name) in _JSON_TYPES]
 
     def _wrapped(self, values: Values) -> Values:
         made = list(values)
         for at in self._structured:
             made[at] = None if made[at] is None else Json(made[at])
         return tuple(made)
-
-
-def _unmade(change: Change, error: Exception) -> Rejected:
-    return Rejected(f"the row cannot be made: {type(error).__name__}: {error}", offset=change.offset)

@@ -1,6 +1,6 @@
 """The table that a sink writes: what it has, what it lacks, and the statements that write it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.postgres.errors import copied_line, streamtable_error
 from streamtable_sinks.postgres.rows import Rows, Values
 from streamtable_sinks.postgres.types import Column, difference
+from streamtable_sinks.target import Change
 
 log = structlog.get_logger()
 
@@ -106,15 +107,15 @@ class TargetTable:
     def write(self, session: Session, names: Sequence[str], rows: Rows) -> None:
         """Write rows in the open transaction. Raises `Rejected` with the offset of a row that COPY has refused."""
         if not self.key:
-            self._copy(session, self.identifier, names, rows.written, rows.written_offsets)
+            self._copy(session, self.identifier, names, rows.written, rows.of)
             return
-        if rows.written:
+        if rows.of:
             self._stage(session, _WRITTEN, names)
-            self._copy(session, _WRITTEN, names, rows.written, rows.written_offsets)
+            self._copy(session, _WRITTEN, names, rows.written, rows.of)
             session.execute(self._merge(names))
         if rows.deleted:
             self._stage(session, _DELETED, self.key)
-            self._copy(session, _DELETED, self.key, rows.deleted, rows.deleted_offsets)
+            self._copy(session, _DELETED, self.key, rows.deleted, ())
             same = [sql.SQL("gone.{0} = kept.{0}").format(sql.Identifier(name)) for name in self.key]
             session.execute(
                 sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}").format(
@@ -143,21 +144,18 @@ class TargetTable:
         session: Session,
         into: sql.Identifier,
         names: Sequence[str],
-        rows: Sequence[Values],
-        offsets: Sequence[int],
+        rows: Iterable[Values],
+        of: Sequence[Change],
     ) -> None:
-        at = -1
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _listed(names))
         try:
-            with session.cursor().copy(
-                sql.SQL("COPY {} ({}) FROM STDIN").format(into, _listed(names))
-            ) as copy:
-                for at, row in enumerate(rows):  # noqa: B007 - where the client itself refuses a value
+            with session.cursor().copy(statement) as copy:
+                for row in rows:
                     copy.write_row(row)
         except psycopg.Error as error:
-            found = streamtable_error(error, self.name)
-            line = copied_line(error) if error.sqlstate else at
-            if isinstance(found, Rejected) and line is not None and 0 <= line < len(offsets):
-                found.offset = offsets[line]
+            found, line = streamtable_error(error, self.name), copied_line(error)
+            if isinstance(found, Rejected) and line is not None and 0 <= line < len(of):
+                found.offset = of[line].offset
             raise found from error
 
 

@@ -1,6 +1,6 @@
 """PostgreSQL as a target: rows and position in one database transaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -94,11 +94,20 @@ class Postgres:
     def write(
         self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
     ) -> None:
-        rows = self._rows.rows(changes)
-        with self._session() as session, session.transaction():
-            positions.move(session, place, epoch, start, end)
-            if changes:
-                self._table.write(session, self._rows.names, rows)
+        with self._session() as session:
+            try:
+                with session.transaction():
+                    positions.move(session, place, epoch, start, end)
+                    if changes:
+                        self._write(session, changes)
+            except (StreamtableError, psycopg.Error):
+                raise
+            except Exception as error:
+                raise self._rows.blamed(changes, error) from error
+
+    def _write(self, session: Session, changes: Sequence[Change]) -> None:
+        rows = self._rows.rows(changes)  # which knows the columns then
+        self._table.write(session, self._rows.names, rows)
 
     def close(self) -> None:
         connected, self._connected = self._connected, None
@@ -153,15 +162,17 @@ class Postgres:
             session.execute("SELECT set_config(%s, %s, false)", (name, f"{int(seconds * 1000)}ms"))
 
 
-def _part(names: Sequence[str], name: str) -> Any:
+def _part(names: Sequence[str], name: str) -> Callable[[Any], Any]:
     """Return a function that takes a key column from a record's key."""
     at = names.index(name)
 
     def part(key: Any) -> Any:
-        if isinstance(key, Mapping):
+        if isinstance(key, dict):
             return key[name]
-        if isinstance(key, tuple) and name in getattr(key, "_fields", ()):
-            return getattr(key, name)
-        return key if len(names) == 1 else key[at]
+        if isinstance(key, tuple):
+            return getattr(key, name) if name in getattr(key, "_fields", ()) else key[at]
+        if len(names) == 1:
+            return key
+        raise TypeError(f"the key {key!r} has no part {name!r}: give functions for the key columns")
 
     return part
