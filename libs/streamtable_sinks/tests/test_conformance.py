@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from streamtable_sinks import Change, MemoryTarget, SinkTarget
+from streamtable_sinks import MemoryTarget, SinkChange, SinkTarget
 from streamtable_sinks.postgres import Postgres
 from streamtable_sinks.testing import TargetSuite
 
@@ -39,8 +39,8 @@ class TestPostgresAppends(TargetSuite):
         with psycopg.connect(self.url) as session:
             return session.execute("SELECT key, number FROM suite ORDER BY serial").fetchall()
 
-    def bad(self) -> Change:
-        return Change("a", {"number": -1, "text": None}, 1, 0)
+    def bad(self) -> SinkChange:
+        return SinkChange("a", {"number": -1, "text": None}, 1, 0)
 
 
 class TestPostgresUpserts(TargetSuite):
@@ -60,5 +60,5 @@ class TestPostgresUpserts(TargetSuite):
             ).fetchall()
         return found
 
-    def bad(self) -> Change:
-        return Change("b", {"number": 1 << 70, "text": None}, 1, 0)
+    def bad(self) -> SinkChange:
+        return SinkChange("b", {"number": 1 << 70, "text": None}, 1, 0)

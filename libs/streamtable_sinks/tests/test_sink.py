@@ -8,7 +8,7 @@ import pytest
 from streamtable import Group, Input, Long, OnError, Persist, Stream, String
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
-from streamtable_sinks import Change, MemoryTarget, Sink, SinkPartition
+from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -80,7 +80,7 @@ class Picky(MemoryTarget):
         self.calls = 0
 
     def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
         self.calls += 1
         for change in changes:
@@ -155,7 +155,7 @@ class Away(MemoryTarget):
         self.lost_answers = self.lost_requests = 0
 
     def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
         if changes and self.lost_requests:
             self.lost_requests -= 1
@@ -320,7 +320,7 @@ class Corrected(Picky):
     corrected = False
 
     def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
         if self.corrected:
             MemoryTarget.write(self, place, epoch, start, end, changes)

@@ -2,6 +2,14 @@
 
 from streamtable_sinks.memory import MemoryTarget
 from streamtable_sinks.sink import Sink
-from streamtable_sinks.target import Change, SinkPartition, SinkSource, SinkTarget, Taken
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget, TakenPartition
 
-__all__ = ["Change", "MemoryTarget", "Sink", "SinkPartition", "SinkSource", "SinkTarget", "Taken"]
+__all__ = [
+    "MemoryTarget",
+    "Sink",
+    "SinkChange",
+    "SinkPartition",
+    "SinkSource",
+    "SinkTarget",
+    "TakenPartition",
+]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from microbatch.buffer import Chunk
 from streamtable.base.types import RecordBatch
 from streamtable.errors import DeserializationError, StreamtableError
-from streamtable_sinks.target import Change, SinkSource
+from streamtable_sinks.target import SinkChange, SinkSource
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedChanges:
     """The changes of a batch, or where it has to be cut.
 
     Attributes:
@@ -19,12 +19,14 @@ class Decoded:
         bad: The errors of that one and of those that follow it without a gap.
     """
 
-    changes: Sequence[Change]
+    changes: Sequence[SinkChange]
     good: int
     bad: Sequence[StreamtableError]
 
 
-def decoded(source: SinkSource, chunks: Sequence[Chunk], known: Mapping[int, StreamtableError]) -> Decoded:
+def decoded(
+    source: SinkSource, chunks: Sequence[Chunk], known: Mapping[int, StreamtableError]
+) -> DecodedChanges:
     """Decode a batch.
 
     Args:
@@ -33,7 +35,7 @@ def decoded(source: SinkSource, chunks: Sequence[Chunk], known: Mapping[int, Str
         known: The errors of records that the target has refused, by offset.
     """
     counts = _last_of_each_key(chunks) if source.is_table else None
-    changes: list[Change] = []
+    changes: list[SinkChange] = []
     good = 0
     for chunk in chunks:
         part, errors = _decoded(source, chunk.records, known, counts)
@@ -41,10 +43,10 @@ def decoded(source: SinkSource, chunks: Sequence[Chunk], known: Mapping[int, Str
             first = end = min(errors)
             while end in errors:
                 end += 1
-            return Decoded((), good + first, [errors[index] for index in range(first, end)])
+            return DecodedChanges((), good + first, [errors[index] for index in range(first, end)])
         changes += part
         good += len(chunk.records)
-    return Decoded(changes, good, ())
+    return DecodedChanges(changes, good, ())
 
 
 def _last_of_each_key(chunks: Sequence[Chunk]) -> frozenset[int]:
@@ -60,7 +62,7 @@ def _decoded(
     records: RecordBatch,
     known: Mapping[int, StreamtableError],
     counts: frozenset[int] | None,
-) -> tuple[list[Change], dict[int, StreamtableError]]:
+) -> tuple[list[SinkChange], dict[int, StreamtableError]]:
     """Return the changes of records, and the errors by index. `counts`: the offsets of those that count; None: all."""
     offsets = records.offsets
     indexes: Sequence[int] = range(len(records))
@@ -78,7 +80,7 @@ def _decoded(
         errors.update((index, known[offsets[index]]) for index in indexes if offsets[index] in known)
     times = records.timestamps()
     each = zip(indexes, keys.values, values.values, strict=True)
-    return [Change(key, value, offsets[index], times[index]) for index, key, value in each], errors
+    return [SinkChange(key, value, offsets[index], times[index]) for index, key, value in each], errors
 
 
 def _missing(

@@ -25,9 +25,9 @@ from streamtable.errors import (
 )
 from streamtable.graph.custom_task import AT_ONCE, CommitDue, TaskServices
 from streamtable.graph.edge import OnError
-from streamtable_sinks.decoded import Decoded, decoded
-from streamtable_sinks.mark import Mark, Unknown
-from streamtable_sinks.target import SinkPartition, SinkSource, SinkTarget, Taken
+from streamtable_sinks.decoded import DecodedChanges, decoded
+from streamtable_sinks.mark import PositionMark, Unknown
+from streamtable_sinks.target import SinkPartition, SinkSource, SinkTarget, TakenPartition
 
 log = structlog.get_logger()
 
@@ -36,8 +36,8 @@ _LONGEST_PAUSE_S: Final = 30.0
 _FAR: Final = 100_000  # records that are read and dropped rather than passed by a recovery
 
 
-class Stage(Enum):
-    """What a lane does next."""
+class LaneStage(Enum):
+    """The next step of a lane."""
 
     PROVE = "prove"  # commit in Kafka, which only the owner can
     TAKE = "take"  # take the partition from the target
@@ -47,7 +47,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SinkParts:
     """The parts that all tasks of a process share."""
 
     source: SinkSource
@@ -60,7 +60,7 @@ class Surroundings:
 
 
 @dataclass
-class Waiting:
+class TargetPauses:
     """The pauses between attempts at a target that does not answer. They outlive the task.
 
     Attributes:
@@ -121,14 +121,20 @@ class Lane:
     """
 
     def __init__(
-        self, around: Surroundings, place: TopicPartition, mark: Mark, waiting: Waiting, *, retries: bool
+        self,
+        around: SinkParts,
+        place: TopicPartition,
+        mark: PositionMark,
+        waiting: TargetPauses,
+        *,
+        retries: bool,
     ) -> None:
         self._around = around
         self._place = place
         self.mark = mark
         self._waiting = waiting
         self._retries = retries
-        self._stage = Stage.PROVE
+        self._stage = LaneStage.PROVE
         self._epoch = 0
         self._kafka = NextOffset(0)  # the next offset that Kafka has committed
         self._buffer = Buffer(around.limits, {place.topic: NextOffset(0)})
@@ -143,8 +149,8 @@ class Lane:
 
     def due(self) -> CommitDue | None:
         """Return when it must be committed."""
-        if self._stage is not Stage.WORK:
-            idle = self._retries and self._stage is Stage.PROVE and not len(self._buffer)
+        if self._stage is not LaneStage.WORK:
+            idle = self._retries and self._stage is LaneStage.PROVE and not len(self._buffer)
             return None if idle else CommitDue(AT_ONCE)
         if not len(self._buffer):
             return None
@@ -158,19 +164,19 @@ class Lane:
         """Do the next step, and return the offset to commit in Kafka; None: nothing is to be committed."""
         if self.due() is None:
             return None
-        if self._stage is Stage.PROVE:
+        if self._stage is LaneStage.PROVE:
             return self._kafka
         self._waiting.check(self._around.clock.monotonic())
         try:
-            offset = self._settled(services) if self._stage is not Stage.WORK else None
-            if self._stage is Stage.WORK:
+            offset = self._settled(services) if self._stage is not LaneStage.WORK else None
+            if self._stage is LaneStage.WORK:
                 offset = self._batch(services)
         except RetryLater as error:
             self._waiting.failed(error, self._around.clock.monotonic())
-            self._stage = Stage.PROVE  # what was written is not known: take the partition again
+            self._stage = LaneStage.PROVE  # what was written is not known: take the partition again
             raise error.at(*self._place) from error
         except Migrated as error:
-            self._stage = Stage.PROVE
+            self._stage = LaneStage.PROVE
             raise error.at(*self._place) from error
         self._waiting.over()
         return offset
@@ -178,12 +184,12 @@ class Lane:
     def applied(self, next_offset: NextOffset) -> bool:
         """Note that Kafka has committed. Returns False if the task must recover, from another offset."""
         self._kafka = next_offset
-        if self._stage is Stage.MOVE:
+        if self._stage is LaneStage.MOVE:
             return False
-        if self._stage is Stage.PROVE and (not self._retries or len(self._buffer)):
-            self._stage = Stage.TAKE
-        elif self._stage is Stage.SETTLE:
-            self._stage = Stage.WORK
+        if self._stage is LaneStage.PROVE and (not self._retries or len(self._buffer)):
+            self._stage = LaneStage.TAKE
+        elif self._stage is LaneStage.SETTLE:
+            self._stage = LaneStage.WORK
         self._split.passed(next_offset)
         self._refused = {offset: error for offset, error in self._refused.items() if offset >= next_offset}
         return True
@@ -191,9 +197,9 @@ class Lane:
     def rewind(self, next_offset: NextOffset) -> None:
         """Drop what was fed; it is fed again from this offset."""
         self._kafka = next_offset
-        if self._stage in (Stage.MOVE, Stage.SETTLE):
-            self._stage = Stage.PROVE
-        known = self._stage is Stage.WORK and isinstance(self.mark.position, int)
+        if self._stage in (LaneStage.MOVE, LaneStage.SETTLE):
+            self._stage = LaneStage.PROVE
+        known = self._stage is LaneStage.WORK and isinstance(self.mark.position, int)
         self._buffer.clear({self._place.topic: NextOffset(max(next_offset, self._position if known else 0))})
 
     @property
@@ -214,24 +220,24 @@ class Lane:
         if before is Unknown.RESET or (before is Unknown.NEW and taken.position is None):
             around.target.write(place, self._epoch, None, self._kafka, ())
             log.info("position of the target set", sink=around.source.sink, to=self._kafka, **self._fields())
-            return self._at(Stage.SETTLE, self._kafka, self._kafka)
+            return self._at(LaneStage.SETTLE, self._kafka, self._kafka)
         self._check(place, taken)
         assert taken.position is not None, "checked"
         if taken.position == before or self._kafka <= taken.position < self._kafka + _FAR:
             self._drop_below(taken.position)
-            self._at(Stage.WORK, taken.position, self._kafka)
+            self._at(LaneStage.WORK, taken.position, self._kafka)
             return None
         self._check_readable(taken.position, services)
-        return self._at(Stage.MOVE, taken.position, taken.position)
+        return self._at(LaneStage.MOVE, taken.position, taken.position)
 
     def _topic(self, services: TaskServices) -> tuple[str, str]:
         return self._place.topic, services.topic_ids.get(self._place.topic, "")
 
-    def _at(self, stage: Stage, position: int, offset: int) -> NextOffset:
-        self._stage, self.mark = stage, Mark(position)
+    def _at(self, stage: LaneStage, position: int, offset: int) -> NextOffset:
+        self._stage, self.mark = stage, PositionMark(position)
         return NextOffset(offset)
 
-    def _check(self, place: SinkPartition, taken: Taken) -> None:
+    def _check(self, place: SinkPartition, taken: TakenPartition) -> None:
         name = self._around.source.sink
         if taken.position is None:
             raise StateLost(
@@ -311,7 +317,7 @@ class Lane:
                 return self._set_aside(found.bad, services)
         return None
 
-    def _decoded(self, chunks: list[Chunk]) -> Decoded:
+    def _decoded(self, chunks: list[Chunk]) -> DecodedChanges:
         if not self._retries:
             return decoded(self._around.source, chunks, self._refused)
         # One by one, since each may come from another place.
@@ -323,7 +329,7 @@ class Lane:
         for good, chunk in enumerate(chunks_of_one):
             if (reason := self._unfit(chunk.records)) is not None:
                 before = decoded(self._around.source, chunks_of_one[:good], self._refused)
-                return before if before.bad else Decoded((), good, [DeserializationError(reason)])
+                return before if before.bad else DecodedChanges((), good, [DeserializationError(reason)])
         return decoded(self._around.source, chunks_of_one, self._refused)
 
     def _unfit(self, record: RecordBatch) -> str | None:
@@ -344,7 +350,9 @@ class Lane:
             return NextOffset(chunks[-1].records.last_offset + 1)
         return services.passed[self._place.topic]  # may be behind the last record
 
-    def _written(self, chunks: list[Chunk], found: Decoded, end: NextOffset, services: TaskServices) -> bool:
+    def _written(
+        self, chunks: list[Chunk], found: DecodedChanges, end: NextOffset, services: TaskServices
+    ) -> bool:
         """Write a batch. Returns False if a smaller one is to be tried."""
         around = self._around
         place = SinkPartition(around.source.sink, *self._topic(services), self._place.partition)
@@ -361,7 +369,7 @@ class Lane:
                 self._split.halve(found.good, chunks[-1].records.last_offset + 1)
             log.warning("batch refused", sink=around.source.sink, records=found.good, reason=error.message)
             return False
-        self.mark = Mark(end)
+        self.mark = PositionMark(end)
         around.failpoint("rows-written")
         return True
 

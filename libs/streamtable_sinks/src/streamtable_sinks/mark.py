@@ -30,8 +30,8 @@ Position = int | Unknown
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What is committed with the offset of a topic.
+class PositionMark:
+    """The record that is committed with the offset of a topic.
 
     Attributes:
         position: The target's position at the commit.
@@ -40,7 +40,7 @@ class Mark:
     position: Position
 
     @classmethod
-    def of(cls, committed: Committed | None, topic: str) -> "Mark":
+    def of(cls, committed: Committed | None, topic: str) -> "PositionMark":
         """Return the mark of a committed offset. None: there is no offset."""
         if committed is None:
             return cls(Unknown.NEW)
@@ -54,7 +54,7 @@ class Mark:
         return cls(Unknown.RESET)
 
 
-def document(marks: Mapping[str, Mark]) -> Mapping[str, Any]:
+def document(marks: Mapping[str, PositionMark]) -> Mapping[str, Any]:
     """Return the JSON that is committed with the offsets of a partition."""
     values = {
         topic: mark.position.value if isinstance(mark.position, Unknown) else mark.position

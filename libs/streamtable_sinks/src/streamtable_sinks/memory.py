@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamtable.errors import Migrated
-from streamtable_sinks.target import Change, SinkPartition, SinkSource, Taken
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
 
 
 @dataclass
 class Held:
-    """What is held of a partition, see `Taken`."""
+    """The state of a partition, see `TakenPartition`."""
 
     epoch: int = 0
     position: int | None = None
@@ -27,22 +27,22 @@ class MemoryTarget:
     """
 
     def __init__(self) -> None:
-        self.applied: list[tuple[int, Change]] = []
+        self.applied: list[tuple[int, SinkChange]] = []
         self.held: dict[tuple[str, str, int], Held] = {}
         self._lock = threading.Lock()
 
     def open(self, source: SinkSource) -> None:
         """Do nothing: it is there."""
 
-    def take(self, place: SinkPartition, owner: str) -> Taken:
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with self._lock:
             held = self.held.setdefault((place.sink, place.topic, place.partition), Held())
             held.epoch += 1
             before, held.owner = held.owner, owner
-            return Taken(held.epoch, held.position, held.topic_id, before)
+            return TakenPartition(held.epoch, held.position, held.topic_id, before)
 
     def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
         with self._lock:
             held = self.held[place.sink, place.topic, place.partition]

@@ -9,12 +9,12 @@ from microbatch.limits import Limits
 from streamtable import Group, Input, OnError, Stream, Table
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
-from streamtable_sinks.lane import Surroundings
-from streamtable_sinks.target import Change, SinkSource, SinkTarget
+from streamtable_sinks.lane import SinkParts
+from streamtable_sinks.target import SinkChange, SinkSource, SinkTarget
 from streamtable_sinks.task import SinkTasks
 
 
-def _written_by_target(changes: Sequence[Change]) -> None:
+def _written_by_target(changes: Sequence[SinkChange]) -> None:
     """Stands for the handler of the input: the target takes its records."""
 
 
@@ -73,9 +73,7 @@ class Sink(Group[Any, Any]):
             self.source.value,
         )
         owner = f"{socket.gethostname()}:{os.getpid()}"
-        return SinkTasks(
-            Surroundings(source, self.target, self.limits, self.on_error, clock, failpoint, owner)
-        )
+        return SinkTasks(SinkParts(source, self.target, self.limits, self.on_error, clock, failpoint, owner))
 
     def __repr__(self) -> str:
         return f"Sink({self.name!r})"

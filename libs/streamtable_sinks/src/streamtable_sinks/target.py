@@ -1,4 +1,4 @@
-"""What a sink needs of a target: four methods."""
+"""The interface of a target: four methods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class SinkPartition(NamedTuple):
     partition: int
 
 
-class Change(NamedTuple):
+class SinkChange(NamedTuple):
     """A decoded record of the source.
 
     Attributes:
@@ -51,7 +51,7 @@ class Change(NamedTuple):
     timestamp_ms: int
 
 
-class Taken(NamedTuple):
+class TakenPartition(NamedTuple):
     """The answer to `SinkTarget.take`.
 
     Attributes:
@@ -97,7 +97,7 @@ class SinkTarget(Protocol):
         """
         ...
 
-    def take(self, place: SinkPartition, owner: str) -> Taken:
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         """Raise the epoch of a partition, durably, and return it with the position.
 
         Args:
@@ -107,7 +107,7 @@ class SinkTarget(Protocol):
         ...
 
     def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
         """Apply changes and move the position from `start` to `end`, all or nothing.
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.graph.custom_task import CommitDue, Prepared, TaskServices, Written
-from streamtable_sinks.lane import Lane, Surroundings, Waiting
-from streamtable_sinks.mark import Mark, document
+from streamtable_sinks.lane import Lane, SinkParts, TargetPauses
+from streamtable_sinks.mark import PositionMark, document
 
 
 class SinkTask:
@@ -49,9 +49,9 @@ class SinkTasks:
         around: The parts that all tasks share. The target is closed with this.
     """
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: SinkParts) -> None:
         self._around = around
-        self._waiting = Waiting()
+        self._waiting = TargetPauses()
         self._opened = False
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> SinkTask:
@@ -63,7 +63,7 @@ class SinkTasks:
             topic: Lane(
                 self._around,
                 TopicPartition(topic, partition),
-                Mark.of(each, topic),
+                PositionMark.of(each, topic),
                 self._waiting,
                 retries=topic != self._around.source.topic,
             )

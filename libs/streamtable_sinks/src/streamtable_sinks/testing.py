@@ -9,7 +9,7 @@ import pytest
 
 from streamtable import Avro, Codec, String
 from streamtable.errors import Migrated, Rejected
-from streamtable_sinks.target import Change, SinkPartition, SinkSource, SinkTarget
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget
 
 VALUE: Codec[Any] = Avro(
     {
@@ -21,10 +21,10 @@ VALUE: Codec[Any] = Avro(
 """The values of the suite: records with a number, and a text that may be null."""
 
 
-def changed(*rows: tuple[str, int | None], first: int = 0) -> list[Change]:
+def changed(*rows: tuple[str, int | None], first: int = 0) -> list[SinkChange]:
     """Return changes of these keys, with these numbers; None deletes. Their offsets begin at `first`."""
     return [
-        Change(
+        SinkChange(
             key,
             None if number is None else {"number": number, "text": f"text {number}"},
             first + at,
@@ -35,7 +35,7 @@ def changed(*rows: tuple[str, int | None], first: int = 0) -> list[Change]:
 
 
 class TargetSuite(ABC):
-    """What each target must do. Deriving classes are named `Test...`, and say how to make the target and read it.
+    """The tests that each target passes. Deriving classes are named `Test...`, and say how to make the target and read it.
 
     Attributes:
         keyed: Whether the target keeps the last change of each key. Otherwise it appends.
@@ -51,7 +51,7 @@ class TargetSuite(ABC):
     def numbers(self) -> Sequence[tuple[str, int]]:
         """Return the key and the number of all rows of the target: of one that appends in the order of writing."""
 
-    def bad(self) -> Change | None:
+    def bad(self) -> SinkChange | None:
         """Return a change at offset 1 that the target refuses; None if it takes everything."""
         return None
 
@@ -158,7 +158,7 @@ class TargetSuite(ABC):
         epoch = target.take(place, "a").epoch
         target.write(place, epoch, None, 0, ())
         keys = ["", "\\N", "tab\there", "line\nbreak", 'quote"', "ü", "\\.", "a,b", "NULL"]
-        changes = [Change(key, {"number": at, "text": None}, at, 0) for at, key in enumerate(keys)]
+        changes = [SinkChange(key, {"number": at, "text": None}, at, 0) for at, key in enumerate(keys)]
         target.write(place, epoch, 0, len(keys), changes)
         assert sorted(self.numbers()) == sorted((key, at) for at, key in enumerate(keys))
 

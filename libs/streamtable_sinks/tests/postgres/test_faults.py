@@ -17,9 +17,9 @@ from localstores.proxy import Delay, Drop, Fault, Proxy, TruncatedResponse
 from streamtable import Long, Stream, String
 from streamtable.errors import Migrated
 from streamtable_sinks import Sink, SinkPartition, SinkSource
-from streamtable_sinks.mark import Mark, Unknown
+from streamtable_sinks.mark import PositionMark, Unknown
 from streamtable_sinks.postgres import Postgres, positions
-from streamtable_sinks.target import Change
+from streamtable_sinks.target import SinkChange
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -139,8 +139,8 @@ def opened(url: str, kind: type[Postgres] = Postgres) -> Iterator[Postgres]:
         target.close()
 
 
-def change(value: int) -> Change:
-    return Change("a", value, value, 0)
+def change(value: int) -> SinkChange:
+    return SinkChange("a", value, value, 0)
 
 
 def test_a_former_owner_that_stands_still_in_its_transaction_does_not_hold_the_next_one_up(
@@ -182,7 +182,7 @@ def test_with_kafkas_offset_as_the_truth_rows_are_doubled(
     assert crashed() == [0, 1]
     with psycopg.connect(table) as session:
         session.execute("TRUNCATE events, streamtable_positions")
-    monkeypatch.setattr(Mark, "of", lambda *_: Mark(Unknown.RESET))
+    monkeypatch.setattr(PositionMark, "of", lambda *_: PositionMark(Unknown.RESET))
     assert crashed() == [0, 1, 1]
 
 

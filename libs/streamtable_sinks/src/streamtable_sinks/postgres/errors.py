@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means to a sink, by its SQLSTATE."""
+"""The meaning of PostgreSQL's errors to a sink, by their SQLSTATE."""
 
 import re
 from typing import Final

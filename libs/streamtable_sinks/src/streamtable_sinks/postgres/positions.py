@@ -7,7 +7,7 @@ import structlog
 from psycopg import sql
 
 from streamtable.errors import Migrated
-from streamtable_sinks.target import SinkPartition, Taken
+from streamtable_sinks.target import SinkPartition, TakenPartition
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ def create(session: Session) -> None:
         session.execute(_CREATE)
 
 
-def take(session: Session, place: SinkPartition, owner: str) -> Taken:
+def take(session: Session, place: SinkPartition, owner: str) -> TakenPartition:
     """Raise the epoch of a partition. See `SinkTarget.take`."""
     values = {**place._asdict(), "owner": owner}
     before = session.execute(_FIND, values).fetchone()
@@ -68,7 +68,7 @@ def take(session: Session, place: SinkPartition, owner: str) -> Taken:
         found = session.execute(_TAKE, values).fetchone()
     assert found is not None, "a row was written"
     epoch, position, topic_id = found
-    return Taken(epoch, position, topic_id, before[2] if before else "")
+    return TakenPartition(epoch, position, topic_id, before[2] if before else "")
 
 
 def move(session: Session, place: SinkPartition, epoch: int, start: int | None, end: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from psycopg.types.json import Json
 
 from streamtable.errors import Rejected
-from streamtable_sinks.target import Change
+from streamtable_sinks.target import SinkChange
 
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
@@ -19,7 +19,7 @@ Values = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Rows:
+class CopiedRows:
     """The rows of a batch. They are made while they are sent, so that the server works meanwhile.
 
     Attributes:
@@ -29,7 +29,7 @@ class Rows:
     """
 
     written: Iterable[Values]
-    of: Sequence[Change]
+    of: Sequence[SinkChange]
     deleted: Sequence[Values] = ()
 
 
@@ -55,23 +55,23 @@ class RowMaker:
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
         self._structured: Sequence[int] = ()
 
-    def rows(self, changes: Sequence[Change]) -> Rows:
+    def rows(self, changes: Sequence[SinkChange]) -> CopiedRows:
         """Return the rows of changes. Of several with the same key columns the last counts.
 
         Raises:
             Exception: A change makes no row, here or when the rows are read; see `blamed`.
         """
         if not self._key:
-            return Rows(self._values(changes), changes)
+            return CopiedRows(self._values(changes), changes)
         last = dict(zip(self._keys(changes), changes, strict=True))
         written = {key: change for key, change in last.items() if change.value is not None}
         kept = list(written.values())
         rows = map(operator.add, written, self._values(kept))
-        return Rows(
+        return CopiedRows(
             rows, kept, [key for key in last if key not in written] if len(written) < len(last) else ()
         )
 
-    def blamed(self, changes: Sequence[Change], error: Exception) -> Exception:
+    def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
         """Return the refusal of the first change that makes no row, with its offset; else the error."""
         for change in changes:
             try:
@@ -82,13 +82,13 @@ class RowMaker:
                 )
         return error
 
-    def _keys(self, changes: Sequence[Change]) -> Sequence[Values]:
+    def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
         if len(self._key) == 1:
             (make,) = self._key
             return [(make(change.key),) for change in changes]
         return [tuple(make(change.key) for make in self._key) for change in changes]
 
-    def _values(self, changes: Sequence[Change]) -> Iterable[Values]:
+    def _values(self, changes: Sequence[SinkChange]) -> Iterable[Values]:
         """Return the values of the columns that are none of the key."""
         rows: Sequence[Any]
         if self._columns is not None:

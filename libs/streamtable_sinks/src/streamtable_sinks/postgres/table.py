@@ -10,9 +10,9 @@ from psycopg import sql
 
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.postgres.errors import copied_line, streamtable_error
-from streamtable_sinks.postgres.rows import Rows, Values
+from streamtable_sinks.postgres.rows import CopiedRows, Values
 from streamtable_sinks.postgres.types import Column, difference
-from streamtable_sinks.target import Change
+from streamtable_sinks.target import SinkChange
 
 log = structlog.get_logger()
 
@@ -104,7 +104,7 @@ class TargetTable:
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 
-    def write(self, session: Session, names: Sequence[str], rows: Rows) -> None:
+    def write(self, session: Session, names: Sequence[str], rows: CopiedRows) -> None:
         """Write rows in the open transaction. Raises `Rejected` with the offset of a row that COPY has refused."""
         if not self.key:
             self._copy(session, self.identifier, names, rows.written, rows.of)
@@ -145,7 +145,7 @@ class TargetTable:
         into: sql.Identifier,
         names: Sequence[str],
         rows: Iterable[Values],
-        of: Sequence[Change],
+        of: Sequence[SinkChange],
     ) -> None:
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _listed(names))
         try:

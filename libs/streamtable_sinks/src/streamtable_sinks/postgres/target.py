@@ -12,7 +12,7 @@ from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import MakeKey, MakeRow, RowMaker
 from streamtable_sinks.postgres.table import Session, TargetTable
 from streamtable_sinks.postgres.types import Column, columns_of
-from streamtable_sinks.target import Change, SinkPartition, SinkSource, Taken
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
 
 _CONNECT_S: Final = 10
 _TCP_TIMEOUT_MS: Final = 30_000
@@ -87,12 +87,12 @@ class Postgres:
             there = self._table.check(session, needed)
         self._rows = RowMaker(self._key, self._columns, {each.name: each.type for each in there.values()})
 
-    def take(self, place: SinkPartition, owner: str) -> Taken:
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with self._session() as session:
             return positions.take(session, place, owner)
 
     def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[Change]
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
         with self._session() as session:
             try:
@@ -105,7 +105,7 @@ class Postgres:
             except Exception as error:
                 raise self._rows.blamed(changes, error) from error
 
-    def _write(self, session: Session, changes: Sequence[Change]) -> None:
+    def _write(self, session: Session, changes: Sequence[SinkChange]) -> None:
         rows = self._rows.rows(changes)  # which knows the columns then
         self._table.write(session, self._rows.names, rows)
 

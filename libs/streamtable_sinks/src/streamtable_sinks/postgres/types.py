@@ -80,7 +80,7 @@ def _sql_type(node: Any) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a table differs from what its source needs.
+    """The differences between a table and the columns that its source needs.
 
     Attributes:
         missing: The columns that it lacks.
