@@ -32,7 +32,7 @@ def streamtable_error(error: psycopg.Error, table: str) -> StreamtableError:
         if isinstance(error, psycopg.DataError | psycopg.ProgrammingError | psycopg.NotSupportedError):
             return Rejected(f"a value cannot be sent to PostgreSQL: {error}")  # found by the client
         return RetryLater(f"PostgreSQL does not answer: {' '.join(str(error).split())}")
-    text = f"{diag.message_primary} (SQLSTATE {state}{_place(diag, table)})"
+    text = f"SQLSTATE {state}{_place(diag, table)}: {diag.message_primary}"
     if state.startswith(_ROWS_FAULT):
         return Rejected(text)
     if state.startswith(_SETUP):
