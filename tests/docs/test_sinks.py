@@ -78,3 +78,12 @@ def test_the_target_of_the_page_has_eighty_lines_and_passes_the_conformance_suit
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout
     assert " passed" in ran.stdout
+
+
+def test_the_sink_of_the_page_on_elasticsearch_is_a_group_of_its_own() -> None:
+    page: dict[str, Any] = {}
+    (program,) = programs("how-to/write-to-elasticsearch.md")
+    exec(program, page)
+    sink = page["stock_out"]("http://127.0.0.1:9200")
+    assert (sink.name, sink.input_topics) == ("stock-out", ("stock", "stock-out-retry"))
+    sink.target.close()
