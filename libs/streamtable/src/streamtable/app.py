@@ -194,7 +194,8 @@ class ProcessorOptions(CommonOptions, total=False):
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
             them, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
-        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`.
+        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`. Default: what
+            the group makes, as a sink does.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
 
@@ -304,7 +305,8 @@ class App(Closing):
             self._groups[group.name] = group
             refuse_shared_topics(list(self._groups.values()))
         given = cast("dict[str, Any]", {**self._options, **options})
-        failpoint, tasks = given.pop("failpoint", None), given.pop("tasks", None)
+        named, tasks = given.pop("failpoint", None), given.pop("tasks", None)
+        failpoint = failpoint_at(named) if named else no_failpoint
         instance = instance_id(group.name, given.get("instance_id"))
         given["instance_id"] = instance.name
         folder, clock = self.state_dir / group.name, SystemClock()
@@ -328,9 +330,9 @@ class App(Closing):
             clock,
             self._metrics,
             self._progress or progress_on(sys.stderr),
-            failpoint_at(failpoint) if failpoint else no_failpoint,
+            failpoint,
             lookups,
-            tasks,
+            tasks or group.custom_tasks(clock, failpoint),
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:

@@ -117,6 +117,7 @@ class AdaptedTask(BaseTask):
             self._get,
             self._table.max_message_bytes - RECORD_OVERHEAD_BYTES if self._table is not None else None,
             reach.watermarks,
+            self.topic_ids,
             self._passed,
             reach.records_max,
         )
