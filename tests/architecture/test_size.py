@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_830,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_850,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/exactjson": 400,
     "libs/streamtable_codecs": 1_200,

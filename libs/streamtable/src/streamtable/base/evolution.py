@@ -1,4 +1,4 @@
-"""The evolution of rows: the JSON schemas of codecs in what is recorded for a table.
+"""The evolution of rows: the JSON schemas of codecs in the text that is recorded for a table.
 
 A codec puts its schema between two marks into the text that is recorded for it. The text around the marks must stay the
 same, and the schema may change as long as it accepts all that the recorded ones accept.
