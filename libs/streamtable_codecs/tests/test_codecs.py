@@ -323,6 +323,12 @@ def test_a_schema_that_is_not_registered_is_refused_unless_it_is_to_be_registere
     registry.close()
 
 
+def test_an_id_that_was_unknown_is_known_once_we_write_with_it(registry: HttpRegistry) -> None:
+    codec = values(JsonSchema(Order, Confluent(registry)))
+    assert "does not know it" in refused(codec, b"\x00\x00\x00\x00\x01{}")
+    assert codec.decode(codec.encode(Order("a"))) == Order("a")
+
+
 def test_an_incompatible_schema_is_refused_by_the_registry(server: StandIn, registry: HttpRegistry) -> None:
     values(JsonSchema(Order, Confluent(registry, "s"))).encode(Order("a"))
     other = msgspec.defstruct("Order", [("id", int)])

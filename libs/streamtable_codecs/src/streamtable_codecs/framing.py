@@ -12,7 +12,7 @@ from streamtable_codecs.schemas import NAMES, Definition, Kind, Registered
 _GLUE_VERSION, _GLUE_UNCOMPRESSED = 3, 0
 
 
-class _InRegistry:
+class InRegistry:
     size: int
     format: str
 
@@ -26,7 +26,7 @@ class _InRegistry:
         return type(self), id(self.registry), self.subject, self.topic, self.part
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _InRegistry) and self._identity() == other._identity()
+        return isinstance(other, InRegistry) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
@@ -72,8 +72,7 @@ class _InRegistry:
 
     def prefix(self, schema: Schema) -> bytes:
         """See `streamtable.codec.Framing`."""
-        text = schema.text if schema.text[0] in '{["' else f'"{schema.text}"'  # a primitive's name
-        return self.header(Definition("AVRO", text, schema.name))
+        return self.header(definition_of(schema))
 
     def writer(
         self,
@@ -106,7 +105,7 @@ class _InRegistry:
         return int.from_bytes(prefix[1:], "big")
 
 
-class Confluent(_InRegistry):
+class Confluent(InRegistry):
     """The framing of Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
 
     Args:
@@ -122,7 +121,7 @@ class Confluent(_InRegistry):
         return b"\x00" + _packed(number, 4)
 
 
-class Apicurio(_InRegistry):
+class Apicurio(InRegistry):
     """The framing of Apicurio's serializers: 00, then the schema's 8-byte big-endian id. For Avro and JSON.
 
     Args:
@@ -137,7 +136,7 @@ class Apicurio(_InRegistry):
         return b"\x00" + _packed(number, 8)
 
 
-class Glue(_InRegistry):
+class Glue(InRegistry):
     """The framing of AWS Glue's serializers: 03, 00 for no compression, then the 16 bytes of a UUID. For Avro and JSON.
 
     Args:
@@ -163,6 +162,12 @@ class Glue(_InRegistry):
 
     def unpack(self, prefix: bytes) -> int | str:
         return str(UUID(bytes=prefix[2:18]))
+
+
+def definition_of(schema: Schema) -> Definition:
+    """Return an Avro schema as it is registered."""
+    text = schema.text if schema.text[0] in '{["' else f'"{schema.text}"'  # a primitive's name
+    return Definition("AVRO", text, schema.name)
 
 
 def _packed(number: int | str, size: int) -> bytes:

@@ -187,6 +187,7 @@ class HttpRegistry:
             known = self._ids.get((subject, definition))
             if known is None:
                 known = self._ids[subject, definition] = self._ask_id(subject, definition)
+                self._unknown.pop(known, None)  # it may have been met before it was registered
             return known
 
     def registered(self, subject: str, definition: Definition) -> int | None:
