@@ -13,6 +13,17 @@ _GLUE_VERSION, _GLUE_UNCOMPRESSED = 3, 0
 
 
 class InRegistry:
+    """A framing whose prefix is the id of a schema in a registry.
+
+    Attributes:
+        size: The number of bytes of the prefix.
+        format: The name of the format, for errors.
+        registry: The registry.
+        subject: The subject under which ids are looked up; None: as the registry's rule says.
+        topic: The topic whose keys or values these are; "" if it is not known.
+        part: Whether they are keys or values.
+    """
+
     size: int
     format: str
 
