@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from libs.streamtable_codecs.tests.messages import OLD_STYLE, SHOP, changed, messages, shop
 from libs.streamtable_codecs.tests.stand_in import StandIn, serving
 
-from streamtable import Avro, Codec, Context, Group, Input, Long, Persist, Stream, String, Table
+from streamtable import Avro, Codec, Context, Group, Input, Long, Persist, State, Stream, String, Table
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -397,3 +397,22 @@ def test_messages_are_events_and_rows_of_a_group_and_a_change_that_reads_other_v
         tester.stop(first)
         with pytest.raises(StateMeaningChanged, match=r"\$\.1: string was written, and enum or int32"):
             tester.start(group(changed("Head")))
+
+
+def test_rows_behind_ids_have_the_subject_of_the_table_s_topic_and_states_name_theirs(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    kept = State("kept", key=String(), value=JsonSchema(Order, Confluent(registry, "kept")))
+
+    def keep(ctx: Context[str, Any], order: Any) -> None:
+        ctx.set(order)
+        ctx.table(kept).put(order.id, order)
+
+    orders = Stream("orders", String(), JsonSchema(Order, Confluent(registry)))
+    group = Group("g", Input(orders, keep), Persist(JsonSchema(Order, Confluent(registry))), kept)
+    with Tester() as tester:
+        tester.run(group)
+        tester.emit(orders, "a", Order("1"))
+        assert tester.table(group) == {"a": Order("1")}
+        assert tester.table(group, kept) == {"1": Order("1")}
+    assert sorted(server.subjects) == ["g-table-value", "kept", "orders-value"]

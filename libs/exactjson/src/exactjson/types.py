@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -86,8 +86,8 @@ def checked(kind: Any, *, strict: bool = False, sort_keys: bool = False) -> Chec
 
 def fault(error: Exception) -> str:
     """Return the fault of JSON, after its place: `$.items[2].price: expected float, got str`."""
-    if callable(errors := getattr(error, "errors", None)):  # pydantic's
-        first, *more = errors(include_url=False, include_input=False)
+    if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
+        first, *more = cast("Any", error).errors(include_url=False, include_input=False)
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         others = f" (and {len(more)} more)" if more else ""
         return f"${place}: {_lowered(first['msg'])}{others}"

@@ -47,19 +47,21 @@ def schemas_of(groups: Iterable[Group[Any, Any]], *, inputs: bool = False) -> li
     Args:
         groups: The groups.
         inputs: Whether the schemas of the inputs are among them.
+
+    Raises:
+        ConfigurationError: The codec of a state names no subject.
     """
     found: dict[tuple[str, Definition], WrittenSchema] = {}
-    for topic in _topics(groups, inputs=inputs):
-        for codec in (topic.key, topic.value):
-            known = _registered(codec)
-            if known is None:
-                continue
-            framing, definition = known
-            if isinstance(framing.registry, HttpRegistry):
-                subject = framing.subject_of(definition)
-                found.setdefault(
-                    (subject, definition), WrittenSchema(topic.name, subject, framing.registry, definition)
-                )
+    for topic, codec in _codecs(groups, inputs=inputs):
+        known = _registered(codec)
+        if known is None:
+            continue
+        framing, definition = known
+        if isinstance(framing.registry, HttpRegistry):
+            subject = framing.subject_of(definition)
+            found.setdefault(
+                (subject, definition), WrittenSchema(topic, subject, framing.registry, definition)
+            )
     return list(found.values())
 
 
@@ -79,16 +81,18 @@ def planned(written: WrittenSchema) -> PlannedSchema:
     return PlannedSchema(subject, topic, "register", f"{definition.record}, {NAMES[definition.kind]}")
 
 
-def _topics(
-    groups: Iterable[Group[Any, Any]], *, inputs: bool
-) -> Iterator[Stream[Any, Any] | Table[Any, Any]]:
+def _codecs(groups: Iterable[Group[Any, Any]], *, inputs: bool) -> Iterator[tuple[str, Codec[Any]]]:
+    """Yield the names of topics with the codecs that write them."""
     for group in groups:
-        if inputs:
-            yield from (edge.stream for edge in group.inputs)
-        yield from (edge.stream for edge in group.outputs)
-        if group.persist is not None:
-            yield group.table
-        yield from map(group.state_table, group.states)
+        topics: list[Stream[Any, Any] | Table[Any, Any]] = (
+            [edge.stream for edge in group.inputs] if inputs else []
+        )
+        topics += [edge.stream for edge in group.outputs]
+        topics += [group.table] if group.persist is not None else []
+        for topic in topics:
+            yield from ((topic.name, topic.key), (topic.name, topic.value))
+        for state in group.states:
+            yield from ((group.named_topic(state.name), each) for each in (state.key, state.value))
 
 
 def _registered(codec: Codec[Any]) -> tuple[InRegistry, Definition] | None:
