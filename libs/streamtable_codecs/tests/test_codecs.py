@@ -316,6 +316,9 @@ def test_a_codec_of_two_topics_has_a_subject_in_each_and_is_the_same_for_the_sam
 
 def test_a_schema_that_is_not_registered_is_refused_unless_it_is_to_be_registered(server: StandIn) -> None:
     registry = HttpRegistry(server.url)
+    assert (
+        registry.compatible("orders-value", Protobuf(shop("Order")).definition) == ""
+    )  # with its imports missing
     with pytest.raises(
         ConfigurationError, match=r"Order is not registered under 'orders-value'.*schemas apply"
     ):

@@ -201,7 +201,7 @@ class HttpRegistry:
         with self._alone():
             body = self._body(definition)
             if body is None:
-                return "it refers to schemas that are not registered"
+                return ""  # it cannot be asked before the schemas that it refers to are registered
             path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
             answer = self._ask("POST", path, body, ("is_compatible",))
             if answer is None or answer["is_compatible"] is True:
@@ -238,16 +238,12 @@ class HttpRegistry:
             raise self._poison(schema_id, "the registry does not know it")
         try:
             kind = str(answer.get("schemaType") or "AVRO")
-            if (
-                kind == "PROTOBUF"
-            ):  # its descriptor, if the registry makes one: the source says less without a compiler
-                answer = (
-                    self._ask("GET", f"/schemas/ids/{schema_id}?format=serialized", None, ("schema",))
-                    or answer
-                )
-            return Registered(
-                kind, self._text_of(answer), self._referred(answer) if kind != "PROTOBUF" else {}
-            )
+            if kind == "PROTOBUF":
+                # Its descriptor, if the registry makes one: without a compiler its source says less.
+                path = f"/schemas/ids/{schema_id}?format=serialized"
+                answer = self._ask("GET", path, None, ("schema",)) or answer
+                return Registered(kind, self._text_of(answer))
+            return Registered(kind, self._text_of(answer), self._referred(answer))
         except Unusable as error:
             raise self._poison(schema_id, str(error)) from error
 
