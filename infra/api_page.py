@@ -188,7 +188,21 @@ MADE_BY_OTHERS = {
     *(set(FLOWS) - CREATED_BY_PROGRAMS),
 }
 """Classes whose instances are returned by a method, so that their arguments are not documented."""
-REGISTRIES = ("Confluent", "HttpRegistry", "FileRegistry")
+REGISTRIES = (
+    "Protobuf",
+    "JsonSchema",
+    "Confluent",
+    "Apicurio",
+    "Glue",
+    "HttpRegistry",
+    "Basic",
+    "Bearer",
+    "Tls",
+    "TopicName",
+    "RecordName",
+    "TopicRecordName",
+    "FileRegistry",
+)
 """From `streamtable_codecs`."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
@@ -206,7 +220,9 @@ def page() -> str:
         parts.extend(text for name in names for text in _entry(package[name], "###"))
     parts.append("## Flows\n\nFrom `streamtable.flow`. What flows are: [Flows](../explanation/flows.md).\n")
     parts.extend(text for name in FLOWS for text in _entry(package[f"flow.{name}"], "###"))
-    parts.append("## Registries\n\nFrom `streamtable_codecs`: `pip install streamtable-codecs`.\n")
+    parts.append(
+        "## Protobuf, JSON Schema and registries\n\nFrom `streamtable_codecs`: `pip install streamtable-codecs`.\n"
+    )
     parts.extend(text for name in REGISTRIES for text in _entry(codecs[name], "###"))
     parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
     parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))

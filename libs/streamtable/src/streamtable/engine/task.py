@@ -184,7 +184,7 @@ class Task(BaseTask):
     def _own_table(self, cache_bytes: int) -> WorkingTable[Any] | None:
         if self.group.persist is None:
             return None
-        return WorkingTable(self.stores[self.group.table.name], self.group.persist.value, cache_bytes)
+        return WorkingTable(self.stores[self.group.table.name], self.group.table.value, cache_bytes)
 
     def _store_of(self, name: str) -> Store:
         return self.stores[self.group.named_topic(name)]
