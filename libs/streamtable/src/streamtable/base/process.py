@@ -3,14 +3,13 @@
 import ctypes
 import gc
 import resource
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import Protocol
 
 from streamtable.errors import ConfigurationError
+from streamtable_supervisor.signals import stop_signals_to
 
 _COLLECT_AFTER = 100_000  # objects
 _LOOK_SECONDS = 0.2
@@ -30,31 +29,6 @@ def running(stop: Callable[[], object]) -> Iterator[None]:
     raise_open_files()
     with stop_on_signals(stop), relaxed_gc():
         yield
-
-
-@contextmanager
-def stop_signals_to(asked: Callable[[int], object]) -> Iterator[None]:
-    """Call `asked` with the first SIGTERM, SIGINT or SIGHUP in the block; a second SIGTERM or SIGINT ends the process at once.
-
-    A closed terminal may send more than one SIGHUP, so the second is ignored. Under `nohup` all are.
-    """
-
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        # The default action needs no Python code to run, so it also ends a process that waits inside of a C library.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        asked(number)
-
-    numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
