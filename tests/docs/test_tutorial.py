@@ -102,7 +102,7 @@ def test_the_programs_of_the_tutorial_pass_the_tests_that_it_shows(shell: Shell)
 def test_the_tutorial_can_be_followed_word_by_word_from_an_empty_folder(shell: Shell, wheels: Path) -> None:
     with reserve_port() as held:
         port = held.getsockname()[1]
-        shell.follow(Step("unset PYTHONPATH"))  # what is installed counts
+        shell.follow(Step("unset PYTHONPATH"))  # the installed packages count
         shell.follow(Step(f"export STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:{port}"))
         for name in PAGES:
             page = (ROOT / f"docs/tutorial/{name}.md").read_text()

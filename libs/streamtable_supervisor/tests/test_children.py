@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from localkafka.waiting import wait_until
-from streamtable_supervisor.children import Child, Children
+from streamtable_supervisor.children import Children, Supervised
 
 ENDS = "import sys, time; sys.stdin.readline(); sys.exit({code})"
 
 
-def child(number: int, program: str, said: list[str], sends: bytes = b"go\n") -> Child:
-    return Child(number, [sys.executable, "-c", program], os.environ, said.append, sends)
+def child(number: int, program: str, said: list[str], sends: bytes = b"go\n") -> Supervised:
+    return Supervised(number, [sys.executable, "-c", program], os.environ, said.append, sends)
 
 
 def test_a_child_that_ends_with_0_has_finished_and_the_run_ends_when_all_have() -> None:

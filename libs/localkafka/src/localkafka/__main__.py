@@ -21,7 +21,11 @@ STOP_TIMEOUT_S = 30
 
 
 def running(data_dir: Path) -> dict[Path, int]:
-    """The running brokers of a data folder, as broker folder -> process id."""
+    """The running brokers of a data folder, as broker folder -> process id. Raises `SetupError` on Windows."""
+    if sys.platform == "win32":
+        raise SetupError(
+            "a broker in the background needs `ps` and signals, which Windows lacks: use WSL, or --foreground"
+        )
     found = {}
     for pid_file in sorted(data_dir.glob("*/pid")):
         pid = int(pid_file.read_text())

@@ -108,7 +108,7 @@ def _errors() -> Iterator[None]:
 
 @contextmanager
 def _progress() -> Iterator[None]:
-    """Show what is fetched, and every few seconds how much of it has arrived."""
+    """Show the names of downloads, and every few seconds how much has arrived."""
     log = logging.getLogger("localkafka")
     shown = logging.StreamHandler(sys.stderr)
     level, ended = log.level, Event()

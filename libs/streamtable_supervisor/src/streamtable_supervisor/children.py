@@ -21,7 +21,7 @@ _LOOK_SECONDS: Final = 0.1
 _ANSWER_SECONDS: Final = 2.0
 
 
-class Child:
+class Supervised:
     """A process that is started again when it dies, after a pause that doubles from 1 to 60 s.
 
     Its standard input is a pipe that this process writes to: at its end, the child stops. A child that ends with exit code 0
@@ -90,7 +90,7 @@ class Child:
         if code is not None:
             self._log.join(1.0)
             assert self.process.stdin is not None
-            with suppress(BrokenPipeError):  # what it has not read
+            with suppress(BrokenPipeError):  # it has read no more
                 self.process.stdin.close()
         return code
 
@@ -151,7 +151,7 @@ class Children:
 
     def __init__(
         self,
-        children: Sequence[Child],
+        children: Sequence[Supervised],
         stop_seconds: float,
         say: Callable[[str], object],
         changed: Callable[[], bool] | None = None,

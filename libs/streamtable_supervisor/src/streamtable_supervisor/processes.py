@@ -26,8 +26,8 @@ from streamtable.graph.group import Topology, groups_in
 from streamtable.observe import Metrics
 from streamtable_supervisor.children import (
     CONFIGURATION,
-    Child,
     Children,
+    Supervised,
     inherited,
     stop_with_supervisor,
 )
@@ -70,7 +70,7 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What several processes of one program share, and what tells them apart.
+    """Several processes of one program, with the settings that they share and the numbers that tell them apart.
 
     Attributes:
         command: The program and its arguments; the descriptor of a listening socket is added.
@@ -110,7 +110,7 @@ class Fleet:
         with ExitStack() as stack:
             own = pages_at(self.address) if self.address else None
             children = [
-                Child(each, self.command, self._environment(each), say, self.sends)
+                Supervised(each, self.command, self._environment(each), say, self.sends)
                 for each in range(1, number + 1)
             ]
             all_of_them = Children(children, self.stop_seconds, say, changed)
@@ -215,7 +215,7 @@ def _place(value: object, what: str) -> tuple[str, str]:
     """Return the module and the name of an object. Raises `ConfigurationError` if it has none."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
-    # Another process does not import what was typed, nor the __main__.py of a package.
+    # Another process imports neither typed lines nor the __main__.py of a package.
     unknown = not hasattr(main, "__file__") or (spec is not None and spec.name.endswith("__main__"))
     others = [module for module in list(sys.modules.values()) if module is not main]
     for module in others if unknown else [main, *others]:

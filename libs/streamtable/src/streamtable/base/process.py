@@ -2,12 +2,13 @@
 
 import ctypes
 import gc
-import resource
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Protocol
 
+from streamtable.base.posix import limit, raise_limit
 from streamtable.errors import ConfigurationError
 from streamtable_supervisor.signals import stop_signals_to
 
@@ -125,23 +126,22 @@ def require_address_space() -> None:
     Raises:
         ConfigurationError: The limit is too low.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MIN:
+    found = limit("RLIMIT_AS")
+    if found is not None and found[0] < ADDRESS_SPACE_MIN:
         raise ConfigurationError(
-            f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {limit >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
+            f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {found[0] >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
             "needed, most of it only reserved: raise it, and limit memory by a cgroup instead (systemd's MemoryMax)"
         )
 
 
 def raise_open_files() -> None:
     """Raise the soft limit of open files to the hard limit: a table takes some for each partition, and 1024 are few."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems refuse what they call unlimited; then the limit stays
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_limit("RLIMIT_NOFILE")
 
 
 def trim_heap() -> None:
     """Return free memory to the system. glibc keeps what imports have left, 13 of 80 MB; other C libraries do not."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    library = None if sys.platform == "win32" else ctypes.CDLL(None)
+    trim = getattr(library, "malloc_trim", None)
     if trim is not None:
         trim(0)

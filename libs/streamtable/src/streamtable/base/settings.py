@@ -121,7 +121,7 @@ def _boolean(value: object) -> bool:
 
 
 def address_in(value: object, lowest_port: int = 0) -> Address:
-    """Return the address in a text. Raises `ValueError` with what was expected."""
+    """Return the address in a text. Raises `ValueError` with the expected form."""
     expected = f"host:port with a port from {lowest_port} to 65535, an IPv6 address in brackets"
     if isinstance(value, Address):
         value = str(value)
