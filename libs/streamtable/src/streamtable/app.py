@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -248,9 +248,9 @@ class App(Closing):
         self.state_dir = Path(state_dir)
         self.name = name
         self._memory_bytes = memory_bytes
-        self._metrics = metrics or Metrics.register(CollectorRegistry())
+        self.metrics = metrics or Metrics.register(CollectorRegistry())
         self._progress = progress
-        self._options: ProcessorOptions = options or {}
+        self.options: ProcessorOptions = options or {}
         self._stores_in = stores or partial(local_stores, memory_bytes=memory_bytes)
         self._lock = threading.Lock()
         self._groups: dict[str, Group[Any, Any]] = {}  # for which processors were made
@@ -276,11 +276,32 @@ class App(Closing):
 
     # ---- groups ----------------------------------------------------------------------------------------------------
 
-    def run(self, program: Group[Any, Any] | Topology, **options: Unpack[ProcessorOptions]) -> None:
-        """Process a group, or all groups of a flow, in this process until a signal stops it (SIGTERM, SIGINT, SIGHUP).
+    def run(
+        self,
+        program: Group[Any, Any] | Topology,
+        *,
+        processes: int | Literal["auto"] = 1,
+        **options: Unpack[ProcessorOptions],
+    ) -> None:
+        """Process a group, or all groups of a flow, until a signal stops it (SIGTERM, SIGINT, SIGHUP).
 
         Groups of a flow run side by side; when one of them ends, the others are stopped. Raises like `Processor.run`.
+
+        Args:
+            program: The group or flow.
+            processes: The number of processes on this machine, at most one for each partition; `auto`: one for each core. With
+                several, each imports the main module, so call this below `if __name__ == "__main__":`, with App and program
+                assigned at the top level of a module. Each has the instance id `<id>-<number>` and the state folder
+                `<state_dir>/<number>`; one that dies is started again after 1 to 60 s. Their pages are together at
+                STREAMTABLE_METRICS_ADDRESS: `/metrics`, `/livez` and `/readyz`.
+            options: The options of the processors that differ from the App's.
         """
+        if processes != 1:
+            # Loaded here: it stands on this module, and most programs need no other process.
+            from streamtable_supervisor.processes import run_in_processes  # noqa: PLC0415
+
+            run_in_processes(self, program, processes, options)
+            return
         self.run_all([self.processor(group, **options) for group in groups_in([program])])
 
     @staticmethod
@@ -304,7 +325,7 @@ class App(Closing):
         with self._lock:
             self._groups[group.name] = group
             refuse_shared_topics(list(self._groups.values()))
-        given = cast("dict[str, Any]", {**self._options, **options})
+        given = cast("dict[str, Any]", {**self.options, **options})
         named, tasks = given.pop("failpoint", None), given.pop("tasks", None)
         failpoint = failpoint_at(named) if named else no_failpoint
         instance = instance_id(group.name, given.get("instance_id"))
@@ -321,14 +342,14 @@ class App(Closing):
         if group.lookups:
             # Of each process, as each holds them whole: it may share its state_dir with others.
             stores = self._stores_in(folder / "lookups" / settings.instance_id)
-            lookups = LookupTables(self.kafka, stores, clock, self._metrics, group.name)
+            lookups = LookupTables(self.kafka, stores, clock, self.metrics, group.name)
         return GroupProcessor(
             group,
             self.kafka,
             self._stores_in(folder),
             settings,
             clock,
-            self._metrics,
+            self.metrics,
             self._progress or progress_on(sys.stderr),
             failpoint,
             lookups,
@@ -383,7 +404,7 @@ class App(Closing):
             if found is None:
                 if self._updater is None:
                     stores = self._stores_in(self.state_dir / "views" / self.name)
-                    self._updater = ViewUpdater(self.kafka, stores, SystemClock(), self._metrics, self.name)
+                    self._updater = ViewUpdater(self.kafka, stores, SystemClock(), self.metrics, self.name)
                     self._updater.start()
                 found = self._views[table.name] = View(table, self._updater, closed=self._closed)
         if found.table != table:

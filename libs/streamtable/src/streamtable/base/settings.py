@@ -99,7 +99,8 @@ class KafkaOptions(Mapping[str, str]):
 # ---- what a value has to look like; each raises ValueError with the expectation --------------------------------------
 
 
-def _address(value: object, lowest_port: int = 0) -> Address:
+def address_in(value: object, lowest_port: int = 0) -> Address:
+    """Return the address in a text. Raises `ValueError` with the expected form."""
     expected = f"host:port with a port from {lowest_port} to 65535, an IPv6 address in brackets"
     if isinstance(value, Address):
         value = str(value)
@@ -122,7 +123,7 @@ def _servers(value: object) -> str:
     expected = "host:port, several separated by commas, each once, ports from 1 to 65535, IPv6 in brackets"
     try:
         parts = value.split(",") if isinstance(value, str) else []
-        addresses = [str(_address(part.strip(" "), lowest_port=1)) for part in parts]
+        addresses = [str(address_in(part.strip(" "), lowest_port=1)) for part in parts]
     except ValueError:
         raise ValueError(expected) from None
     if not addresses or len({address.lower() for address in addresses}) < len(addresses):
@@ -223,9 +224,9 @@ class Settings(EnvironmentSettings):
         default_factory=socket.gethostname
     )
     state_dir: Annotated[Path, BeforeValidator(_folder)] = Path("~/.local/state/streamtable")
-    http_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 8080)
-    grpc_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 50051)
-    metrics_address: Annotated[Address, BeforeValidator(_address)] | None = None
+    http_address: Annotated[Address, BeforeValidator(address_in)] = Address("127.0.0.1", 8080)
+    grpc_address: Annotated[Address, BeforeValidator(address_in)] = Address("127.0.0.1", 50051)
+    metrics_address: Annotated[Address, BeforeValidator(address_in)] | None = None
     guarantee: Annotated[_GuaranteeName, one_of(*get_args(_GuaranteeName))] = "exactly_once"
     commit_interval: Annotated[float, seconds(0.01, 60)] = 0.2
     log_format: Annotated[LogFormat, one_of(*get_args(LogFormat))] | None = None

@@ -1,8 +1,8 @@
-"""The pages of `streamtable run`: metrics of one or several processes, and whether they live and are ready."""
+"""The pages of one or several processes: their metrics, and whether they live and are ready."""
 
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -10,25 +10,19 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from streamtable.base.hosts import OwnHosts
-from streamtable.base.settings import Address
-from streamtable.errors import ConfigurationError
 
-
-def listening(address: Address) -> socket.socket:
-    """Return a listening socket. Raises `ConfigurationError` if the address cannot be used."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        return socket.create_server(address, family=family)
-    except OSError as error:
-        raise ConfigurationError(
-            f"STREAMTABLE_METRICS_ADDRESS: {address} cannot be used: {error.strerror}"
-        ) from error
+def listening(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 means any free one. Raises `OSError` if the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
 @contextmanager
 def serving(
-    server_socket: socket.socket, metrics: Callable[[], bytes], not_ready: Callable[[], str]
+    server_socket: socket.socket,
+    metrics: Callable[[], bytes],
+    not_ready: Callable[[], str],
+    own_host: Callable[[str | None, str], bool],
 ) -> Iterator[None]:
     """Serve `/metrics`, `/livez` and `/readyz` in the block, which ends with the socket closed.
 
@@ -36,20 +30,21 @@ def serving(
         server_socket: The listening socket.
         metrics: Returns the metrics as text.
         not_ready: Returns the reason why it is not ready; empty if it is.
+        own_host: Whether a request may name this `Host`, which came to this address of the server; others are answered with 421.
     """
-    own = OwnHosts(frozenset({str(server_socket.getsockname()[0])}))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, page = self.answer()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
+            with suppress(ConnectionError):  # the caller has not waited
+                self.send_response(status)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page)
 
         def answer(self) -> tuple[int, bytes]:
-            if not own.include(self.headers.get("Host"), self.connection.getsockname()[0]):
+            if not own_host(self.headers.get("Host"), str(self.connection.getsockname()[0])):
                 return 421, b"The server does not answer to this host name.\n"
             match self.path.partition("?")[0]:
                 case "/metrics":
