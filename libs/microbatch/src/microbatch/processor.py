@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -18,13 +18,12 @@ from streamtable.base.clock import SystemClock
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id as own_instance_id
 from streamtable.base.ports import Log, Stores
+from streamtable.base.settings import default_of
 from streamtable.base.tracing import tracer_of
 from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError
+from streamtable.graph.custom_task import CustomTasks
 from streamtable.observe import Metrics, progress_on
-
-if TYPE_CHECKING:
-    from streamtable.graph.custom_task import CustomTasks
 
 _DUE_IS_DUE_S = 0.001  # the commit interval: batches decide themselves when they are due
 
@@ -73,7 +72,7 @@ class BatchProcessor(GroupProcessor):
         batch_metrics: BatchMetrics | None = None,
         **options: Unpack[CommonOptions],
     ) -> None:
-        guarantee = options.get("guarantee", Guarantee.EXACTLY_ONCE)
+        guarantee = Guarantee(options.get("guarantee", default_of("guarantee")))
         if guarantee is not Guarantee.EXACTLY_ONCE and not plain_writes:
             raise ConfigurationError(
                 "rows with versions need Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for state that "
