@@ -18,7 +18,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_200,
     "libs/streamtable_cli": 4_414,  # aim 3,500
     "libs/streamtable_query": 560,
-    "libs/microbatch": 3_354,  # aim 3,000
+    "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -22,8 +22,10 @@ from streamtable.base.settings import default_of
 from streamtable.base.tracing import tracer_of
 from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError
-from streamtable.graph.custom_task import CustomTasks
 from streamtable.observe import Metrics, progress_on
+
+if TYPE_CHECKING:
+    from streamtable.graph.custom_task import CustomTasks
 
 _DUE_IS_DUE_S = 0.001  # the commit interval: batches decide themselves when they are due
 
@@ -87,11 +89,9 @@ class BatchProcessor(GroupProcessor):
         failpoint = given.pop("failpoint", None)
         clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
         numbers, tracer = batch_metrics or BatchMetrics.register(CollectorRegistry()), tracer_of(kafka)
-        tasks: CustomTasks
-        stores: Stores
         if store is not None:
             group, stores = group.over_central_store(), local_stores(None)
-            tasks = BatchTasks(
+            tasks: CustomTasks = BatchTasks(
                 group,
                 store,
                 clock,
