@@ -19,7 +19,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_supervisor": 430,  # aim 400
     "libs/streamtable_cli": 4_192,  # aim 3,500
     "libs/streamtable_query": 560,
-    "libs/microbatch": 3_354,  # aim 3,000
+    "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "libs/streamtable_sinks": 1_450,
     "libs/streamtable_capture": 900,

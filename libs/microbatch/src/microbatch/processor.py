@@ -18,6 +18,7 @@ from streamtable.base.clock import SystemClock
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id as own_instance_id
 from streamtable.base.ports import Log, Stores
+from streamtable.base.settings import default_of
 from streamtable.base.tracing import tracer_of
 from streamtable.engine import GroupProcessor, ProcessorSettings
 from streamtable.errors import ConfigurationError
@@ -73,7 +74,7 @@ class BatchProcessor(GroupProcessor):
         batch_metrics: BatchMetrics | None = None,
         **options: Unpack[CommonOptions],
     ) -> None:
-        guarantee = options.get("guarantee", Guarantee.EXACTLY_ONCE)
+        guarantee = Guarantee(options.get("guarantee", default_of("guarantee")))
         if guarantee is not Guarantee.EXACTLY_ONCE and not plain_writes:
             raise ConfigurationError(
                 "rows with versions need Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for state that "
@@ -88,11 +89,9 @@ class BatchProcessor(GroupProcessor):
         failpoint = given.pop("failpoint", None)
         clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
         numbers, tracer = batch_metrics or BatchMetrics.register(CollectorRegistry()), tracer_of(kafka)
-        tasks: CustomTasks
-        stores: Stores
         if store is not None:
             group, stores = group.over_central_store(), local_stores(None)
-            tasks = BatchTasks(
+            tasks: CustomTasks = BatchTasks(
                 group,
                 store,
                 clock,
