@@ -16,6 +16,7 @@ from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, 
 from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.time.silence import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.graph.companion import Companions
 from streamtable.graph.custom_task import AT_ONCE
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
@@ -112,6 +113,9 @@ class BaseTask(ABC):
         self.topic_ids = dict(topic_ids or {})
         self.ends: dict[str, int] = {}
         self.committed_at = 0.0
+
+    def accompany(self, companions: Companions) -> None:  # noqa: B027 - not every kind has something to do here
+        """Begin the work beside the records."""
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
@@ -309,6 +313,10 @@ class BaseTask(ABC):
     def rewind(self) -> Mapping[str, NextOffset]:
         """Drop everything since the last commit. Returns the next offset of each topic."""
 
+    def leave(self) -> None:
+        """Drop everything since the last commit for good: another task takes over the stores."""
+        self.rewind()
+
     def save(self) -> None:  # noqa: B027 - not every kind has something to do here
         """Record in the local stores that they are current. Only called when nothing is dirty."""
 
@@ -317,7 +325,7 @@ class BaseTask(ABC):
 
     def close(self) -> None:
         """Close the stores, and drop uncommitted work."""
-        self.rewind()
+        self.leave()
         for store in self.stores.values():
             store.close()
 

@@ -36,6 +36,7 @@ class ProcessorSettings:
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready. More than the transactions of all producers may take.
         purge: Whether to delete the records of inputs with `purge=True`, as flows make them, once they are committed.
+        by_hand: Whether what works beside the records, such as calls, waits for a test that does its work.
         around: Makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: Traces batches and commits.
@@ -58,6 +59,7 @@ class ProcessorSettings:
     stall_exit: float | None = None
     hanging_transaction_timeout: float = 90.0
     purge: bool = True
+    by_hand: bool = False
     around: Around | None = None
     tracer: Tracer = UNTRACED
     in_hand: InHand = NOT_NOTED

@@ -31,6 +31,7 @@ from streamtable.engine.time.event_time import EventClock
 from streamtable.engine.time.passed_on import PassedOn
 from streamtable.engine.time.silence import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.graph.companion import Companion, Companions
 from streamtable.graph.custom_task import AT_ONCE
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handlers.services import Whole
@@ -66,6 +67,8 @@ class Task(BaseTask):
         times: The event time that was committed with each input.
         repeats: Records may be handled again: the group runs at least once.
     """
+
+    _companion: Companion | None = None
 
     def __init__(
         self,
@@ -218,6 +221,19 @@ class Task(BaseTask):
         for table in tables:
             table.cache_bytes = bytes_max // len(tables)
 
+    def accompany(self, companions: Companions) -> None:
+        if self._dispatcher.due is not None:
+            self._companion = self._dispatcher.due.accompany(companions)
+
+    def leave(self) -> None:
+        super().leave()
+        if self._companion is not None:
+            self._companion.close()
+
+    @property
+    def _full(self) -> bool:
+        return self._companion is not None and self._companion.full
+
     # ---- records in ------------------------------------------------------------------------------------------------
 
     def process(
@@ -228,7 +244,7 @@ class Task(BaseTask):
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
         due = self._dispatcher.due
-        if due is not None and not due.fire_timers():
+        if self._full or (due is not None and not due.fire_timers()):
             return 0  # due rows come before these records
         with self._tracer.process(self.group.name, [records]) as span:
             taken = self._dispatcher.handle(records, room)
@@ -284,7 +300,7 @@ class Task(BaseTask):
 
     @property
     def firing(self) -> bool:
-        return self._dispatcher.due is not None and self._dispatcher.due.timers_left
+        return self._full or (self._dispatcher.due is not None and self._dispatcher.due.timers_left)
 
     def run_due(self) -> bool:
         return self._dispatcher.due is not None and self._dispatcher.due.run()

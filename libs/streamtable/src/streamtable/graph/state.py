@@ -28,7 +28,19 @@ def codec_name(codec: Codec[Any]) -> str:
 
 
 RESERVED = frozenset(
-    {"table", "ids", "handled", "states", "timers", "wall-timers", "loop", "visits", "retry", "dead-letters"}
+    {
+        "table",
+        "ids",
+        "handled",
+        "states",
+        "timers",
+        "wall-timers",
+        "calls",
+        "loop",
+        "visits",
+        "retry",
+        "dead-letters",
+    }
 )
 """The ends of the names of a group's other topics, which no state may have."""
 

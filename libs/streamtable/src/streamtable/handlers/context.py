@@ -5,7 +5,7 @@ Both are created once per partition and reused for each record, so a record cost
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from streamtable.base.keys import as_key
 from streamtable.base.ports import Codec
@@ -25,6 +25,13 @@ OK = TypeVar("OK")
 OV = TypeVar("OV")
 J = TypeVar("J")
 R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class DeclaredCall(Protocol[R_contra]):
+    """A call as a graph declares it: an edge that `Context.call` is given."""
+
+    def begin(self, ctx: "Context[Any, Any]", request: R_contra) -> None: ...
 
 
 class _NoTable:
@@ -307,6 +314,19 @@ class Context(BaseContext[K, V]):
         if self._reach.timers is None:
             raise GraphError("the graph of this group has no timers: add a Timer to its edges")
         return self._reach.timers.of(self._raw_key)
+
+    def call(self, call: "DeclaredCall[R]", request: R) -> None:
+        """Call an API or a function outside, after the commit of this record; nothing waits for it. See `streamtable_calls`.
+
+        Args:
+            call: The call, which the graph has among its edges.
+            request: Its argument, kept with its codec until the result is handled.
+
+        Raises:
+            GraphError: The graph does not have the call.
+            SerializationError: The request does not fit its schema.
+        """
+        call.begin(self, request)
 
     def join(self, table: Table[K, J]) -> J | None:
         """Return the row that a joined table has for this key; None if there is none.

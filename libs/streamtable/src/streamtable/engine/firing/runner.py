@@ -26,6 +26,7 @@ from streamtable.engine.named.state import KeptState
 from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
+from streamtable.graph.companion import CALLS, Companion, Companions
 from streamtable.graph.due import Due
 from streamtable.graph.group import Group, OnError
 from streamtable.graph.timer import TIMERS, PendingTimers
@@ -211,6 +212,14 @@ class DueRunner:
         in_order = [each for each in self._states if each.name == TIMERS["event"]]
         self._event_timers = in_order[0] if in_order else None
         self._opened = False
+        self._companion: Companion | None = None
+
+    def accompany(self, companions: Companions) -> Companion | None:
+        """Begin the work beside the records, if there is any. Returns it."""
+        for each in self._states:
+            if self._timers is not None and each.name == CALLS:
+                self._companion = self._timers.companion = companions.open(self._partition, each.kept.handle)
+        return self._companion
 
     # ---- due work ----------------------------------------------------------------------------------------------------
 
@@ -223,6 +232,10 @@ class DueRunner:
         """
         self._open()
         before = self.total
+        if self._companion is not None:
+            self._undo.begin()
+            self._count(self._companion.work())
+            self._undo.keep_unsourced()
         end = self._clock.monotonic() + _SLICE_SECONDS
         held = False
         for each in self._states:
@@ -257,12 +270,16 @@ class DueRunner:
         for each in self._states:
             each.noted = each.index.position
             each.index.committed()
+        if self._companion is not None:
+            self._companion.committed()
 
     def forget(self) -> None:
         """Drop everything since the last commit."""
         self.fired = 0
         for each in self._states:
             each.index.forget(*each.noted)
+        if self._companion is not None:
+            self._companion.undone()
 
     def _wakes_at(self, each: DueState) -> float | None:
         if each.pending:

@@ -14,7 +14,6 @@ from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
 from streamtable.graph.group import Group
 from streamtable.graph.state import State, codec_name
-from streamtable.graph.timer import TIMERS
 
 _FIRED, _KEPT = b"fired", b"kept"
 
@@ -32,7 +31,7 @@ class StateRecords(NamedTable):
             self._check(group, state.name, meaning_of(state), group.named_topic(state.name))
         for timer in group.timers:
             meaning = f"{timer.clock} time; payload {codec_name(timer.payload)}"
-            self._check(group, f"timer {timer.name}", meaning, group.named_topic(TIMERS[timer.clock]))
+            self._check(group, f"timer {timer.name}", meaning, group.named_topic(timer.table))
 
     def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
         recorded = self.get(name.encode())
