@@ -110,7 +110,17 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "NextOffset",
     ),
 }
+CALLS = ("Call", "Retry", "RateLimit", "RetryAfter", "CallFailed", "call_id", "call_ids")
+"""From `streamtable_calls`."""
 FOR_THE_ENGINE = {
+    "Group.companions",
+    "Timer.table",
+    "Timers.next_number",
+    "Call.begin",
+    "Call.companions",
+    "Call.settings",
+    "Call.table",
+    "Retry.pause_seconds",
     "Watch.offer",
     "Watch.reloaded",
     "Tail.start",
@@ -194,12 +204,17 @@ def page() -> str:
     both = [ROOT / "libs" / name / "src" for name in ("streamtable", "exactavro")]
     package = griffe.load("streamtable", search_paths=both, resolve_aliases=True, resolve_external=True)
     testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
+    calls = griffe.load("streamtable_calls", search_paths=[ROOT / "libs" / "streamtable_calls" / "src"])
     parts = [HEAD]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         parts.extend(text for name in names for text in _entry(package[name], "###"))
     parts.append("## Flows\n\nFrom `streamtable.flow`. What flows are: [Flows](../explanation/flows.md).\n")
     parts.extend(text for name in FLOWS for text in _entry(package[f"flow.{name}"], "###"))
+    parts.append(
+        "## Calls\n\nFrom `streamtable_calls`. How they are used: [Call an API](../how-to/call-an-api.md).\n"
+    )
+    parts.extend(text for name in CALLS for text in _entry(calls[name], "###"))
     parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
     parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))
     return "\n".join(parts).rstrip() + "\n"

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_914,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_810,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_calls": 700,  # aim 700
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/streamtable_cli": 4_414,  # aim 3,500

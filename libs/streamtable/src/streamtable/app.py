@@ -167,7 +167,6 @@ class ProcessorOptions(TypedDict, total=False):
             reported, and the processor is not ready.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
-        defer_timeout: The seconds that a deferred call may take.
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
             them. Default: yes, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
@@ -184,7 +183,6 @@ class ProcessorOptions(TypedDict, total=False):
     hanging_transaction_timeout: float
     state_retention: float
     standby: bool
-    defer_timeout: float
     purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     tasks: CustomTasks | None

@@ -32,10 +32,6 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 V = TypeVar("V")
 
-_CALLS_AT_ONCE = 64
-_PENDING_MAX = 10_000
-_FAILURES_IN_A_ROW = 20
-
 
 class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
     """A call of something outside, which `Context.call` makes: after the commit of its record, and beside the records.
@@ -84,15 +80,15 @@ class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
         then: Callable[[Context[K, V], Q, R], None],
         failed: Callable[[Context[K, V], Q, CallFailed], None] | None = None,
         order: Literal["key", "none"] = "key",
-        at_once: int = _CALLS_AT_ONCE,
+        at_once: int = 64,
         batch: int = 1,
         batch_within: timedelta = timedelta(0),
         timeout: timedelta = timedelta(seconds=30),
         retry: Retry | None = Retry(),  # noqa: B008 - frozen
         rate: RateLimit | None = None,
-        pending_max: int = _PENDING_MAX,
+        pending_max: int = 10_000,
         on_error: OnError = OnError.DEAD_LETTER,
-        breaker: int | None = _FAILURES_IN_A_ROW,
+        breaker: int | None = 20,
     ) -> None:
         settings = CallSettings(
             name, function, request, response, order, at_once, batch, batch_within, timeout,

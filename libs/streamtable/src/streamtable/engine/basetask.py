@@ -13,7 +13,6 @@ from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import InputTime
 from streamtable.base.ports import Store
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
-from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.time.silence import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph.companion import Companions
@@ -125,13 +124,12 @@ class BaseTask(ABC):
         """The next offset of each input, after the records that were handled."""
 
     @abstractmethod
-    def process(self, records: RecordBatch, since: float | None = None, room: int = DEFERRED_MAX) -> int:
+    def process(self, records: RecordBatch, since: float | None = None) -> int:
         """Take records of one topic.
 
         Args:
             records: Records of one topic.
             since: The monotonic time since when the oldest of them has waited. None: they have just arrived.
-            room: The maximum number of calls that may be deferred before a commit.
 
         Returns:
             The number of records that were taken. Pass the others again after a commit.
@@ -238,18 +236,6 @@ class BaseTask(ABC):
     def changed_memory(self) -> int:
         """About how many bytes of memory the rows take that have changed since the last commit."""
         return 0
-
-    @property
-    def deferred(self) -> int:
-        """The number of deferred results that the next commit waits for."""
-        return 0
-
-    def take_deferred(self) -> list[Deferral]:
-        """Return the awaitables that were deferred; each result must be given to `finish`, in this order."""
-        return []
-
-    def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
-        """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
         """Return the awaitable that completes the commit, or None. Awaitables of several tasks run together.

@@ -29,7 +29,6 @@ class ProcessorSettings:
         start_timeout: Seconds to wait for the broker at start; None: no limit.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Whether to keep standby replicas of the partitions whose tasks run elsewhere.
-        defer_timeout: The seconds that a deferred call may take.
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
@@ -54,7 +53,6 @@ class ProcessorSettings:
     start_timeout: float | None = None
     state_retention: float = 24 * 3600.0
     standby: bool = False
-    defer_timeout: float = 10.0
     stall_timeout: float = 30.0
     stall_exit: float | None = None
     hanging_transaction_timeout: float = 90.0
@@ -72,7 +70,6 @@ class ProcessorSettings:
             "poll_records",
             "poll_timeout",
             "cache_bytes",
-            "defer_timeout",
             "stall_timeout",
             "hanging_transaction_timeout",
         ):

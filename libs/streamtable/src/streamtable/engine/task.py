@@ -19,7 +19,6 @@ from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.calls.handlers import Around
 from streamtable.engine.named.handled import HandledRows
 from streamtable.engine.named.ids import IdTable
@@ -240,14 +239,13 @@ class Task(BaseTask):
         self,
         records: RecordBatch,
         since: float | None = None,  # noqa: ARG002 - used by tasks that wait
-        room: int = DEFERRED_MAX,
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
         due = self._dispatcher.due
         if self._full or (due is not None and not due.fire_timers()):
             return 0  # due rows come before these records
         with self._tracer.process(self.group.name, [records]) as span:
-            taken = self._dispatcher.handle(records, room)
+            taken = self._dispatcher.handle(records)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
             self.traced.append(span.headers)
         return taken
@@ -310,19 +308,6 @@ class Task(BaseTask):
         return None if self._dispatcher.due is None else self._dispatcher.due.wakes_at
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
-
-    @property
-    def deferred(self) -> int:
-        """The number of deferred results that the next commit waits for."""
-        return len(self._dispatcher.deferrals.waiting)
-
-    def take_deferred(self) -> list[Deferral]:
-        """Return the awaitables that were deferred; each result must be given to `finish`, in this order."""
-        return self._dispatcher.deferrals.take()
-
-    def finish(self, deferral: Deferral, result: Any) -> None:
-        """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
-        self._dispatcher.finish(deferral, result)
 
     @property
     def must_commit(self) -> bool:

@@ -45,8 +45,7 @@ class Timer(Edge[K, V], Generic[K, P, V]):
 
     Args:
         name: The name, under which pending timers are kept: a timer that is still pending needs its handler.
-        handler: Called with the context of the key, and the payload. It may do all that the handler of a record may,
-            except to defer.
+        handler: Called with the context of the key, and the payload. It may do all that the handler of a record may.
         payload: The codec of the payloads.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
         on_error: The policy for a failure of the handler. A dead letter holds the pending timer.

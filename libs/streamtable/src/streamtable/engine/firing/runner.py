@@ -13,7 +13,6 @@ from streamtable.base.event_time import NO_TIME
 from streamtable.base.limited_log import LimitedLog
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.deferral import Deferrals
 from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.calls.undo import RecordUndo
 from streamtable.engine.due.chunks import time_of
@@ -149,7 +148,6 @@ class DueRunner:
         clock: The wall clock, and the monotonic one for the length of slices.
         event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
-        deferrals: Deferred calls, which handlers of due rows cannot make.
 
     Attributes:
         fired: The number of rows that were handled, skipped or deleted since the last commit.
@@ -173,7 +171,6 @@ class DueRunner:
         clock: Clock,
         event_clock: EventClock | None,
         timers: TimerCalls | None,
-        deferrals: Deferrals,
     ) -> None:
         self.fired = self.total = 0
         self.behind_ms = 0
@@ -208,7 +205,6 @@ class DueRunner:
             if each.state.due is not None and each.index is not None
         ]
         self._timers = timers
-        self._deferrals = deferrals
         in_order = [each for each in self._states if each.name == TIMERS["event"]]
         self._event_timers = in_order[0] if in_order else None
         self._opened = False
@@ -385,11 +381,7 @@ class DueRunner:
         if not entries:
             return 0
         began = self._clock.monotonic()
-        self._deferrals.refused = True
-        try:
-            done = self._call(each, entries, now)
-        finally:
-            self._deferrals.refused = False
+        done = self._call(each, entries, now)
         took = self._clock.monotonic() - began
         if took > _CALL_SECONDS:
             each.rows_at_once = max(1, each.rows_at_once // 2)
