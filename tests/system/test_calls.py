@@ -14,6 +14,7 @@ from tests.system.bench import Bench, until
 from tests.system.calling import group_of
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG = pytest.mark.faults_long("each takes a start of three processes")
 
 
 class Calling:
@@ -97,7 +98,7 @@ def test_each_request_gets_one_result_in_the_order_of_its_key_whatever_the_api_d
     calling.finish()
 
 
-@pytest.mark.parametrize("where", ["before", "after", "handler"])
+@pytest.mark.parametrize("where", ["before", "after", pytest.param("handler", marks=LONG)])
 def test_a_process_that_dies_around_a_call_repeats_it_with_the_same_id(calling: Calling, where: str) -> None:
     calling.send(*({"key": f"k{n % 3}", "die": where if n == 4 else ""} for n in range(12)))
     calling.start()
@@ -109,7 +110,13 @@ def test_a_process_that_dies_around_a_call_repeats_it_with_the_same_id(calling: 
 
 @pytest.mark.parametrize(
     "step",
-    ["outputs-produced", "changelog-produced", "flushed", "offsets-sent", "committed", "store-written"],
+    [
+        "committed",
+        *(
+            pytest.param(step, marks=LONG)
+            for step in ("outputs-produced", "changelog-produced", "flushed", "offsets-sent", "store-written")
+        ),
+    ],
 )
 def test_a_process_that_is_killed_in_a_commit_loses_and_doubles_no_result(
     calling: Calling, step: str

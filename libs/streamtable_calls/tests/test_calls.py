@@ -277,6 +277,19 @@ def test_a_result_for_a_partition_that_has_moved_is_dropped(tester: Tester) -> N
     assert results(tester) == [("1", 1)]
 
 
+def test_calls_that_are_made_before_a_process_has_found_the_pending_ones_run_once_and_behind_them() -> None:
+    with Tester(commit_on_request=True) as tester:
+        group = group_of()
+        tester.run(group)
+        tester.emit(ORDERS, "a", "1")
+        tester.commit()
+        tester.crash(group)
+        tester.emit_many(ORDERS, [("a", "2"), ("b", "3")])
+        tester.start(group)
+        tester.commit()
+        assert sorted(tester.calls(SCORE).pending) == ["1", "3"]
+
+
 def test_the_inputs_of_a_partition_wait_while_too_many_calls_are_pending(tester: Tester) -> None:
     call = call_of(pending_max=10)
     tester.run(group_of(call))

@@ -146,6 +146,8 @@ class PartitionCalls:
 
     def _open(self) -> int:
         """Find the calls that are pending, in the order of each key. Returns the number of rows that were written."""
+        # Calls may have been made, and committed, before this: they are behind the others, and found among them.
+        self._committed = []
         uncommitted = {NUMBERS, *self._changed}
         unknown: Counter[str] = Counter()
         unhandled: list[tuple[bytes, bytes]] = []
