@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from streamtable import Context, Group, Input, Json, OnError, Output, Persist, Stream, String
+from streamtable import Context, Group, Guarantee, Input, Json, OnError, Output, Persist, Stream, String
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
 from streamtable_calls import Call, CallFailed, Retry, RetryAfter, call_id, call_ids
@@ -288,6 +289,72 @@ def test_calls_that_are_made_before_a_process_has_found_the_pending_ones_run_onc
         tester.start(group)
         tester.commit()
         assert sorted(tester.calls(SCORE).pending) == ["1", "3"]
+
+
+def test_a_failed_attempt_is_logged_with_its_error(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit(ORDERS, "a", "1")
+    with capture_logs() as lines:
+        tester.calls(SCORE).fail(ConnectionError("refused"))
+    (line,) = [line for line in lines if line["event"] == "attempt failed, the call is repeated"]
+    assert (line["call"], line["attempts"], line["error"]) == ("score", 1, "ConnectionError: refused")
+
+
+def test_a_result_may_be_larger_than_a_record(tester: Tester) -> None:
+    def then(ctx: Context[str, Any], order: Any, score: Any) -> None:
+        if score == "refuse":
+            ctx.fail("so that records are handled one by one from here")
+        ctx.emit(RESULTS, ctx.key, {"order": order, "score": len(score)})
+
+    call = call_of(then=then)
+    tester.run(group_of(call))
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2"), ("a", "3")])
+    for score in ("x" * 3_000_000, "refuse", "x" * 3_000_000):
+        tester.calls(call).answer(score)
+    assert results(tester) == [("1", 3_000_000), ("3", 3_000_000)]
+
+
+def test_a_request_that_fits_into_a_record_fits_with_its_error_too(tester: Tester) -> None:
+    group = group_of(on_error=OnError.DEAD_LETTER)
+    tester.run(group)
+    most = next(size for size in range(1_048_576, 0, -100) if _fits(tester, group, size))
+    tester.calls(SCORE).fail(ConnectionError("\N{SNOWMAN}" * 1000))
+    tester.advance(2)
+    assert [len(request) for request in tester.calls(SCORE).pending] == [most]
+
+
+def _fits(tester: Tester, group: Group[str, Any], size: int) -> bool:
+    if size > 1_047_500:  # the record of the input is too large
+        return False
+    before = len(tester.dead_letters(group))
+    tester.emit(ORDERS, "a", "x" * size)
+    return len(tester.dead_letters(group)) == before
+
+
+def test_a_standby_takes_over_the_pending_calls(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, members=2, partitions=2, standby=True)
+    tester.emit_many(ORDERS, [(f"key-{n}", str(n)) for n in range(10)])
+    ids = sorted(tester.calls(SCORE).ids)
+    tester.leave(group, 0)
+    assert sorted(tester.calls(SCORE).ids) == ids
+    for _ in range(10):
+        tester.calls(SCORE).answer(1)
+    assert len(tester.records(RESULTS)) == 10
+
+
+def test_with_at_least_once_no_result_is_lost_by_a_crash(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, guarantee=Guarantee.AT_LEAST_ONCE)
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    tester.crash(group, at="changelog-produced")
+    tester.calls(SCORE).answer(1)
+    tester.start(group)
+    for _ in range(3):
+        if tester.calls(SCORE).pending:
+            tester.calls(SCORE).answer(2)
+    assert {order for order, _ in results(tester)} == {"1", "2"}
+    assert tester.calls(SCORE).pending == []
 
 
 def test_the_inputs_of_a_partition_wait_while_too_many_calls_are_pending(tester: Tester) -> None:

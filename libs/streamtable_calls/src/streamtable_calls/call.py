@@ -22,7 +22,7 @@ from streamtable.base.clock import Clock
 from streamtable.graph.companion import Accompanied, Companions
 from streamtable.handlers.timers import NEVER_MS
 from streamtable_calls.errors import CallFailed
-from streamtable_calls.pending import CallState, PendingCall, PendingCallCodec
+from streamtable_calls.pending import ERROR_CHARACTERS_MAX, CallState, PendingCall, PendingCallCodec
 from streamtable_calls.process import ByHand, InLoop, ProcessCalls
 from streamtable_calls.retry import RateLimit, Retry
 from streamtable_calls.settings import CallSettings
@@ -31,6 +31,8 @@ K = TypeVar("K")
 Q = TypeVar("Q")
 R = TypeVar("R")
 V = TypeVar("V")
+
+_LARGE_BYTES = 50_000
 
 
 class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
@@ -111,8 +113,11 @@ class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
     def begin(self, ctx: Context[Any, Any], request: Q) -> None:
         """Make a call, as `Context.call` does."""
         data = self.settings.request.encode(request)
+        # A row that fits now must fit with the error of a failed attempt, too: only large ones could be too large then.
+        room = " " * ERROR_CHARACTERS_MAX if len(data) > _LARGE_BYTES else ""
         number = ctx.timers.next_number(self)
-        ctx.timers.at(self, NEVER_MS, PendingCall(data, max(ctx.event_time_ms, 0)), f"{number:016x}")
+        pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room)
+        ctx.timers.at(self, NEVER_MS, pending, f"{number:016x}")
 
     def _finish(self, ctx: Context[K, V], pending: PendingCall) -> None:
         request: Q = self.settings.request.decode(pending.request)

@@ -13,6 +13,7 @@ import structlog
 
 from streamtable import StateTable
 from streamtable.base.clock import Clock
+from streamtable.base.limited_log import LimitedLog
 from streamtable.errors import StateMeaningChanged
 from streamtable.handlers.timers import NUMBERS, PendingTimer, payload_of
 from streamtable_calls.pending import CallState, PendingCall
@@ -98,6 +99,7 @@ class PartitionCalls:
         self._rows = rows
         self._executor = executor
         self._clock = clock
+        self._limited_log = LimitedLog(log, clock)
         self._opened = False
         self._changed: list[bytes] = []  # rows that were written since the last commit
         self._committed: list[bytes] = []  # rows that were committed, and not looked at since
@@ -233,32 +235,20 @@ class PartitionCalls:
         data = self._rows.raw.get(outcome.row_key)
         if data is None:
             return 0
-        pending = PendingCall.decode(payload_of(data))
         call = self._calls[PendingTimer.decode(outcome.row_key).name]
         now_ms = int(self._clock.now() * 1000)
-        attempts, error, pause = pending.attempts + 1, outcome.error, None
-        if error is not None:
-            pause = call.retry.pause_seconds(attempts, error)
-        else:
-            try:
-                answer = call.response.encode(outcome.result)
-            except Exception as refused:  # noqa: BLE001 - as above
-                error = refused
-        text = "" if error is None else f"{type(error).__name__}: {error}"
-        when_ms = min(
-            pending.made_ms, now_ms
-        )  # over, so it is due at once; its handler sees the time of the request
-        if error is None:
-            row = pending._replace(state=CallState.ANSWERED, attempts=attempts, answer=answer, error="").row(
-                when_ms
-            )
-        elif pause is None:
-            log.warning("call failed", group=self._group, call=call.name, attempts=attempts, error=text)
-            row = pending._replace(state=CallState.FAILED, attempts=attempts, error=text).row(when_ms)
-        else:
-            next_ms = now_ms + int(pause * 1000)
-            row = pending._replace(attempts=attempts, next_ms=next_ms, error=text).row()
-        self._rows.raw.put(outcome.row_key, row)
+        pending = after(PendingCall.decode(payload_of(data)), call, outcome, now_ms)
+        if pending.state is not CallState.ANSWERED:
+            last = pending.state is CallState.FAILED
+            self._limited_log.warning(
+                "call failed" if last else "attempt failed, the call is repeated",
+                group=self._group, call=call.name, attempts=pending.attempts, error=pending.error,
+            )  # fmt: skip
+        # A time that is over makes the row due at once; its handler sees it as the time of the request.
+        waits = pending.state is CallState.WAITING
+        self._rows.raw.put(
+            outcome.row_key, pending.row() if waits else pending.row(min(pending.made_ms, now_ms))
+        )
         self._written.append(outcome)
         self._changed.append(outcome.row_key)
         return 1
@@ -270,3 +260,27 @@ class PartitionCalls:
         self.full = any(
             self.pending[name] + new >= call.pending_max * share for name, call in self._calls.items()
         )
+
+
+def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: int) -> PendingCall:
+    """Return a call after an attempt.
+
+    Args:
+        pending: The call before it.
+        call: The declared call.
+        outcome: The outcome of the attempt.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    attempts, error, pause = pending.attempts + 1, outcome.error, None
+    if error is not None:
+        pause = call.retry.pause_seconds(attempts, error)
+    else:
+        try:
+            answer = call.response.encode(outcome.result)
+            return pending._replace(state=CallState.ANSWERED, attempts=attempts, answer=answer, error="")
+        except Exception as refused:  # noqa: BLE001 - a codec may raise anything; the call fails with it
+            error = refused
+    text = f"{type(error).__name__}: {error}"
+    if pause is None:
+        return pending._replace(state=CallState.FAILED, attempts=attempts, error=text)
+    return pending._replace(attempts=attempts, next_ms=now_ms + int(pause * 1000), error=text)

@@ -11,7 +11,7 @@ from streamtable.handlers.timers import NEVER_MS
 
 _HEAD = Struct(">BIQQI")
 _TIME = Struct(">Q")
-_ERROR_CHARACTERS_MAX = 500
+ERROR_CHARACTERS_MAX = 500
 
 
 class CallState(IntEnum):
@@ -45,7 +45,9 @@ class PendingCall(NamedTuple):
     def encode(self) -> bytes:
         head = _HEAD.pack(self.state, self.attempts, self.made_ms, self.next_ms, len(self.request))
         # An error's text may hold anything, also halves of surrogate pairs.
-        error = self.error[:_ERROR_CHARACTERS_MAX].encode(errors="backslashreplace")
+        error = self.error[:ERROR_CHARACTERS_MAX].encode("ascii", errors="backslashreplace")[
+            :ERROR_CHARACTERS_MAX
+        ]
         tail = self.answer if self.state is CallState.ANSWERED else error
         return b"%b%b%b" % (head, self.request, tail)
 

@@ -229,9 +229,7 @@ class DueRunner:
         self._open()
         before = self.total
         if self._companion is not None:
-            self._undo.begin()
             self._count(self._companion.work())
-            self._undo.keep_unsourced()
         end = self._clock.monotonic() + _SLICE_SECONDS
         held = False
         for each in self._states:
