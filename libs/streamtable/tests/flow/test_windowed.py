@@ -584,7 +584,8 @@ def expected_emissions(events: list[Event], window: Window) -> list[Emitted]:
                 waiting[min(interval_end, window.closes_at(*key[1:])), key] = rows.get(key)
         before = rows
         for at, key in sorted(each for each in waiting if each[0] <= now):
-            found.append((*key, waiting.pop((at, key)), at - 1))
+            # Kafka's client takes 0 for now, so what has the event time 0 is written as of 1.
+            found.append((*key, waiting.pop((at, key)), at - 1 or 1))
         assert time <= now
     return found
 
