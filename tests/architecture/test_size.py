@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_850,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_860,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
-    "libs/exactjson": 400,
-    "libs/streamtable_codecs": 1_200,
+    "libs/exactjson": 360,
+    "libs/streamtable_codecs": 1_150,
     "libs/streamtable_cli": 4_414,  # aim 3,500
     "libs/microbatch": 3_383,  # aim 3,000
     "libs/servicekit": 6_100,  # aim 6,000
