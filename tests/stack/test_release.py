@@ -154,7 +154,7 @@ def test_the_built_wheels_run_under_each_interpreter_of_the_machine(version: str
     python = interpreter(version)
     if python is None:
         pytest.skip(f"this machine has no Python {version}")
-    root = repository(tmp_path, ("exactavro", "streamtable", "streamtable_testing"))
+    root = repository(tmp_path, ("exactavro", "exactjson", "streamtable", "streamtable_testing"))
     wheels = [str(path) for path in release.build(root, root / "dist") if path.suffix == ".whl"]
     uv = [sys.executable, "-m", "uv"]
     place = tmp_path / "environment"
