@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 import msgspec
 import pytest
+import typing_extensions
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
@@ -34,6 +35,10 @@ class Place:
 
 class Click(TypedDict):
     url: str
+
+
+class Visit(typing_extensions.TypedDict):
+    page: str
 
 
 class Model(BaseModel):
@@ -69,6 +74,10 @@ def test_a_value_is_json_and_comes_back_as_its_type(kind: Any, value: Any, data:
     assert codec.encode(value) == data
     assert codec.decode(data) == value
     assert type(codec.decode(data)) is type(value)
+
+
+def test_a_typed_dict_of_typing_extensions_is_one_too() -> None:
+    assert Typed(Visit).encode({"page": "/"}) == b'{"page":"/"}'
 
 
 def test_what_does_not_fit_is_poison_that_names_its_place() -> None:

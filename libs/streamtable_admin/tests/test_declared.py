@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamtable import Group, Input, Persist, Stream, String, Typed
 from streamtable.base.ports import TopicDescription
 from streamtable.errors import ConfigurationError
-from streamtable_admin.declared import Declared, load
+from streamtable_admin.declaration import declaration_of, yaml_of
+from streamtable_admin.declared import Declared, Defaults, load
 from streamtable_admin.topic_plan import plan_topics
 
 ROOT = Path(__file__).parents[3]
@@ -170,3 +172,13 @@ def test_every_declared_topic_is_in_exactly_one_part_of_the_plan_or_has_differen
     created = {each.name for each in made.create}
     assert differing | created | set(made.same) == desired.keys()
     assert len(differing) + len(created) + len(made.same) == len(desired)
+
+
+def test_a_table_whose_schema_is_recorded_has_the_topic_for_it(tmp_path: Path) -> None:
+    typed: Group[str, dict[str, int]] = Group(
+        "g", Input(Stream("in", String(), String()), lambda ctx, event: None), Persist(Typed(dict[str, int]))
+    )
+    text = yaml_of(declaration_of([typed], Defaults()))
+    assert "rows_evolve: true" in text
+    topics = declared(text, tmp_path).descriptions()
+    assert topics.keys() >= {*typed.tables, "g-states"}

@@ -5,6 +5,7 @@ confluent-kafka's client is served by it in the tests as well, so that not only 
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,8 +137,8 @@ class StandIn:
 
 
 @contextmanager
-def serving() -> Iterator[StandIn]:
-    """Serve a registry at a free port."""
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[StandIn]:
+    """Serve a registry at a free port, over TLS with these settings if there are any."""
     registry = StandIn()
 
     class Handler(BaseHTTPRequestHandler):
@@ -169,7 +170,10 @@ def serving() -> Iterator[StandIn]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
-    registry.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign] # clients that are not trusted
+    registry.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     yield registry
     server.shutdown()
     server.server_close()

@@ -1,6 +1,7 @@
 """Protobuf and JSON Schema: plain, behind ids of a registry, and as rows of a group."""
 
 import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from libs.streamtable_codecs.tests.messages import OLD_STYLE, SHOP, changed, messages, shop
 from libs.streamtable_codecs.tests.stand_in import StandIn, serving
 
+from localkafka.certificates import Authority
 from streamtable import Avro, Codec, Context, Group, Input, Long, Persist, State, Stream, String, Table
 from streamtable.errors import (
     ConfigurationError,
@@ -367,6 +369,26 @@ def test_requests_carry_the_user_or_the_token(server: StandIn, auth: Any, header
     assert server.headers == [header]
     assert "p" not in repr(auth).replace("Bearer", "").removeprefix("Basic")
     registry.close()
+
+
+def test_a_registry_over_tls_is_trusted_by_its_authority_and_knows_its_client(tmp_path: Path) -> None:
+    authority = Authority("registry")
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    for name in ("server", "client"):
+        authority.issue(name).write_together(tmp_path / f"{name}.pem")
+    settings = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
+    settings.load_cert_chain(tmp_path / "server.pem")
+    settings.verify_mode = ssl.CERT_REQUIRED
+    with serving(settings) as server:
+        known = HttpRegistry(server.url, tls=Tls(tmp_path / "ca.pem", tmp_path / "client.pem"))
+        assert known.registered("s", _long()) is None
+        for tls in (None, Tls(tmp_path / "ca.pem")):  # it is not trusted; it does not know us
+            other = HttpRegistry(server.url, tls=tls, attempts=1)
+            with pytest.raises(RetryLater, match="does not answer"):
+                other.registered("s", _long())
+            other.close()
+        known.close()
+    assert server.requests == ["POST /subjects/s"]
 
 
 def test_a_certificate_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ def test_a_field_of_a_typed_event_is_the_id_by_which_it_counts_once(tester: Test
     group = Group("g", Input(ORDERS, count, once=once, on_error=OnError.DEAD_LETTER), Persist(Long()))
     tester.run(group)
     tester.emit_many(ORDERS, [("a", Order("1")), ("a", Order("2")), ("a", Order("1"))])
-    assert tester.table(group) == {"a": 2}
+    tester.emit_many(ANY, [("a", BAD), ("a", {"id": "3"}), ("a", {"id": "3"}), ("a", {"id": "2"})])
+    assert tester.table(group) == {"a": 3}
+    assert letters(tester, group) == ["Order: $.items[2].price: expected float, got str"]
 
 
 def totals(kind: type[Any], *, own: bool) -> Group[str, Any]:

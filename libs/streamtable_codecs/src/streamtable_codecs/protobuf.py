@@ -15,6 +15,7 @@ from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable_codecs import messages
 from streamtable_codecs.framing import Confluent
+from streamtable_codecs.schemas import Definition
 
 M = TypeVar("M", bound=Message)
 
@@ -58,9 +59,8 @@ class Protobuf(Generic[M]):
         self._max_bytes = max_bytes
         self._deterministic = False
         self._prefix: bytes | None = b"" if isinstance(framing, Plain) else None
-        self._known: dict[
-            bytes, str
-        ] = {}  # prefixes, with the place: why they cannot be read, "" if they can
+        # By the prefix with the place: why such records cannot be read; "" if they can.
+        self._known: dict[bytes, str] = {}
         self._files: dict[bytes, tuple[str, list[messages.PlacedMessage]]] = {}  # by the prefix of the id
         self._of_topic: dict[Confluent, Protobuf[M]] = {}
 
@@ -80,7 +80,7 @@ class Protobuf(Generic[M]):
         return f"Protobuf key {json.dumps(shape)}" if self._deterministic else f"Protobuf{marked(shape)}"
 
     @property
-    def definition(self) -> Any:
+    def definition(self) -> Definition:
         """The schema as it is registered."""
         return messages.definition_of(self._descriptor.file, self._descriptor.full_name)
 
@@ -148,9 +148,8 @@ class Protobuf(Generic[M]):
         if isinstance(framing, Plain):
             return data
         size = framing.size
-        if (
-            self._known.get(data[: size + 1]) == ""
-        ):  # the short form: most messages are the first of their file
+        # The short form first: most messages are the first of their file.
+        if self._known.get(data[: size + 1]) == "":
             return data[size + 1 :]
         place, end = read_place(data, size) if len(data) > size else ((), size)
         prefix = data[:end]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, TypeVar, cast, is_typeddict, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from exactjson import Checked, Unsuitable, checked, fault, key_fault
 from streamtable.base.decoding import decode_each
@@ -52,7 +52,8 @@ class Typed(Generic[T]):
         except Unsuitable as error:
             raise ConfigurationError(f"Typed: {error}") from error
         self.kind = kind
-        self._class: Any = kind if isinstance(kind, type) and not is_typeddict(kind) else None
+        # A TypedDict has no instances.
+        self._class: Any = kind if isinstance(kind, type) and not hasattr(kind, "__required_keys__") else None
         self._strict, self._max_bytes = strict, max_bytes
         self._read = self._json.read
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -90,8 +90,10 @@ class Once(Generic[E_contra]):
         return bounded_meaning(f"ids by {by}, kept for {self.within_ms} ms")
 
     def id_of(self, event: E_contra) -> Any:
-        """Return the id of the event. Raises whatever `by` raises, `KeyError` for a field that is not there."""
-        return event[self.by] if isinstance(self.by, str) else self.by(event)  # type: ignore[index] # a record
+        """Return the id of the event. Raises whatever `by` raises, `KeyError` or `AttributeError` for a missing field."""
+        if isinstance(self.by, str):
+            return event[self.by] if _is_record(event) else getattr(event, self.by)  # type: ignore[index] # a record
+        return self.by(event)
 
 
 # ---- the rule -----------------------------------------------------------------------------------------------------------
@@ -185,7 +187,14 @@ def _raw_ids(once: Once[Any], events: Sequence[Any]) -> Sequence[Any]:
     """Return `id_of` of each. Of records that are still encoded only the field is decoded."""
     if not isinstance(once.by, str):
         return list(map(once.by, events))
-    return events.field(once.by) if isinstance(events, Fields) else list(map(itemgetter(once.by), events))
+    if isinstance(events, Fields):
+        return events.field(once.by)
+    return list(map((itemgetter if events and _is_record(events[0]) else attrgetter)(once.by), events))
+
+
+def _is_record(event: object) -> bool:
+    """Return whether fields are taken by their names, as of a dict; else they are attributes."""
+    return hasattr(type(event), "__getitem__")
 
 
 def _ids_one_by_one(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[int, Exception]]:

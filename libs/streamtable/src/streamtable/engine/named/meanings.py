@@ -3,8 +3,9 @@
 A table must be read with the codecs and the rules that it was written with, or with a codec whose schema accepts all that
 was written (`base.evolution`). A program that has changed them stops before it reads the first row.
 
-The key of a meaning is the name of a state; `table` for the group's own table, if the schema of its rows is recorded; or `timer` and the name of a timer; its row is a text. A state whose rows fall
-due has two further keys, its name, NUL and `fired` or `kept`, for the progress of firing and deletion (`engine.due.index`).
+The key of a meaning is the name of a state; `table` for the group's own table, if the schema of its rows is recorded; or
+`timer` and the name of a timer. Its row is a text. A state whose rows fall due has two further keys, its name, NUL and `fired`
+or `kept`, for the progress of firing and deletion (`engine.due.index`).
 """
 
 from collections.abc import Iterable
