@@ -26,7 +26,7 @@ def test_memory_that_is_free_goes_back_to_the_system() -> None:
     program = """
 import re
 from pathlib import Path
-from streamtable.base.process import trim_heap
+from streamtable_supervisor.system import trim_heap
 
 def resident_mb():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -1,16 +1,14 @@
 """The process around a processor: stop on signals, and relieve garbage collection and memory."""
 
-import ctypes
 import gc
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from streamtable.base.posix import limit, raise_limit
 from streamtable.errors import ConfigurationError
 from streamtable_supervisor.signals import stop_signals_to
+from streamtable_supervisor.system import limit, raise_limit, trim_heap
 
 _COLLECT_AFTER = 100_000  # objects
 _LOOK_SECONDS = 0.2
@@ -27,7 +25,7 @@ def running(stop: Callable[[], object]) -> Iterator[None]:
     """
     require_address_space()
     trim_heap()
-    raise_open_files()
+    raise_limit("RLIMIT_NOFILE")  # a table takes some files for each partition, and 1024 are few
     with stop_on_signals(stop), relaxed_gc():
         yield
 
@@ -132,16 +130,3 @@ def require_address_space() -> None:
             f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {found[0] >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
             "needed, most of it only reserved: raise it, and limit memory by a cgroup instead (systemd's MemoryMax)"
         )
-
-
-def raise_open_files() -> None:
-    """Raise the soft limit of open files to the hard limit: a table takes some for each partition, and 1024 are few."""
-    raise_limit("RLIMIT_NOFILE")
-
-
-def trim_heap() -> None:
-    """Return free memory to the system. glibc keeps what imports have left, 13 of 80 MB; other C libraries do not."""
-    library = None if sys.platform == "win32" else ctypes.CDLL(None)
-    trim = getattr(library, "malloc_trim", None)
-    if trim is not None:
-        trim(0)
