@@ -13,7 +13,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/exactjson": 400,
     "libs/streamtable_codecs": 1_200,
-    "libs/streamtable_supervisor": 468,  # aim 400
+    "libs/streamtable_supervisor": 473,  # aim 400
     "libs/streamtable_cli": 4_192,  # aim 3,500
     "libs/streamtable_query": 560,
     "libs/microbatch": 3_383,  # aim 3,000
