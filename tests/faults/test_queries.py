@@ -32,7 +32,7 @@ LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
 
 @dataclass
 class Floors:
-    """The value of each key below which no answer may be: a counter only rises, and what was acknowledged stays."""
+    """The least value of each key: a counter only rises, and an acknowledged event stays."""
 
     values: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)

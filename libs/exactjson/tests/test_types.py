@@ -145,7 +145,7 @@ def test_a_value_comes_back_as_it_was_also_where_unknown_fields_are_refused(kind
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        (Order, Order(5), "$.id: expected str, got int"),  # type: ignore[arg-type] # what is refused
+        (Order, Order(5), "$.id: expected str, got int"),  # type: ignore[arg-type] # it is refused
         (Order, Order("a", [Item(float("nan"))]), "$.items[0].price: expected float, got null"),
         (dict[str, Any], {"x": float("inf")}, "NaN and infinity are no JSON numbers"),
         (Item | None, {"x": 1}, "$: object missing required field price"),

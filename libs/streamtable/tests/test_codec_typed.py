@@ -80,9 +80,9 @@ def test_what_does_not_fit_is_poison_that_names_its_place() -> None:
 
 def test_a_value_of_another_type_is_not_written() -> None:
     with pytest.raises(SerializationError, match=r"^Order: expected Order, got dict$"):
-        Typed(Order).encode({"id": "a", "items": []})  # type: ignore[arg-type] # what is refused
+        Typed(Order).encode({"id": "a", "items": []})  # type: ignore[arg-type] # it is refused
     with pytest.raises(SerializationError, match=r"^Order: \$\.id: expected str, got int$"):
-        Typed(Order).encode(Order(5, []))  # type: ignore[arg-type] # what is refused
+        Typed(Order).encode(Order(5, []))  # type: ignore[arg-type] # it is refused
 
 
 def test_unknown_fields_are_ignored_and_refused_if_the_codec_is_strict() -> None:
@@ -140,6 +140,15 @@ def test_equal_keys_have_equal_bytes() -> None:
     assert keys.encode(Wide("x", 0)) == keys.encode(Wide("x")) == b'{"shop":"x"}'
     records = Stream("s", Typed(Click), String()).key
     assert records.encode({"url": "/"}) == b'{"url":"/"}'
+
+
+def test_the_fields_of_a_key_that_is_a_dict_are_sorted_and_rows_keep_their_order() -> None:
+    class Pair(TypedDict):
+        a: int
+        b: int
+
+    assert Stream("s", Typed(Pair), String()).key.encode({"b": 1, "a": 2}) == b'{"a":2,"b":1}'
+    assert Typed(Pair).encode({"b": 1, "a": 2}) == b'{"b":1,"a":2}'
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.errors import ConfigurationError
 from streamtable.graph.visiting import VisitProgress
 from streamtable_admin.decode import Decoder, decoder_for, guess, known_schemas, schemas_in
-from streamtable_codecs import Confluent
+from streamtable_codecs import Confluent, TopicName
 
 CLICK = {"type": "record", "name": "shop.Click", "fields": [{"name": "user", "type": "string"}]}
 CLICK_2 = {**CLICK, "fields": [*CLICK["fields"], {"name": "n", "type": "long"}]}
@@ -114,10 +114,12 @@ def test_the_graphs_codecs_are_used_for_its_topics_and_their_dead_letters() -> N
 
 def test_a_codec_that_needs_a_registry_that_is_away_shows_hex() -> None:
     class Away:
-        def schema(self, schema_id: int) -> Any:
+        subjects = TopicName()
+
+        def schema(self, schema_id: int | str) -> Any:
             raise ConfigurationError("away")
 
-        def id_of(self, subject: str, schema: Any) -> int:
+        def id_of(self, subject: str, definition: Any) -> int:
             raise ConfigurationError("away")
 
     decoder = Decoder(values={"t": Avro("long", Confluent(Away()))})

@@ -13,7 +13,7 @@ import pytest
 
 from streamtable import Avro, Plain
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
-from streamtable_codecs import Confluent, FileRegistry, HttpRegistry
+from streamtable_codecs import Apicurio, Confluent, FileRegistry, HttpRegistry
 
 OLD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 NEW = {
@@ -212,7 +212,7 @@ def test_a_registered_schema_that_cannot_be_used_makes_its_records_poison(
     decoded = codec.decode_many([message(7, "02")] * 3)
     assert len(decoded.poison) == 3
     assert reason in decoded.poison[2].message
-    assert len(server.requests) == 1
+    assert len(server.requests) == 1 + ("PROTOBUF" in more.values())  # whose descriptor is asked for too
 
 
 def test_the_right_id_before_another_schemas_bytes_is_poison(server: Server, registry: HttpRegistry) -> None:
@@ -253,7 +253,7 @@ def test_ids_of_one_canonical_form_keep_their_logical_types_apart(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"schemas": {"x": "long"}}', json.dumps({"schemas": {"1": LOOP}})]
+    "content", ["", "[]", "{}", '{"schemas": {"7": "lang"}}', json.dumps({"schemas": {"1": LOOP}})]
 )
 def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "ids.json"
@@ -290,11 +290,18 @@ def test_an_answer_that_is_none_means_retry_later(
         Avro("int", Confluent(registry)).decode(message(7, "02"))
 
 
-@pytest.mark.parametrize("number", ["7", None, -1, 1 << 40, [7]])
+@pytest.mark.parametrize("number", ["7", None, -1, 1 << 63, [7]])
 def test_an_id_that_is_none_means_retry_later(server: Server, registry: HttpRegistry, number: Any) -> None:
     server.answers["POST", "/subjects/s"] = 200, {"id": number}
     with pytest.raises(RetryLater, match="has no id"):
         Avro("int", Confluent(registry, "s")).encode(1)
+
+
+def test_an_id_that_the_framing_has_no_room_for_is_refused(server: Server, registry: HttpRegistry) -> None:
+    server.answers["POST", "/subjects/s"] = 200, {"id": 1 << 40}
+    with pytest.raises(ConfigurationError, match="a number of 4 bytes, and this is 1099511627776"):
+        Avro("int", Confluent(registry, "s")).encode(1)
+    assert Avro("int", Apicurio(registry, "s")).encode(1) == b"\x00" + (1 << 40).to_bytes(8, "big") + b"\x02"
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ def unreadable(written: Mapping[str, Any], reading: Mapping[str, Any]) -> str:
 
 
 class _Comparison:
-    """The comparison of what was written by one schema with another one, which reads it."""
+    """The comparison of the schema of written rows with the one that reads them."""
 
     def __init__(self, written: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
         self._written, self._reading = written, reading
         self._compared: frozenset[tuple[str, str]] = (
             frozenset()
-        )  # what is compared at the moment, or was without a fault
+        )  # pairs that are compared at the moment, or had no fault
 
     def fault(self, old: Any, new: Any, path: str) -> str:
         """Return the first fault; "" if there is none."""

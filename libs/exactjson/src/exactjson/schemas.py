@@ -49,7 +49,7 @@ def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
 
 
 def choices_of(schema: Mapping[str, Any]) -> list[Any]:
-    """Return the schemas of which a value has to fit one; empty if there is no choice."""
+    """Return the alternatives: a value has to fit one of these schemas; empty if there is no choice."""
     return list(schema.get("anyOf") or schema.get("oneOf") or ())
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -27,10 +27,11 @@ class Checked(Generic[T]):
 
     Attributes:
         title: The name of the type.
-        read: Decodes JSON and checks it. Raises any exception for what does not fit; `fault` says what is wrong.
+        read: Decodes JSON and checks it. Raises any exception for a text that does not fit; `fault` describes it.
         write: Encodes a value. Its types are not checked: values are as a program has made them.
         plain: Converts a value to dicts, lists and the like.
-        schema: The JSON schema of the type, without the parts that are for people.
+        schema: The JSON schema of the type, without the parts that are for people, and with additions for comparisons.
+        document: The JSON schema of the type as its library makes it.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Checked(Generic[T]):
     write: Callable[[T], bytes]
     plain: Callable[[T], Any]
     schema: Mapping[str, Any]
+    document: Mapping[str, Any]
 
     def write_checked(self, value: T) -> bytes:
         """Encode a value. Raises any exception for one that would not be read again, or that holds NaN or infinity."""
@@ -50,19 +52,22 @@ class Checked(Generic[T]):
         return data
 
 
-def checked(kind: Any, *, strict: bool = False) -> Checked[Any]:
-    """Return the JSON of a type: a struct, a dataclass, a `TypedDict`, a model of pydantic, or what is made of them.
+def checked(kind: Any, *, strict: bool = False, sort_keys: bool = False) -> Checked[Any]:
+    """Return the JSON of a type: a struct, a dataclass, a `TypedDict`, a model of pydantic, or a type made of them.
 
     Args:
         kind: The type.
         strict: Whether fields that the type does not have are refused, which costs a second look at each text.
+        sort_keys: Whether the names of dicts are sorted when they are written.
 
     Raises:
         Unsuitable: JSON cannot be checked against the type.
     """
     title = _title_of(kind)
     try:
-        made = (_by_pydantic if _has_models(kind) else _by_msgspec)(kind, title)
+        made = (
+            _by_pydantic(kind, title) if _has_models(kind) else _by_msgspec(kind, title, sort_keys=sort_keys)
+        )
     except Exception as error:
         message = str(error).partition("\n")[0]
         raise Unsuitable(f"JSON cannot be checked against {title}: {message}") from error
@@ -80,9 +85,9 @@ def checked(kind: Any, *, strict: bool = False) -> Checked[Any]:
 
 
 def fault(error: Exception) -> str:
-    """Return what is wrong with JSON, after the place: `$.items[2].price: expected float, got str`."""
-    if callable(errors := getattr(error, "errors", None)):  # pydantic's
-        first, *more = errors(include_url=False, include_input=False)
+    """Return the fault of JSON, after its place: `$.items[2].price: expected float, got str`."""
+    if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
+        first, *more = cast("Any", error).errors(include_url=False, include_input=False)
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         others = f" (and {len(more)} more)" if more else ""
         return f"${place}: {_lowered(first['msg'])}{others}"
@@ -100,11 +105,13 @@ def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _by_msgspec(kind: Any, title: str) -> Checked[Any]:
-    schema = msgspec.json.schema(kind)
+def _by_msgspec(kind: Any, title: str, *, sort_keys: bool) -> Checked[Any]:
+    document, schema = msgspec.json.schema(kind), msgspec.json.schema(kind)
     refine(kind, schema)
-    write = msgspec.json.Encoder(order="deterministic").encode
-    return Checked(title, msgspec.json.Decoder(kind).decode, write, msgspec.to_builtins, bare(schema))
+    write = msgspec.json.Encoder(order="deterministic" if sort_keys else None).encode
+    return Checked(
+        title, msgspec.json.Decoder(kind).decode, write, msgspec.to_builtins, bare(schema), document
+    )
 
 
 def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
@@ -128,6 +135,7 @@ def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
         lambda value: adapter.dump_json(value, by_alias=True, warnings=False),
         adapter.dump_python,
         bare(adapter.json_schema(schema_generator=WithKeys)),
+        adapter.json_schema(),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from localkafka import connect
 from localkafka.broker import BrokerCluster
 from localkafka.errors import LocalKafkaError, SetupError
 
@@ -120,9 +121,12 @@ def wipe(data_dir: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Parse the command line and run the command."""
+    given_arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if given_arguments[:1] == ["connect"]:
+        connect.main(given_arguments[1:])
     parser = argparse.ArgumentParser(
         prog="python -m localkafka",
-        description="A real Kafka on this machine, without containers.",
+        description="A real Kafka on this machine, without containers; 'connect --help' is about Kafka Connect.",
     )
     parser.add_argument("verb", choices=("up", "down", "status", "wipe"))
     parser.add_argument(

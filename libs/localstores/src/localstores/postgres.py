@@ -21,6 +21,8 @@ _DEBIAN = Path("/usr/lib/postgresql")  # its packages put no server into the PAT
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 _CANNOT_CONNECT_NOW = b"57P03"
 _STARTUP = b"user\0postgres\0database\0postgres\0\0"
+LOGICAL: Mapping[str, str] = {"wal_level": "logical", "max_replication_slots": "8", "max_wal_senders": "8"}
+"""The options of a server whose changes are captured (`pgoutput`)."""
 # A crash of the machine is not what tests are about; a crash of the server loses nothing without fsync.
 _BRIEF = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 
@@ -54,6 +56,10 @@ class PostgresServer(Server):
     def url(self) -> str:
         """The URL for clients, as the superuser."""
         return self.url_at(self.port)
+
+    def url_of(self, database: str) -> str:
+        """The URL of another database for clients."""
+        return f"{self.url.removesuffix('/postgres')}/{database}"
 
     @staticmethod
     def url_at(port: int) -> str:

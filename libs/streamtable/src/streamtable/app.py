@@ -1,6 +1,5 @@
 """The library assembled: the core with the real Kafka, RocksDB and clock. Only this module knows them all."""
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, TypeV
 from prometheus_client import CollectorRegistry
 
 from streamtable.base.clock import SystemClock
+from streamtable.base.closing import Closing
 from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
@@ -151,14 +151,37 @@ class Processor(Protocol):
         ...
 
 
-class ProcessorOptions(TypedDict, total=False):
-    """The options of a processor that differ from the App's settings.
+class CommonOptions(TypedDict, total=False):
+    """The options of each kind of processor; see `ProcessorOptions`."""
+
+    instance_id: str
+    guarantee: Guarantee
+    start_timeout: float | None
+    stall_timeout: float
+    stall_exit: float | None
+    hanging_transaction_timeout: float
+    state_retention: float
+    standby: bool
+    failpoint: str | None
+
+
+def common_options(settings: Settings) -> CommonOptions:
+    """Return the options of each kind of processor, as the settings give them."""
+    options = {name: getattr(settings, name) for name in CommonOptions.__annotations__}
+    options |= {"guarantee": Guarantee(settings.guarantee), "standby": settings.standby == "all"}
+    if "instance_id" not in settings.model_fields_set:
+        del options["instance_id"]
+    return cast("CommonOptions", options)
+
+
+class ProcessorOptions(CommonOptions, total=False):
+    """The options of a processor that differ from the App's settings, with the [defaults](settings.md) of the settings.
 
     Attributes:
         instance_id: Distinguishes this process from the others of the group. Default: STREAMTABLE_INSTANCE_ID, or the host
             name, with a number if another process of this host has that already.
-        guarantee: The processing guarantee. Default: exactly once.
-        commit_interval: The seconds between commits. Default: 0.2.
+        guarantee: The processing guarantee.
+        commit_interval: The seconds between commits.
         start_timeout: The seconds to wait for the broker at start; None: no limit.
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
@@ -169,29 +192,21 @@ class ProcessorOptions(TypedDict, total=False):
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
         defer_timeout: The seconds that a deferred call may take.
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
-            them. Default: yes, every 30 seconds.
+            them, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
-        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`.
+        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`. Default: what
+            the group makes, as a sink does.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
 
-    instance_id: str
-    guarantee: Guarantee
     commit_interval: float
-    start_timeout: float | None
-    stall_timeout: float
-    stall_exit: float | None
-    hanging_transaction_timeout: float
-    state_retention: float
-    standby: bool
     defer_timeout: float
     purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     tasks: CustomTasks | None
-    failpoint: str | None
 
 
-class App:
+class App(Closing):
     """The entry point of the library: the Kafka cluster and the state folder that a process uses.
 
         app = App(Kafka("127.0.0.1:9092"), "state")
@@ -246,29 +261,15 @@ class App:
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Return an App with the settings of the environment (`STREAMTABLE_...`). Raises `ConfigurationError`."""
-        return cls.from_settings(
-            Settings.from_environment(os.environ if environment is None else environment)
-        )
+        return cls.from_settings(Settings.from_environment(environment))
 
     @classmethod
     def from_settings(
         cls, settings: Settings, *, kafka: Log | None = None, metrics: Metrics | None = None
     ) -> Self:
         """Return an App with these settings; `kafka` only if it has been made from them already."""
-        options: ProcessorOptions = {
-            "guarantee": Guarantee(settings.guarantee),
-            "commit_interval": settings.commit_interval,
-            "start_timeout": settings.start_timeout,
-            "stall_timeout": settings.stall_timeout,
-            "stall_exit": settings.stall_exit,
-            "hanging_transaction_timeout": settings.hanging_transaction_timeout,
-            "state_retention": settings.state_retention,
-            "standby": settings.standby == "all",
-            "purge": settings.purge,
-            "failpoint": settings.failpoint,
-        }
-        if "instance_id" in settings.model_fields_set:
-            options["instance_id"] = settings.instance_id
+        own = {"commit_interval": settings.commit_interval, "purge": settings.purge}
+        options = cast("ProcessorOptions", {**common_options(settings), **own})
         return cls(
             kafka or Kafka.from_settings(settings), settings.state_dir, metrics=metrics, options=options
         )
@@ -325,7 +326,8 @@ class App:
             self._groups[group.name] = group
             refuse_shared_topics(list(self._groups.values()))
         given = cast("dict[str, Any]", {**self.options, **options})
-        failpoint, tasks = given.pop("failpoint", None), given.pop("tasks", None)
+        named, tasks = given.pop("failpoint", None), given.pop("tasks", None)
+        failpoint = failpoint_at(named) if named else no_failpoint
         instance = instance_id(group.name, given.get("instance_id"))
         given["instance_id"] = instance.name
         folder, clock = self.state_dir / group.name, SystemClock()
@@ -349,9 +351,9 @@ class App:
             clock,
             self.metrics,
             self._progress or progress_on(sys.stderr),
-            failpoint_at(failpoint) if failpoint else no_failpoint,
+            failpoint,
             lookups,
-            tasks,
+            tasks or group.custom_tasks(clock, failpoint),
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:
@@ -430,12 +432,6 @@ class App:
             opened: list[View[Any, Any] | Tail[Any, Any]] = [*self._views.values(), *self._tails]
         for each in opened:
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _forget_tail(self, tail: Tail[Any, Any]) -> None:
         with self._lock:

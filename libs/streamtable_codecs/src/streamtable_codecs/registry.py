@@ -1,4 +1,4 @@
-"""Confluent-compatible schema registries: over HTTP, and from a file."""
+"""Schema registries: over HTTP, as Confluent's API is documented, and from a file. Each id is requested once."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -6,83 +6,137 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock, Timer
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from httpx import Client, HTTPError, Limits, ReadTimeout, codes
-from orjson import loads
+from orjson import dumps, loads
 
 from exactavro import Schema, Unusable, make_reader
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
+from streamtable_codecs.access import Basic, Bearer, Tls
+from streamtable_codecs.schemas import Definition, Registered, Subjects, TopicName
 
 _NOT_FOUND_CODES = {40401, 40402, 40403}
 _FIRST_PAUSE_SECONDS = 0.1
 _UNKNOWN_IDS_MAX = 10_000
-_ID_END = 1 << 31
+_REFUSED = {codes.CONFLICT, codes.UNPROCESSABLE_ENTITY}
+_ID_END = 1 << 63
 _ANSWER_BYTES_MAX = 4_000_000
 _REFERENCES_MAX = 100
+
+
+class Registry(Protocol):
+    """A schema registry. Safe to call from any thread.
+
+    Attributes:
+        subjects: The rule for subjects.
+    """
+
+    @property
+    def subjects(self) -> Subjects: ...
+
+    def schema(self, schema_id: int | str) -> Registered:
+        """Return the schema of an id. Raises `RetryLater`, and `DeserializationError` if there is none."""
+        ...
+
+    def id_of(self, subject: str, definition: Definition) -> int | str:
+        """Return the id of a registered schema. Raises `ConfigurationError` if it is not registered, and `RetryLater`."""
+        ...
 
 
 class FileRegistry:
     """A registry in a JSON file: `{"schemas": {"7": <schema>}, "subjects": {"user-clicks-value": 7}}`.
 
+    A schema is Avro's, or `{"schemaType": "JSON", "schema": <schema>}`, or the same with `PROTOBUF` and a text. Ids are numbers,
+    or other texts, such as the UUIDs of AWS Glue.
+
+    Args:
+        path: The file.
+        subjects: The rule for subjects.
+
     Raises:
         ConfigurationError: The file is missing, is not of this form, or holds a schema that is not safe.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, subjects: Subjects | None = None) -> None:
+        self.subjects = subjects or TopicName()
         try:
             content = loads(path.read_bytes())
-            self._schemas = {
-                int(number): Schema.load(schema) for number, schema in content["schemas"].items()
-            }
-            self._subjects = {str(name): int(number) for name, number in content.get("subjects", {}).items()}
+            self._schemas = {str(number): _in_file(each) for number, each in content["schemas"].items()}
+            self._subjects = {str(name): number for name, number in content.get("subjects", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(f"schema file {path}: {type(error).__name__}: {error}") from error
         self._path = path
 
-    def schema(self, schema_id: int) -> Schema:
+    def schema(self, schema_id: int | str) -> Registered:
         try:
-            return self._schemas[schema_id]
+            return self._schemas[str(schema_id)]
         except KeyError:
             raise DeserializationError(f"schema id {schema_id} is not in {self._path}") from None
 
-    def id_of(self, subject: str, schema: Schema) -> int:
-        number = self._subjects.get(subject)
-        known = None if number is None else self._schemas.get(number)
-        if number is None or known is None or not _same(known, schema):
-            raise ConfigurationError(f"{self._path} has no subject {subject!r} with the schema {schema.name}")
+    def id_of(self, subject: str, definition: Definition) -> int | str:
+        number: int | str | None = self._subjects.get(subject)
+        known = None if number is None else self._schemas.get(str(number))
+        if number is None or known is None or not _same(known, definition):
+            raise ConfigurationError(
+                f"{self._path} has no subject {subject!r} with the schema {definition.record}"
+            )
         return number
 
 
-def _same(registered: Schema, schema: Schema) -> bool:
-    """Whether two schemas give the same bytes with the same meaning: the canonical form drops logical types."""
+def _in_file(content: Any) -> Registered:
+    if isinstance(content, dict) and "schemaType" in content:
+        text = content["schema"]
+        return Registered(content["schemaType"], text if isinstance(text, str) else dumps(text).decode())
+    return Registered("AVRO", Schema.load(content).text)
+
+
+def _same(registered: Registered, definition: Definition) -> bool:
+    """Whether two schemas give the same bytes with the same meaning: Avro's canonical form drops logical types."""
+    if registered.kind != definition.kind:
+        return False
+    if registered.kind == "JSON":
+        return bool(loads(registered.text) == loads(definition.text))
+    if registered.kind == "PROTOBUF":
+        return registered.text == definition.text
+    before, now = Schema.load(registered.text), Schema.load(definition.text)
     try:
-        make_reader(registered, schema)
+        make_reader(before, now)
     except Unusable:
         return False
-    return registered.canonical == schema.canonical
+    return before.canonical == now.canonical
 
 
 class HttpRegistry:
-    """A registry at a URL. The meaning of an id never changes, so each is requested once.
+    """A registry at a URL, whose answers are as Confluent's API is documented. An id is requested once, and cached for ever.
 
     Args:
-        url: For example "http://localhost:8081".
-        auth: User name and password, if the registry wants them.
+        url: For example "http://localhost:8081"; of Apicurio, "http://localhost:8080/apis/ccompat/v7".
+        auth: The user or the token, if the registry wants them.
+        tls: The certificates of an https URL; default: the system's authorities.
+        subjects: The rule for the subject of a topic's keys or values; default: `TopicName()`.
+        register: Whether a schema that is not registered is refused ("never", the default) or registered ("missing", for
+            development) by the first record that is written with it.
         timeout: Seconds for one request, with its whole answer.
         attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them. A schema with those
             that it refers to takes no more time than these; neither does a thread wait longer for another's requests.
         unknown_seconds: The seconds before an id that the registry did not know is requested again.
         clock: Monotonic seconds.
         wait: Sleeps for a number of seconds.
+
+    Raises:
+        ConfigurationError: A setting is invalid, or a file of `tls` cannot be read.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        auth: tuple[str, str] | None = None,
+        auth: Basic | Bearer | None = None,
+        tls: Tls | None = None,
+        subjects: Subjects | None = None,
+        register: Literal["never", "missing"] = "never",
         timeout: float = 2.0,
         attempts: int = 3,
         unknown_seconds: float = 60.0,
@@ -93,11 +147,16 @@ class HttpRegistry:
             raise ConfigurationError(
                 "registry: needs an http(s) URL, at least 1 attempt and a timeout above 0"
             )
-        self._url = url.rstrip("/")
+        if register not in {"never", "missing"}:
+            raise ConfigurationError(f"registry: register={register!r}: give 'never' or 'missing'")
+        self.url = url.rstrip("/")
+        self.subjects = subjects or TopicName()
+        self._register = register
         self._client = Client(
-            auth=auth,
+            auth=auth.flow() if auth else None,
+            verify=tls.context() if tls else True,
             timeout=timeout,
-            headers={"Accept": "application/json"},
+            headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
             limits=Limits(max_keepalive_connections=0),  # requests are rare, and each may be cut
         )
         self._timeout = timeout
@@ -107,11 +166,12 @@ class HttpRegistry:
         self._clock = clock
         self._wait = wait
         self._lock = Lock()
-        self._schemas: dict[int, Schema] = {}
-        self._ids: dict[tuple[str, str], int] = {}
-        self._unknown: dict[int, tuple[float, str]] = {}
+        self._schemas: dict[int | str, Registered] = {}
+        self._ids: dict[tuple[str, Definition], int] = {}
+        self._unknown: dict[int | str, tuple[float, str]] = {}
 
-    def schema(self, schema_id: int) -> Schema:
+    def schema(self, schema_id: int | str) -> Registered:
+        """See `Registry`."""
         known = self._schemas.get(schema_id)
         if known is not None:
             return known
@@ -121,52 +181,74 @@ class HttpRegistry:
                 known = self._schemas[schema_id] = self._ask_schema(schema_id)
             return known
 
-    def id_of(self, subject: str, schema: Schema) -> int:
+    def id_of(self, subject: str, definition: Definition) -> int:
+        """See `Registry`."""
         with self._alone():
-            key = subject, schema.text
-            if key not in self._ids:
-                answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema.text})
-                if answer is None:
-                    raise ConfigurationError(
-                        f"registry: {schema.name} is not registered under {subject!r}; register it before writing"
-                    )
-                number = answer.get("id")
-                if type(number) is not int or not 0 <= number < _ID_END:
-                    raise RetryLater(f"registry {self._url}: its answer for {subject!r} has no id")
-                self._ids[key] = number
-            return self._ids[key]
+            known = self._ids.get((subject, definition))
+            if known is None:
+                known = self._ids[subject, definition] = self._ask_id(subject, definition)
+                self._unknown.pop(known, None)  # it may have been met before it was registered
+            return known
+
+    def registered(self, subject: str, definition: Definition) -> int | None:
+        """Return the id of a schema under a subject; None if it is not registered there. Raises `RetryLater`."""
+        with self._alone():
+            found = self._look_up(subject, definition)
+            return None if found is None else self._number(found, "id", subject)
+
+    def compatible(self, subject: str, definition: Definition) -> str:
+        """Return why a schema does not fit the subject's rule of compatibility; "" if it fits, or is the first. Raises `RetryLater`."""
+        with self._alone():
+            body = self._body(definition)
+            if body is None:
+                return ""  # it cannot be asked before the schemas that it refers to are registered
+            path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+            answer = self._ask("POST", path, body, ("is_compatible",))
+            if answer is None or answer["is_compatible"] is True:
+                return ""
+            messages = answer.get("messages")
+            return "; ".join(map(str, messages)) if messages else "the registry refuses it"
+
+    def register_schema(self, subject: str, definition: Definition) -> int:
+        """Register a schema, with those that it refers to, and return its id. Raises `RetryLater`, `ConfigurationError`."""
+        with self._alone():
+            return self._register_new(subject, definition)
 
     def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if not self._lock.acquire(timeout=self._longest):
-            raise RetryLater(f"registry {self._url}: another thread waits for its answer")
+            raise RetryLater(f"registry {self.url}: another thread waits for its answer")
         try:
             yield
         finally:
             self._lock.release()
 
-    def _ask_schema(self, schema_id: int) -> Schema:
+    # ---- schemas by id ----
+
+    def _ask_schema(self, schema_id: int | str) -> Registered:
         until, message = self._unknown.get(schema_id, (0.0, ""))
         if message and self._clock() < until:
             raise DeserializationError(message)
-        answer = self._ask("GET", f"/schemas/ids/{schema_id}", None)
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}", None, ("schema",))
         if answer is None:
             raise self._poison(schema_id, "the registry does not know it")
-        if answer.get("schemaType", "AVRO") != "AVRO":
-            raise self._poison(schema_id, f"a schema of type {str(answer['schemaType'])[:100]}, not Avro")
         try:
-            return self._schema_of(answer)
+            kind = str(answer.get("schemaType") or "AVRO")
+            if kind == "PROTOBUF":
+                # Its descriptor, if the registry makes one: without a compiler its source says less.
+                path = f"/schemas/ids/{schema_id}?format=serialized"
+                answer = self._ask("GET", path, None, ("schema",)) or answer
+                return Registered(kind, self._text_of(answer))
+            return Registered(kind, self._text_of(answer), self._referred(answer))
         except Unusable as error:
             raise self._poison(schema_id, str(error)) from error
 
-    def _schema_of(self, answer: Mapping[str, Any]) -> Schema:
-        """Return a schema together with those that it refers to. Raises `Unusable` and `RetryLater`."""
-        text = self._text_of(answer)
-        if not answer.get("references"):
-            return Schema.load(text)
+    def _referred(self, answer: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the schemas that a schema refers to, and those that they refer to. Raises `Unusable` and `RetryLater`."""
         found: dict[str, str] = {}
         waiting, end = [answer], self._clock() + self._longest
         while waiting:
@@ -176,24 +258,24 @@ class HttpRegistry:
                 if len(found) >= _REFERENCES_MAX:
                     raise Unusable(f"refers to more than {_REFERENCES_MAX} schemas")
                 if self._clock() > end:
-                    raise RetryLater(f"registry {self._url}: not all schemas within {self._longest:g} s")
+                    raise RetryLater(f"registry {self.url}: not all schemas within {self._longest:g} s")
                 path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-                other = self._ask("GET", path, None)
+                other = self._ask("GET", path, None, ("schema",))
                 if other is None:
                     raise Unusable(
                         f"refers to version {version} of {subject!r}, which the registry does not know"
                     )
                 found[name] = self._text_of(other)
                 waiting.append(other)
-        return Schema.load(text, found)
+        return found
 
     def _text_of(self, answer: Mapping[str, Any]) -> str:
         text = answer.get("schema")
         if not isinstance(text, str):
-            raise RetryLater(f"registry {self._url}: its answer has no schema")
+            raise RetryLater(f"registry {self.url}: its answer has no schema")
         return text
 
-    def _poison(self, schema_id: int, message: str) -> DeserializationError:
+    def _poison(self, schema_id: int | str, message: str) -> DeserializationError:
         """Return the error and remember it for a while, without asking the registry again."""
         while len(self._unknown) >= _UNKNOWN_IDS_MAX:
             del self._unknown[next(iter(self._unknown))]
@@ -201,8 +283,68 @@ class HttpRegistry:
         self._unknown[schema_id] = self._clock() + self._unknown_seconds, error.message
         return error
 
-    def _ask(self, method: str, path: str, body: dict[str, str] | None) -> dict[str, Any] | None:
-        """Return the registry's answer; None if it has no such resource. Raises `RetryLater`."""
+    # ---- ids by schema ----
+
+    def _ask_id(self, subject: str, definition: Definition) -> int:
+        found = self._look_up(subject, definition)
+        if found is None and self._register == "missing":
+            return self._register_new(subject, definition)
+        if found is None:
+            raise ConfigurationError(
+                f"registry: {definition.record} is not registered under {subject!r}; register it before writing, as "
+                "'streamtable schemas apply --graph MODULE:NAME' does"
+            )
+        return self._number(found, "id", subject)
+
+    def _look_up(self, subject: str, definition: Definition) -> Mapping[str, Any] | None:
+        body = self._body(definition)
+        if body is None:
+            return None
+        return self._ask("POST", f"/subjects/{quote(subject, safe='')}", body, ("id",))
+
+    def _register_new(self, subject: str, definition: Definition) -> int:
+        for name, other in definition.imports:
+            self._register_new(name, other)
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        answer = self._ask("POST", path, self._body(definition), ("id",))
+        if answer is None:
+            raise RetryLater(
+                f"registry {self.url}: it does not know the schema that has just been registered"
+            )
+        return self._number(answer, "id", subject)
+
+    def _body(self, definition: Definition) -> dict[str, Any] | None:
+        """Return the body of a request; None if a schema that it refers to is not registered."""
+        body: dict[str, Any] = {"schema": definition.text}
+        if definition.kind != "AVRO":
+            body["schemaType"] = definition.kind
+        if definition.imports:
+            body["references"] = []
+        for name, other in definition.imports:
+            found = self._look_up(name, other)
+            if found is None:
+                return None
+            version = self._number(found, "version", name)
+            body["references"].append({"name": name, "subject": name, "version": version})
+        return body
+
+    def _number(self, answer: Mapping[str, Any], name: str, subject: str) -> int:
+        number = answer.get(name)
+        if type(number) is not int or not 0 <= number < _ID_END:
+            raise RetryLater(f"registry {self.url}: its answer for {subject!r} has no {name}")
+        return number
+
+    # ---- requests ----
+
+    def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None, fields: tuple[str, ...]
+    ) -> dict[str, Any] | None:
+        """Return the registry's answer, which has these fields; None if it has no such resource.
+
+        Raises:
+            RetryLater: It does not answer.
+            ConfigurationError: It refuses what it is asked, such as a schema that is incompatible with those before.
+        """
         problem = ""
         for attempt in range(self._attempts):
             if attempt:
@@ -216,16 +358,18 @@ class HttpRegistry:
             # A 404 without one of these codes comes from something else at this address, and is no verdict.
             if status == codes.NOT_FOUND and answer.get("error_code") in _NOT_FOUND_CODES:
                 return None
-            if codes.is_success(status) and ("schema" in answer or "id" in answer):
+            if codes.is_success(status) and all(each in answer for each in fields):
                 return answer
+            if status in _REFUSED and "error_code" in answer:
+                raise ConfigurationError(f"registry {self.url}: {method} {path}: {answer.get('message')}")
             problem = f"status {status}"
-        raise RetryLater(f"registry {self._url} does not answer: {problem}")
+        raise RetryLater(f"registry {self.url} does not answer: {problem}")
 
-    def _answer(self, method: str, path: str, body: dict[str, str] | None) -> tuple[int, Any]:
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         """Return the status and the JSON of an answer of bounded size. Raises `HTTPError` and `ValueError`."""
         with (
             _cut_after(self._timeout) as trace,
-            self._client.stream(method, self._url + path, json=body, extensions={"trace": trace}) as response,
+            self._client.stream(method, self.url + path, json=body, extensions={"trace": trace}) as response,
         ):
             parts: list[bytes] = []
             size = 0

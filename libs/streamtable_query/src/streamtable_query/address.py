@@ -33,7 +33,7 @@ class QueryAddress:
         found = _ADDRESS.fullmatch(text)
         if found is None or not 0 < int(found["port"]) < 1 << 16:
             raise ConfigurationError(
-                f"query address {text!r} is no address: write host:port, such as pod-3.orders:7070, with the name by which "
+                f"query address {text!r} is no address: write host:port, such as pod-3.orders:7070, where "
                 "other processes reach this one"
             )
         return cls(found["host"], int(found["port"]))
@@ -49,7 +49,7 @@ def advertise(kafka: Kafka, address: str) -> Kafka:
 
     Args:
         kafka: The cluster.
-        address: `host:port` by which other processes reach the `QueryServer` of this process.
+        address: `host:port` where other processes reach the `QueryServer` of this process.
 
     Raises:
         ConfigurationError: The address is malformed, or the cluster has an option `client.id` already.

@@ -151,7 +151,7 @@ class _Servicer(QueryServicer):
         context: grpc.ServicerContext,
         read: Callable[[Processor, Table[bytes, bytes]], R],
     ) -> R:
-        """Return what was read, or end the call with the reason why it cannot be read here."""
+        """Return the result of `read`, or end the call with the reason why it cannot be read here."""
         if request.version != VERSION:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,

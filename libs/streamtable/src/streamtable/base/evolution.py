@@ -1,4 +1,4 @@
-"""The evolution of rows: the JSON schemas of codecs in what is recorded for a table.
+"""The evolution of rows: the JSON schemas of codecs in the text that is recorded for a table.
 
 A codec puts its schema between two marks into the text that is recorded for it. The text around the marks must stay the
 same, and the schema may change as long as it accepts all that the recorded ones accept.
@@ -36,7 +36,7 @@ def evolved(recorded: str, declared: str) -> tuple[str, str]:
         The text to record from now on, which has all schemas that rows were written with; and the reason why the declared
         schemas cannot read those rows, "" if they can.
     """
-    if without_schemas(recorded) != without_schemas(declared):
+    if _MARKED.sub("⟨⟩", recorded) != _MARKED.sub("⟨⟩", declared):
         return recorded, "its codecs or its rules have changed"
     texts = []
     for before, now in zip(_MARKED.findall(recorded), _MARKED.findall(declared), strict=True):

@@ -7,7 +7,7 @@ Each protocol states its guarantees, the calls that are never made, and the erro
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from streamtable.base.partitioner import Partitioner
 from streamtable.base.types import (
@@ -115,7 +115,7 @@ class VersionedKeys(Protocol):
 
 @runtime_checkable
 class EvolvingRows(Protocol):
-    """A codec whose schema is recorded with the rows of a table, so that a later one must accept what was written.
+    """A codec whose schema is recorded with the rows of a table, so that a later one must accept these rows.
 
     Attributes:
         recorded: The text that is recorded for it, with the schema as `base.evolution.marked` returns it.
@@ -123,6 +123,15 @@ class EvolvingRows(Protocol):
 
     @property
     def recorded(self) -> str: ...
+
+
+@runtime_checkable
+class TopicCodec(Protocol):
+    """A codec whose bytes depend on the topic: its schema is registered under the topic's name."""
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Codec[Any]":
+        """Return the codec of the keys or values of a topic; the same object for the same topic."""
+        ...
 
 
 @runtime_checkable

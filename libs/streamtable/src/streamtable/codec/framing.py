@@ -1,7 +1,7 @@
 """The framing of an Avro record: the bytes that name the writer's schema, in front of the body."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from exactavro import Schema
 from streamtable.errors import DeserializationError
@@ -17,6 +17,10 @@ class Framing(Protocol):
     """
 
     size: int
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Framing":
+        """Return the framing of the keys or values of a topic; itself if it depends on no topic."""
+        ...
 
     def prefix(self, schema: Schema) -> bytes:
         """Return the prefix of a body of this schema.
@@ -46,6 +50,9 @@ class SingleObject:
 
     size = 10
 
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Framing:  # noqa: ARG002 - the protocol's
+        return self
+
     def prefix(self, schema: Schema) -> bytes:
         return _SINGLE_OBJECT_MAGIC + schema.fingerprint
 
@@ -64,6 +71,9 @@ class Plain:
     """A framing without a prefix, for records that were all written with the reader's schema."""
 
     size = 0
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Framing:  # noqa: ARG002 - the protocol's
+        return self
 
     def prefix(self, schema: Schema) -> bytes:  # noqa: ARG002 - the protocol's
         return b""

@@ -27,7 +27,7 @@ class Typed(Generic[T]):
 
     A record that does not fit is poison, and the error names the place: `Order: $.items[2].price: expected float, got str`.
     Fields that the type does not have are ignored. The JSON schema of the type is recorded with the rows of a table; a
-    program whose type does not accept what was written stops at its start, with `StateMeaningChanged`.
+    program whose type does not accept the rows that were written stops at its start, with `StateMeaningChanged`.
 
     As the codec of keys it needs a type of texts, whole numbers, booleans and enums, whose values can be hashed: equal keys
     then have equal bytes.
@@ -69,6 +69,11 @@ class Typed(Generic[T]):
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of the type, without titles and descriptions."""
         return self._json.schema
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The JSON schema of the type as msgspec or pydantic makes it, with titles and descriptions."""
+        return self._json.document
 
     @property
     def recorded(self) -> str:
@@ -123,6 +128,7 @@ class _TypedKey(Typed[T]):
 
     def __init__(self, kind: Any, *, strict: bool, max_bytes: int) -> None:
         super().__init__(kind, strict=strict, max_bytes=max_bytes)
+        self._json = checked(kind, strict=strict, sort_keys=True)
         reason = key_fault(self.schema, self.schema)
         frozen = getattr(getattr(kind, "__struct_config__", None), "frozen", True)
         if self._class is not None and (self._class.__hash__ is None or not frozen):
@@ -142,7 +148,7 @@ class _TypedKey(Typed[T]):
         return self
 
     def encode(self, value: T) -> bytes:
-        # What was read is written: all fields in one form, whatever form the program's value had.
+        # The value as it is read is written: all fields in one form, whatever form the program's value had.
         return super().encode(self.decode(super().encode(value)))
 
     def _read_key(self, data: bytes) -> T:

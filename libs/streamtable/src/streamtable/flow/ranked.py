@@ -14,6 +14,7 @@ from streamtable.base.decoding import ItemCodec
 from streamtable.base.keys import after_prefix
 from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
+from streamtable.flow.folds.folds import Keeping
 from streamtable.flow.folds.ordered_bytes import ordered_bytes
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Node
@@ -100,7 +101,7 @@ def group_prefix(key: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class KeepRanked:
+class KeepRanked(Keeping):
     """The step that folds the changes of a grouped table by a ranked aggregate.
 
     Args:
@@ -113,14 +114,9 @@ class KeepRanked:
     ranks: State[Any, Any]
     aggregate: Ranked[Any, Any]
 
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the changes, where nothing follows."""
-        self.step(scope, records)
-
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the changes. Returns one change for each key whose row has changed, in the order of their last records."""
-        keys = records.raw_keys
-        assert keys is not None, "changes of a grouped table have encoded keys"
+        keys = records.encoded_keys
         ranks, table = scope.table(self.ranks).raw, scope.table(self.state).raw
         self._count(ranks, keys, records.values)
         last_of = dict(zip(keys, range(len(keys)), strict=True))
@@ -195,7 +191,6 @@ def ranked_table(
         f"{operator} {name!r}",
         node,
         step=keep.step,
-        leaf=keep.leaf,
         edges=(state, ranks),
         timed=True,
         makes=name,

@@ -340,7 +340,7 @@ class Group(Generic[K, V]):
         self._check_table()
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
-        """Return the factory of tasks that are not over local tables, as in the `Tester`; None for a plain group."""
+        """Return the factory of tasks that are not over local tables, unless `tasks=` is given; None for a plain group."""
         return None
 
     def _check_counts(self, persists: int, loops: int) -> None:

@@ -29,7 +29,7 @@ class StateRecords(NamedTable):
         """Compare the states of a group with their recorded meanings, and record new ones.
 
         Raises:
-            StateMeaningChanged: A state means something else now, or its schema does not accept what was written.
+            StateMeaningChanged: A state means something else now, or its schema does not accept the rows.
         """
         for state in group.all_states:
             self._check(group, state.name, meaning_of(state), group.named_topic(state.name))

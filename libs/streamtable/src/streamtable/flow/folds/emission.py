@@ -59,8 +59,7 @@ class EmitLater:
     apart: bool
 
     def __call__(self, scope: Scope, changes: Columns) -> None:
-        keys, late_before = changes.raw_keys, changes.late_before
-        assert keys is not None, "rows of a table have encoded keys"
+        keys, late_before = changes.encoded_keys, changes.late_before
         assert late_before is not None, "the plan requests them"
         interval, pending = self.interval_ms, scope.table(self.pending).raw
         times = [(reached // interval + 1) * interval for reached in late_before]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
-from streamtable.flow.folds.folds import kept_apart
+from streamtable.flow.folds.folds import Keeping, kept_apart
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.sides import packed, unpacked
@@ -87,7 +87,7 @@ def _forgotten(_: DueRows[Any, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class KeepSliding:
+class KeepSliding(Keeping):
     """The step that folds records into the rows of their sliding windows.
 
     Args:
@@ -103,10 +103,6 @@ class KeepSliding:
     aggregate: Aggregate[Any, Any]
     window: Sliding
     late: Late
-
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the records, where nothing follows."""
-        self.step(scope, records)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key and window, in the order of the records that have made them."""

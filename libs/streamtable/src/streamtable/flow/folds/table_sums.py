@@ -14,8 +14,8 @@ from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Json, Long
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.flow.folds.folds import changes_of
-from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.folds.folds import KeepRows
+from streamtable.flow.plan.columns import Scope
 from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -84,7 +84,7 @@ def holds_floats(codec: Codec[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class KeepSum:
+class KeepSum(KeepRows):
     """The step that adds numbers of rows to the sums of their groups, or takes them away; each value is (added, number).
 
     Args:
@@ -92,18 +92,10 @@ class KeepSum:
         exact: The table of the exact sums of those that are not finite; None: the codec of the sums has no such numbers.
     """
 
-    state: State[Any, Any]
     exact: State[Any, Any] | None
 
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the records, where nothing follows."""
-        keys = records.raw_keys
-        assert keys is not None, "the builder refuses state after changed keys"
-        _Summing(self, scope).fold(scope.table(self.state).raw, keys, records.values)
-
-    def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns one change for each key, in the order of their last records."""
-        return changes_of(scope, self.state, _Summing(self, scope), records)
+    def folding(self, scope: Scope) -> "_Summing":
+        return _Summing(self, scope)
 
     def not_finite(self, scope: Scope, key: bytes, row: Any, number: Any, *, added: bool) -> Any:
         """Return the sum after a change before or after which it is not finite."""

@@ -172,8 +172,7 @@ class Left:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Follow changes of left rows, each a pair, and answers. Returns one change for each key, as `TableJoin` does."""
-        keys = records.raw_keys
-        assert keys is not None, "changes of tables keep their keys"
+        keys = records.encoded_keys
         local = [_ROW + key for key in keys]
         table = scope.table(self.state).raw
         rows = table.changing(local)
@@ -275,8 +274,7 @@ class Right:
 
     def step(self, scope: Scope, records: Columns) -> None:
         """Follow subscriptions, and changes of right rows, each a pair."""
-        keys = records.raw_keys
-        assert keys is not None, "changes of tables keep their keys"
+        keys = records.encoded_keys
         table = scope.table(self.state).raw
         sent: list[tuple[bytes, Part, Parts, int]] = []
         for index, (key, value) in enumerate(zip(keys, records.values, strict=True)):

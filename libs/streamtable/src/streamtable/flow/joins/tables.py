@@ -92,8 +92,7 @@ class TableJoin:
         A key whose rows are as they were has none. Where records may be handled again, it has one: its rows may be of the
         first time, whose output was not written.
         """
-        keys = changes.raw_keys
-        assert keys is not None, "changes of tables keep their keys"
+        keys = changes.encoded_keys
         rows = scope.table(state).raw.changing(keys)
         last_of = dict(zip(keys, range(len(keys)), strict=True))
         before = {key: rows[key] for key in last_of}
