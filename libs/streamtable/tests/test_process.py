@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from streamtable.base.process import relaxed_gc, run_together
+from streamtable_supervisor.system import relaxed_gc
+from streamtable_supervisor.threads import run_together
 
 
 def printed(program: str) -> str:
