@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from contracts.records import USER_CLICK, USER_STATUS_UPDATE
 from streamtable import Avro, Emitter, Kafka
-from streamtable.base.process import relaxed_gc
+from streamtable_supervisor.system import relaxed_gc
 
 _QUIET_SECONDS = 30.0
 _TICK_SECONDS = 0.05

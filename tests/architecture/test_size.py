@@ -12,11 +12,11 @@ from streamtable.engine.basetask import BaseTask
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_712,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_694,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/exactjson": 360,
     "libs/streamtable_codecs": 1_150,
-    "libs/streamtable_supervisor": 430,  # aim 400
+    "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_192,  # aim 3,500
     "libs/streamtable_query": 560,
     "libs/microbatch": 3_353,  # aim 3,000

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamtable.app import App
-from streamtable.base import process
 from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Guarantee
 from streamtable.codec import Avro
@@ -18,6 +17,7 @@ from streamtable.codec.plain import Long, String
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable.graph.group import Group, Input, Persist
 from streamtable.kafka import Kafka
+from streamtable_supervisor import signals
 
 GROUP: Group[str, int] = Group(
     "g", Input(Stream("in", String(), String()), lambda ctx, event: ctx.set(1)), Persist(Long())
@@ -26,7 +26,7 @@ UNREACHABLE = "127.0.0.1:1"
 
 TWICE = """
 import os, signal, sys, time
-from streamtable.base.process import stop_on_signals
+from streamtable_supervisor.signals import stop_on_signals
 with stop_on_signals(lambda: print("stopping", flush=True)):
     print("ready", flush=True)
     time.sleep(60)
@@ -39,7 +39,7 @@ def test_the_first_signal_stops_in_order_and_handlers_are_put_back(first: signal
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     calls: list[str] = []
-    with process.stop_on_signals(lambda: calls.append("stop")):
+    with signals.stop_on_signals(lambda: calls.append("stop")):
         os.kill(os.getpid(), first)
         assert calls == ["stop"]
     assert [signal.getsignal(number) for number in numbers] == before
@@ -61,7 +61,7 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone() -> None:
     seen: list[Any] = []
 
     def work() -> None:
-        with process.stop_on_signals(lambda: None):
+        with signals.stop_on_signals(lambda: None):
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=work)

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from streamtable.base.process import relaxed_gc, run_together
+from streamtable_supervisor.system import relaxed_gc
+from streamtable_supervisor.threads import run_together
 
 
 def printed(program: str) -> str:
@@ -26,7 +27,7 @@ def test_memory_that_is_free_goes_back_to_the_system() -> None:
     program = """
 import re
 from pathlib import Path
-from streamtable.base.process import trim_heap
+from streamtable_supervisor.system import trim_heap
 
 def resident_mb():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -142,6 +142,10 @@ def test_a_program_runs_itself_in_several_processes_which_survive_a_kill(
             "def main():\n    app.run(GROUP, processes=2, around=lambda f: f)\nmain()",
             "give it to App(options=)",
         ),
+        (
+            "if __name__ == '__main__':\n    here = App(app.kafka, 'state')\n    here.run(GROUP, processes=2)",
+            "'here' is not there",
+        ),
         ("App(app.kafka, 'state').run(GROUP, processes=2)", "the App has no name by which other processes"),
     ],
 )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -19,24 +20,32 @@ from localkafka.errors import LocalKafkaError, SetupError
 
 DEFAULT_DATA = Path("build/kafka")
 STOP_TIMEOUT_S = 30
+_PROC = Path("/proc")
 
 
 def running(data_dir: Path) -> dict[Path, int]:
     """The running brokers of a data folder, as broker folder -> process id. Raises `SetupError` on Windows."""
     if sys.platform == "win32":
         raise SetupError(
-            "a broker in the background needs `ps` and signals, which Windows lacks: use WSL, or --foreground"
+            "localkafka needs signals that Windows lacks: use it in WSL, or a Kafka in a container"
         )
     found = {}
     for pid_file in sorted(data_dir.glob("*/pid")):
         pid = int(pid_file.read_text())
         # The process id may have been reused by another program.
-        shown = subprocess.run(  # noqa: S603 - a constant command
-            ["/bin/ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
-        )
-        if str(pid_file.parent.resolve() / "server.properties") in shown.stdout:
+        if str(pid_file.parent.resolve() / "server.properties") in _command_line(pid):
             found[pid_file.parent] = pid
     return found
+
+
+def _command_line(pid: int) -> str:
+    """Return the command line of a process; empty if there is none. Small images of Linux have no `ps`."""
+    if (_PROC / "self").exists():
+        with suppress(OSError):
+            return (_PROC / str(pid) / "cmdline").read_text(errors="replace")
+        return ""
+    command = ["/bin/ps", "-ww", "-o", "args=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - a constant command
 
 
 def up(data_dir: Path, port: int, count: int, *, foreground: bool) -> None:

@@ -90,7 +90,8 @@ def down_command(
 @app.command("status", epilog="Exit codes: 0 it runs; 1 it does not.")
 def status_command(data: Data = None) -> None:
     """Say whether Kafka runs, and where."""
-    raise typer.Exit(status(data or data_folder()))
+    with _errors():
+        raise typer.Exit(status(data or data_folder()))
 
 
 def _stop(data: Path | None) -> str:

@@ -15,7 +15,6 @@ from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
 from streamtable.base.ports import Log, Stores, TopicDescription
-from streamtable.base.process import run_together
 from streamtable.base.settings import Settings
 from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
@@ -37,6 +36,7 @@ from streamtable.views.lookup import LookupTables
 from streamtable.views.tail import Tail
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
+from streamtable_supervisor.threads import run_together
 
 if TYPE_CHECKING:
     from streamtable.kafka.cluster import KafkaCluster

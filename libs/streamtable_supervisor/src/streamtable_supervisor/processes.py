@@ -164,10 +164,7 @@ def run_in_processes(
         app.run(program, **options)
         return
     preparation = spawn.get_preparation_data(_NAME)
-    for name in (
-        "authkey",
-        "start_method",
-    ):  # multiprocessing's own; a program may choose another start method
+    for name in ("authkey", "start_method"):  # they are of multiprocessing's own processes
         preparation.pop(name)
     places = _place(app, "the App"), _place(program, "the group or flow")
     try:
@@ -190,12 +187,12 @@ def run_in_processes(
 
 
 def _partitions(app: App, program: Group[Any, Any] | Topology) -> int:
-    """Return the largest number of partitions of the inputs; 1 if there are no topics, which the processor will say."""
+    """Return the largest number of partitions of the inputs; without topics no limit, since each process will say so."""
     with closing(app.kafka.cluster()) as cluster:
         topics = cluster.topics(
             dict.fromkeys(name for group in groups_in([program]) for name in group.input_topics)
         )
-        return max((topic.partitions for topic in topics.values()), default=1)
+        return max((topic.partitions for topic in topics.values()), default=PROCESSES_MAX)
 
 
 def _address() -> Address | None:
@@ -235,11 +232,21 @@ def child() -> None:
     stop_with_supervisor()
     try:
         spawn.prepare(preparation)
-        app, program = (getattr(importlib.import_module(module), name) for module, name in places)
+        app, program = (_at(module, name) for module, name in places)
         _run_child(app, program, options, pages)
     except ConfigurationError as error:
         say(f"error: {error}")
         sys.exit(CONFIGURATION)
+
+
+def _at(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except AttributeError as error:
+        raise ConfigurationError(
+            f"app.run(processes=): {name!r} is not there when another process imports the program: assign it at the top level, above "
+            'if __name__ == "__main__":'
+        ) from error
 
 
 def _run_child(

@@ -1,6 +1,7 @@
 """The signals that ask a process to stop."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -32,3 +33,13 @@ def stop_signals_to(asked: Callable[[int], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` on the first signal in the block, as `stop_signals_to` does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python allows handlers in the main thread only; elsewhere the caller stops it
+        return
+    with stop_signals_to(lambda _: stop()):
+        yield

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from streamtable.base.folders import make_private
-from streamtable.base.posix import limit, lock_file
 from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
+from streamtable_supervisor.system import limit, lock_file
 
 FORMAT = 2
 """The version of the rows' layout. A folder of another format is deleted and loaded again."""
