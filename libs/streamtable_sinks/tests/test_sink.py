@@ -8,7 +8,7 @@ import pytest
 from streamtable import Group, Input, Long, OnError, Persist, Stream, String
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
-from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition
+from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -356,3 +356,50 @@ def test_a_replayed_change_of_a_table_is_refused_as_the_row_may_have_changed_sin
     tester.advance(2)
     assert values(target) == [8]
     assert "reset out --to earliest" in tester.dead_letters(out)[-1].reason
+
+
+class Gone(MemoryTarget):
+    """Does not answer while it is gone, and counts how often it is asked."""
+
+    gone = False
+    asked = 0
+
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
+        self._ask()
+        return super().take(place, owner)
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        self._ask()
+        super().write(place, epoch, start, end, changes)
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.gone:
+            raise RetryLater("no answer")
+
+
+def test_a_target_that_is_gone_is_asked_ever_less_often_and_the_sink_is_not_ready_meanwhile() -> None:
+    target = Gone()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    with Tester(work_on_request=True) as tester:
+        tester.run(out, partitions=1)
+        tester.work()
+        tester.emit(EVENTS, "a", 0)
+        tester.advance(1)
+        processor = tester._of(out)[0].running
+        assert processor.ready
+        target.gone, target.asked = True, 0
+        tester.emit(EVENTS, "a", 1)
+        until = tester.clock.monotonic() + 600
+        while tester.clock.monotonic() < until:
+            processor.step()
+            processor.step_background(0)
+            tester.clock.advance(0.25)
+        assert 600 / 35 < target.asked < 600 / 30 + 15  # every 30 s, after some shorter pauses
+        assert "work of partitions 0 that it could not commit" in processor.not_ready
+        target.gone = False
+        tester.advance(60)
+        assert values(target) == [0, 1]
+        assert processor.ready

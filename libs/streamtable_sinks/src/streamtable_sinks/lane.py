@@ -136,6 +136,7 @@ class Lane:
         self._retries = retries
         self._stage = LaneStage.PROVE
         self._epoch = 0
+        self._proof_is_old = False
         self._kafka = NextOffset(0)  # the next offset that Kafka has committed
         self._buffer = Buffer(around.limits, {place.topic: NextOffset(0)})
         self._split = Split()
@@ -173,7 +174,11 @@ class Lane:
                 offset = self._batch(services)
         except RetryLater as error:
             self._waiting.failed(error, self._around.clock.monotonic())
-            self._stage = LaneStage.PROVE  # the outcome is not known: take the partition again
+            if self._stage is LaneStage.TAKE:
+                # Without a commit until it answers: one would count as progress, and the sink as ready.
+                self._proof_is_old = True
+            else:
+                self._stage = LaneStage.PROVE  # the outcome is not known: take the partition again
             raise error.at(*self._place) from error
         except Migrated as error:
             self._stage = LaneStage.PROVE
@@ -217,6 +222,9 @@ class Lane:
         taken = around.target.take(place, around.owner)
         self._epoch, before = taken.epoch, self.mark.position
         around.failpoint("ledger-written")
+        if self._proof_is_old:
+            self._proof_is_old, self._stage = False, LaneStage.PROVE
+            return self._kafka
         if before is Unknown.RESET or (before is Unknown.NEW and taken.position is None):
             around.target.write(place, self._epoch, None, self._kafka, ())
             log.info("position of the target set", sink=around.source.sink, to=self._kafka, **self._fields())
