@@ -9,6 +9,8 @@ from streamtable import Group, Input, Long, OnError, Persist, Stream, String
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
 from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
+from streamtable_sinks.lane import LaneStage
+from streamtable_sinks.mark import PositionMark
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -212,6 +214,53 @@ def test_a_target_that_was_restored_from_a_backup_goes_on_at_its_own_position(
     tester.advance(2)
     assert values(target) == list(range(5))
     assert any(line["event"] == "target is behind, its records are written again" for line in logged)
+
+
+@pytest.mark.parametrize("step", ["begun", "offsets-sent", "committed"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_crash_while_the_sink_goes_back_to_a_restored_target_loses_nothing(step: str, times: int) -> None:
+    with Tester() as tester:
+        target = MemoryTarget()
+        out = Sink("out", EVENTS, target, max_wait=0.0)
+        tester.run(out, partitions=1)
+        tester.emit_many(EVENTS, [("a", 0), ("a", 1)])
+        tester.advance(2)
+        backup = target.backup()
+        tester.emit_many(EVENTS, [("a", 2), ("a", 3)])
+        tester.advance(2)
+        tester.stop(out)
+        target.restore(backup)
+        tester.crash(out, step, times=times)
+        tester.start(out)
+        tester.start(out)
+        tester.advance(2)
+        assert values(target) == list(range(4))
+
+
+def test_a_commit_that_fails_while_the_sink_goes_back_loses_nothing(tester: Tester) -> None:
+    target = MemoryTarget()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit_many(EVENTS, [("a", 0), ("a", 1)])
+    tester.advance(2)
+    (task,) = tester._of(out)[0].running.member.assignment.tasks.values()
+    lane = task.task._lanes["events"]
+    lane._stage, lane._committed_mark, lane.mark = LaneStage.MOVE, lane.mark, PositionMark(0)
+    before = lane._committed_mark
+    lane.rewind(NextOffset(2))  # the commit at offset 0 was aborted
+    assert (lane._stage, lane.mark) == (LaneStage.PROVE, before)
+
+
+def test_a_target_that_is_behind_the_end_of_its_topic_is_refused(tester: Tester) -> None:
+    target = MemoryTarget()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit(EVENTS, "a", 0)
+    tester.advance(2)
+    tester.stop(out)
+    target.held["out", "events", 0].position = 9
+    with pytest.raises(StateLost, match="has lost its end"):
+        tester.start(out)
 
 
 def test_a_backup_that_is_older_than_the_topic_is_refused_with_the_gap(tester: Tester) -> None:

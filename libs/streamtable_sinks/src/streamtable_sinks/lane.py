@@ -132,6 +132,7 @@ class Lane:
         self._around = around
         self._place = place
         self.mark = mark
+        self._committed_mark = mark
         self._waiting = waiting
         self._retries = retries
         self._stage = LaneStage.PROVE
@@ -188,7 +189,7 @@ class Lane:
 
     def applied(self, next_offset: NextOffset) -> bool:
         """Note that Kafka has committed. Returns False if the task must recover, from another offset."""
-        self._kafka = next_offset
+        self._kafka, self._committed_mark = next_offset, self.mark
         if self._stage is LaneStage.MOVE:
             return False
         if self._stage is LaneStage.PROVE and (not self._retries or len(self._buffer)):
@@ -203,7 +204,8 @@ class Lane:
         """Drop the buffered records; they are fed again from this offset."""
         self._kafka = next_offset
         if self._stage in (LaneStage.MOVE, LaneStage.SETTLE):
-            self._stage = LaneStage.PROVE
+            # Its mark belongs to an offset that was not committed: with another one it would pass over records.
+            self._stage, self.mark = LaneStage.PROVE, self._committed_mark
         known = self._stage is LaneStage.WORK and isinstance(self.mark.position, int)
         self._buffer.clear({self._place.topic: NextOffset(max(next_offset, self._position if known else 0))})
 
@@ -231,11 +233,18 @@ class Lane:
             return self._at(LaneStage.SETTLE, self._kafka, self._kafka)
         self._check(place, taken)
         assert taken.position is not None, "checked"
+        if taken.position != before or taken.position > self._kafka:
+            self._check_readable(taken.position, services)
         if taken.position == before or self._kafka <= taken.position < self._kafka + _FAR:
             self._drop_below(taken.position)
             self._at(LaneStage.WORK, taken.position, self._kafka)
             return None
-        self._check_readable(taken.position, services)
+        log.warning(
+            "target is behind, its records are written again"
+            if taken.position < self._kafka
+            else "target is ahead, its records are passed",
+            sink=around.source.sink, position=taken.position, committed=self._kafka, **self._fields(),
+        )  # fmt: skip
         return self._at(LaneStage.MOVE, taken.position, taken.position)
 
     def _topic(self, services: TaskServices) -> tuple[str, str]:
@@ -264,13 +273,8 @@ class Lane:
             )  # fmt: skip
 
     def _check_readable(self, position: int, services: TaskServices) -> None:
-        """Check that the topic still has the records behind the target's position, and log why they are read again."""
+        """Check that the topic goes on at the target's position. Raises `StateLost`."""
         marks = services.watermarks([self._place])[self._place]
-        where: dict[str, object] = {
-            "sink": self._around.source.sink,
-            "committed": self._kafka,
-            **self._fields(),
-        }
         if position > marks.high:
             raise StateLost(
                 f"the target's position {position} is behind the end of the topic, {marks.high}: the topic has lost its end",
@@ -283,10 +287,6 @@ class Lane:
                 f"group's offset ('streamtable group reset {self._around.source.sink} --to earliest') to go on without them",
                 topic=self._place.topic, partition=self._place.partition, offset=position,
             )  # fmt: skip
-        if position < self._kafka:
-            log.warning("target is behind, its records are written again", position=position, **where)
-        else:
-            log.info("target is ahead, its records are passed", position=position, **where)
 
     def _drop_below(self, position: int) -> None:
         """Drop buffered records that the target has."""
