@@ -243,7 +243,8 @@ def test_a_commit_that_fails_while_the_sink_goes_back_loses_nothing(tester: Test
     tester.run(out, partitions=1)
     tester.emit_many(EVENTS, [("a", 0), ("a", 1)])
     tester.advance(2)
-    (task,) = tester._of(out)[0].running.member.assignment.tasks.values()
+    member: Any = tester._of(out)[0].running.member
+    (task,) = member.assignment.tasks.values()
     lane = task.task._lanes["events"]
     lane._stage, lane._committed_mark, lane.mark = LaneStage.MOVE, lane.mark, PositionMark(0)
     before = lane._committed_mark

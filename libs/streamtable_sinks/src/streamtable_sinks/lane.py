@@ -369,10 +369,11 @@ class Lane:
             around.target.write(place, self._epoch, self._position, end, found.changes)
         except Rejected as error:
             self._buffer.put_back(chunks)
-            first = chunks[0].records.first_offset
-            if error.offset is not None or found.good == 1:
-                offset = first if error.offset is None else error.offset
-                self._refused[offset] = error
+            at_fault = error.offset
+            if at_fault is not None and any(change.offset == at_fault for change in found.changes):
+                self._refused[at_fault] = error
+            elif found.good == 1:
+                self._refused[chunks[0].records.first_offset] = error
             else:
                 self._split.halve(found.good, chunks[-1].records.last_offset + 1)
             log.warning("batch refused", sink=around.source.sink, records=found.good, reason=error.message)
