@@ -8,7 +8,9 @@ import pytest
 from streamtable import Group, Input, Long, OnError, Persist, Stream, String
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
-from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition
+from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
+from streamtable_sinks.lane import LaneStage
+from streamtable_sinks.mark import PositionMark
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -214,6 +216,54 @@ def test_a_target_that_was_restored_from_a_backup_goes_on_at_its_own_position(
     assert any(line["event"] == "target is behind, its records are written again" for line in logged)
 
 
+@pytest.mark.parametrize("step", ["begun", "offsets-sent", "committed"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_crash_while_the_sink_goes_back_to_a_restored_target_loses_nothing(step: str, times: int) -> None:
+    with Tester() as tester:
+        target = MemoryTarget()
+        out = Sink("out", EVENTS, target, max_wait=0.0)
+        tester.run(out, partitions=1)
+        tester.emit_many(EVENTS, [("a", 0), ("a", 1)])
+        tester.advance(2)
+        backup = target.backup()
+        tester.emit_many(EVENTS, [("a", 2), ("a", 3)])
+        tester.advance(2)
+        tester.stop(out)
+        target.restore(backup)
+        tester.crash(out, step, times=times)
+        tester.start(out)
+        tester.start(out)
+        tester.advance(2)
+        assert values(target) == list(range(4))
+
+
+def test_a_commit_that_fails_while_the_sink_goes_back_loses_nothing(tester: Tester) -> None:
+    target = MemoryTarget()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit_many(EVENTS, [("a", 0), ("a", 1)])
+    tester.advance(2)
+    member: Any = tester._of(out)[0].running.member
+    (task,) = member.assignment.tasks.values()
+    lane = task.task._lanes["events"]
+    lane._stage, lane._committed_mark, lane.mark = LaneStage.MOVE, lane.mark, PositionMark(0)
+    before = lane._committed_mark
+    lane.rewind(NextOffset(2))  # the commit at offset 0 was aborted
+    assert (lane._stage, lane.mark) == (LaneStage.PROVE, before)
+
+
+def test_a_target_that_is_behind_the_end_of_its_topic_is_refused(tester: Tester) -> None:
+    target = MemoryTarget()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit(EVENTS, "a", 0)
+    tester.advance(2)
+    tester.stop(out)
+    target.held["out", "events", 0].position = 9
+    with pytest.raises(StateLost, match="has lost its end"):
+        tester.start(out)
+
+
 def test_a_backup_that_is_older_than_the_topic_is_refused_with_the_gap(tester: Tester) -> None:
     target = MemoryTarget()
     out = Sink("out", EVENTS, target, max_wait=0.0)
@@ -356,3 +406,50 @@ def test_a_replayed_change_of_a_table_is_refused_as_the_row_may_have_changed_sin
     tester.advance(2)
     assert values(target) == [8]
     assert "reset out --to earliest" in tester.dead_letters(out)[-1].reason
+
+
+class Gone(MemoryTarget):
+    """Does not answer while it is gone, and counts how often it is asked."""
+
+    gone = False
+    asked = 0
+
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
+        self._ask()
+        return super().take(place, owner)
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        self._ask()
+        super().write(place, epoch, start, end, changes)
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.gone:
+            raise RetryLater("no answer")
+
+
+def test_a_target_that_is_gone_is_asked_ever_less_often_and_the_sink_is_not_ready_meanwhile() -> None:
+    target = Gone()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    with Tester(work_on_request=True) as tester:
+        tester.run(out, partitions=1)
+        tester.work()
+        tester.emit(EVENTS, "a", 0)
+        tester.advance(1)
+        processor = tester._of(out)[0].running
+        assert processor.ready
+        target.gone, target.asked = True, 0
+        tester.emit(EVENTS, "a", 1)
+        until = tester.clock.monotonic() + 600
+        while tester.clock.monotonic() < until:
+            processor.step()
+            processor.step_background(0)
+            tester.clock.advance(0.25)
+        assert 600 / 35 < target.asked < 600 / 30 + 15  # every 30 s, after some shorter pauses
+        assert "work of partitions 0 that it could not commit" in processor.not_ready
+        target.gone = False
+        tester.advance(60)
+        assert values(target) == [0, 1]
+        assert processor.ready

@@ -351,7 +351,7 @@ class App(Closing):
             self._progress or progress_on(sys.stderr),
             failpoint,
             lookups,
-            tasks or group.custom_tasks(clock, failpoint),
+            tasks or (group.custom_tasks(clock, failpoint) if group.runs_by_app else None),
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:

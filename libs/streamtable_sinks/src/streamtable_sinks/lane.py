@@ -132,10 +132,12 @@ class Lane:
         self._around = around
         self._place = place
         self.mark = mark
+        self._committed_mark = mark
         self._waiting = waiting
         self._retries = retries
         self._stage = LaneStage.PROVE
         self._epoch = 0
+        self._proof_is_old = False
         self._kafka = NextOffset(0)  # the next offset that Kafka has committed
         self._buffer = Buffer(around.limits, {place.topic: NextOffset(0)})
         self._split = Split()
@@ -173,7 +175,11 @@ class Lane:
                 offset = self._batch(services)
         except RetryLater as error:
             self._waiting.failed(error, self._around.clock.monotonic())
-            self._stage = LaneStage.PROVE  # the outcome is not known: take the partition again
+            if self._stage is LaneStage.TAKE:
+                # Without a commit until it answers: one would count as progress, and the sink as ready.
+                self._proof_is_old = True
+            else:
+                self._stage = LaneStage.PROVE  # the outcome is not known: take the partition again
             raise error.at(*self._place) from error
         except Migrated as error:
             self._stage = LaneStage.PROVE
@@ -183,7 +189,7 @@ class Lane:
 
     def applied(self, next_offset: NextOffset) -> bool:
         """Note that Kafka has committed. Returns False if the task must recover, from another offset."""
-        self._kafka = next_offset
+        self._kafka, self._committed_mark = next_offset, self.mark
         if self._stage is LaneStage.MOVE:
             return False
         if self._stage is LaneStage.PROVE and (not self._retries or len(self._buffer)):
@@ -198,7 +204,8 @@ class Lane:
         """Drop the buffered records; they are fed again from this offset."""
         self._kafka = next_offset
         if self._stage in (LaneStage.MOVE, LaneStage.SETTLE):
-            self._stage = LaneStage.PROVE
+            # Its mark belongs to an offset that was not committed: with another one it would pass over records.
+            self._stage, self.mark = LaneStage.PROVE, self._committed_mark
         known = self._stage is LaneStage.WORK and isinstance(self.mark.position, int)
         self._buffer.clear({self._place.topic: NextOffset(max(next_offset, self._position if known else 0))})
 
@@ -217,17 +224,27 @@ class Lane:
         taken = around.target.take(place, around.owner)
         self._epoch, before = taken.epoch, self.mark.position
         around.failpoint("ledger-written")
+        if self._proof_is_old:
+            self._proof_is_old, self._stage = False, LaneStage.PROVE
+            return self._kafka
         if before is Unknown.RESET or (before is Unknown.NEW and taken.position is None):
             around.target.write(place, self._epoch, None, self._kafka, ())
             log.info("position of the target set", sink=around.source.sink, to=self._kafka, **self._fields())
             return self._at(LaneStage.SETTLE, self._kafka, self._kafka)
         self._check(place, taken)
         assert taken.position is not None, "checked"
+        if taken.position != before or taken.position > self._kafka:
+            self._check_readable(taken.position, services)
         if taken.position == before or self._kafka <= taken.position < self._kafka + _FAR:
             self._drop_below(taken.position)
             self._at(LaneStage.WORK, taken.position, self._kafka)
             return None
-        self._check_readable(taken.position, services)
+        log.warning(
+            "target is behind, its records are written again"
+            if taken.position < self._kafka
+            else "target is ahead, its records are passed",
+            sink=around.source.sink, position=taken.position, committed=self._kafka, **self._fields(),
+        )  # fmt: skip
         return self._at(LaneStage.MOVE, taken.position, taken.position)
 
     def _topic(self, services: TaskServices) -> tuple[str, str]:
@@ -256,13 +273,8 @@ class Lane:
             )  # fmt: skip
 
     def _check_readable(self, position: int, services: TaskServices) -> None:
-        """Check that the topic still has the records behind the target's position, and log why they are read again."""
+        """Check that the topic goes on at the target's position. Raises `StateLost`."""
         marks = services.watermarks([self._place])[self._place]
-        where: dict[str, object] = {
-            "sink": self._around.source.sink,
-            "committed": self._kafka,
-            **self._fields(),
-        }
         if position > marks.high:
             raise StateLost(
                 f"the target's position {position} is behind the end of the topic, {marks.high}: the topic has lost its end",
@@ -275,10 +287,6 @@ class Lane:
                 f"group's offset ('streamtable group reset {self._around.source.sink} --to earliest') to go on without them",
                 topic=self._place.topic, partition=self._place.partition, offset=position,
             )  # fmt: skip
-        if position < self._kafka:
-            log.warning("target is behind, its records are written again", position=position, **where)
-        else:
-            log.info("target is ahead, its records are passed", position=position, **where)
 
     def _drop_below(self, position: int) -> None:
         """Drop buffered records that the target has."""
@@ -361,10 +369,11 @@ class Lane:
             around.target.write(place, self._epoch, self._position, end, found.changes)
         except Rejected as error:
             self._buffer.put_back(chunks)
-            first = chunks[0].records.first_offset
-            if error.offset is not None or found.good == 1:
-                offset = first if error.offset is None else error.offset
-                self._refused[offset] = error
+            at_fault = error.offset
+            if at_fault is not None and any(change.offset == at_fault for change in found.changes):
+                self._refused[at_fault] = error
+            elif found.good == 1:
+                self._refused[chunks[0].records.first_offset] = error
             else:
                 self._split.halve(found.good, chunks[-1].records.last_offset + 1)
             log.warning("batch refused", sink=around.source.sink, records=found.good, reason=error.message)

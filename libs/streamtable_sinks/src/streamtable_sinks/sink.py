@@ -41,6 +41,8 @@ class Sink(Group[Any, Any]):
         GraphError: The arguments contradict each other.
     """
 
+    runs_by_app = True
+
     def __init__(
         self,
         name: str,

@@ -158,10 +158,8 @@ class AdaptedTask(BaseTask):
 
     def work(self) -> Work:
         prepared = self._prepared
-        if prepared is not None:
-            offsets = prepared.next_offsets
-        else:
-            offsets = self._passed if self._moved else self.committed_offsets
+        moved = self._passed if self._moved else self.committed_offsets
+        offsets = moved if prepared is None else prepared.next_offsets
         return Work(
             self,
             self._outputs.records,

@@ -8,7 +8,7 @@ A graph is checked when it is built; nothing is started and no broker is asked.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
 from streamtable.base.decoding import codec_name
@@ -340,8 +340,11 @@ class Group(Generic[K, V]):
         self._check_keyless()
         self._check_table()
 
+    runs_by_app: ClassVar[bool] = False
+    """Whether an `App` runs it with its `custom_tasks`, as a sink. Other kinds need a processor of their own."""
+
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
-        """Return the factory of tasks that are not over local tables, unless `tasks=` is given; None for a plain group."""
+        """Return the factory of tasks that are not over local tables, as in the `Tester`; None for a plain group."""
         return None
 
     def companions(self, clock: Clock, *, by_hand: bool = False) -> Companions | None:
