@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from streamtable import Context, Group, Guarantee, Input, Json, OnError, Output, Persist, Stream, String
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
+from streamtable_admin.declaration import _declared
 from streamtable_calls import Call, CallFailed, Retry, RetryAfter, call_id, call_ids
 from streamtable_calls.partition import Outcome
 from streamtable_testing import Tester
@@ -413,3 +414,8 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_there_is_an_id_only_while_a_call_runs(asked: Any) -> None:
     with pytest.raises(GraphError, match="while it runs"):
         asked()
+
+
+def test_a_declaration_of_topics_has_the_table_of_the_calls() -> None:
+    declared = _declared(group_of())
+    assert (declared.timers, declared.named_tables) == (["call"], ["states", "calls"])

@@ -200,7 +200,8 @@ def test_after_failures_in_a_row_the_calls_pause_and_one_is_tried(make: Make) ->
         if not good:
             raise ConnectionError
 
-    caller = make(function, breaker=3, at_once=1)
+    pauses = Retry(first=timedelta(milliseconds=200), most=timedelta(milliseconds=200))
+    caller = make(function, breaker=3, at_once=1, retry=pauses)
     caller.start(1, 2, 3)
     caller.outcomes(3)
     good = True

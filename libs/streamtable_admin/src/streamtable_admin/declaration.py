@@ -6,14 +6,14 @@ from typing import Any, Literal
 import yaml
 
 from streamtable import Group
+from streamtable.graph.companion import TIMER_TABLES
 from streamtable.graph.group import HANDLED, IDS
-from streamtable.graph.timer import TIMERS
 from streamtable.graph.topic_owners import refuse_shared_topics
 from streamtable.graph.topic_settings import settings_of_topics
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredTopic, Defaults
 
 Groups = Sequence[Group[Any, Any]]
-_CLOCKS: tuple[Literal["event", "wall"], ...] = ("event", "wall")
+_CLOCKS: tuple[Literal["event", "wall", "call"], ...] = ("event", "wall", "call")
 _LINE_CHARACTERS = 120
 
 
@@ -73,6 +73,6 @@ def _declared(group: Group[Any, Any]) -> DeclaredGroup:
         once=IDS in group.named_tables,
         changes=HANDLED in group.named_tables,
         states=[state.name for state in group.states],
-        timers=[clock for clock in _CLOCKS if TIMERS[clock] in group.named_tables],
+        timers=[clock for clock in _CLOCKS if TIMER_TABLES[clock] in group.named_tables],
         rows_evolve=group.rows_evolve,
     )

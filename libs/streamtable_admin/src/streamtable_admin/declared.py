@@ -27,9 +27,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from streamtable.base.ports import TopicDescription
 from streamtable.base.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 from streamtable.errors import ConfigurationError
+from streamtable.graph.companion import TIMER_TABLES
 from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable.graph.state import RESERVED
-from streamtable.graph.timer import TIMERS
 from streamtable.graph.topic_settings import INNER_CONFIG
 
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
@@ -76,7 +76,8 @@ class DeclaredGroup(_Strict):
         once: whether events of an input count once: `<group>-ids`.
         changes: whether it handles `Changes` of a table that it joins: `<group>-handled`.
         states: names of its state tables: `<group>-<state>` for each, and `<group>-states`.
-        timers: clocks of its timers: `<group>-timers` for `event`, `<group>-wall-timers` for `wall`, and `<group>-states`.
+        timers: clocks of its timers: `<group>-timers` for `event`, `<group>-wall-timers` for `wall`, `<group>-calls` for `call`,
+            the calls of APIs, and `<group>-states`.
         rows_evolve: whether the schema of its table's rows is recorded, as `Typed` does: `<group>-states`.
     """
 
@@ -92,7 +93,7 @@ class DeclaredGroup(_Strict):
     once: bool = False
     changes: bool = False
     states: list[str] = []
-    timers: list[Literal["event", "wall"]] = []
+    timers: list[Literal["event", "wall", "call"]] = []
     rows_evolve: bool = False
 
     @model_validator(mode="after")
@@ -123,7 +124,7 @@ class DeclaredGroup(_Strict):
         """The suffixes of the names of its tables' topics, its own table's excepted."""
         recorded = self.rows_evolve or bool(self.states or self.timers)
         engine = ((self.once, IDS), (self.changes, HANDLED), (recorded, STATES))
-        return [*(end for kept, end in engine if kept), *self.states, *(TIMERS[each] for each in self.timers)]
+        return [*(end for kept, end in engine if kept), *self.states, *(TIMER_TABLES[t] for t in self.timers)]
 
     def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:
         """The topics that the group needs for itself."""

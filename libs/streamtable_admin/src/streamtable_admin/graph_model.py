@@ -8,15 +8,15 @@ from typing import Any
 from streamtable import Avro, Group, Input, OnError
 from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table
+from streamtable.graph.companion import CALLS, TIMER_TABLES
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Join
-from streamtable.graph.timer import TIMERS
 from streamtable_admin.errors import Refused
 
 NAMED = {
     IDS: "ids of events",
     HANDLED: "rows handled last",
     STATES: "meanings of states",
-    **dict.fromkeys(TIMERS.values(), "pending timers"),
+    **{name: "pending calls" if name == CALLS else "pending timers" for name in TIMER_TABLES.values()},
 }
 """The contents of the engine's own named tables, as labels."""
 

@@ -158,7 +158,7 @@ class Lane:
         self._ready: deque[tuple[float, Attempt]] = deque()  # with the time since when each is ready
         self._running: dict[asyncio.Task[None], Sequence[Attempt]] = {}
         self._started: deque[float] = deque(maxlen=call.rate.calls if call.rate else 1)
-        self._failures = 0  # in a row
+        self._failures = self._pauses = 0  # in a row
         self._paused_until = 0.0
         self._pumps_at: asyncio.TimerHandle | None = None
         self._is_coroutine = inspect.iscoroutinefunction(call.function) or inspect.iscoroutinefunction(
@@ -261,12 +261,19 @@ class Lane:
     def _judge(self, results: Sequence[Any]) -> None:
         """Count failures in a row, and pause after too many."""
         if not all(isinstance(result, Exception) for result in results):
-            self._failures = 0
+            self._failures = self._pauses = 0
             return
         self._failures += 1
-        if self._call.breaker is not None and self._failures >= self._call.breaker:
-            pause = self._call.retry.most.total_seconds()
-            self._paused_until = self._loop.time() + pause
+        now = self._loop.time()
+        # Those that were running when the pause began say nothing new.
+        if (
+            self._call.breaker is not None
+            and self._failures >= self._call.breaker
+            and now >= self._paused_until
+        ):
+            self._pauses += 1
+            pause = self._call.retry.growing_seconds(self._pauses)
+            self._paused_until = now + pause
             log.warning(
                 "calls paused", call=self._call.name, failures=self._failures, seconds=pause,
                 error=repr(results[0]),

@@ -48,9 +48,13 @@ class Retry:
             return max(error.seconds, 0.0)
         if not isinstance(error, self.on):
             return None
-        most = self.most.total_seconds()
+        return self.growing_seconds(attempts)
+
+    def growing_seconds(self, attempts: int) -> float:
+        """Return the pause after so many attempts that failed, from 1, in seconds."""
         # Not the power of a large number, which overflows.
-        return min(self.first.total_seconds() * self.factor ** min(attempts - 1, 64), most)
+        longer = self.first.total_seconds() * self.factor ** min(attempts - 1, 64)
+        return min(longer, self.most.total_seconds())
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@ companion of a partition only decides when: it learns that rows are committed, w
 a time into a row as soon as its handler is to be called.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
-from streamtable.graph.timer import Timer
+from streamtable.graph.timer import TIMERS, Timer
 from streamtable.handlers.state_table import StateTable
 
 CALLS = "calls"
 """The name of the state table of such timers."""
+TIMER_TABLES: Mapping[str, str] = {**TIMERS, "call": CALLS}
+"""The state tables of all timers, by their kind in a declaration of topics."""
 
 K = TypeVar("K")
 P = TypeVar("P")
