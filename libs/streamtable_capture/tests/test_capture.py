@@ -197,6 +197,13 @@ def test_a_tombstone_whose_deletion_was_compacted_away_deletes(shop: Shop) -> No
     assert shop.rows == {}
 
 
+def test_the_first_change_after_a_snapshot_is_applied_though_it_has_the_position_of_the_snapshot(shop: Shop) -> None:
+    shop.emit(1, "r", 16, bio="long")
+    shop.emit(1, "u", 16, unavailable=True)
+    shop.emit(1, "r", 16, bio="long")
+    assert shop.rows == {1: Customer(1, "at 16", True, "long")}
+
+
 def test_a_snapshot_beside_the_stream_does_not_overtake_it(shop: Shop) -> None:
     shop.emit(1, "u", 20)
     shop.emit(1, "r", 15)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamtable_capture import Source
+from streamtable_capture import Change, Source
 from streamtable_capture.positions import beyond, position_of
 
 
@@ -29,7 +29,7 @@ def binlog(file: str, pos: int, row: int = 0, **given: Any) -> Source:
 def test_a_later_change_is_beyond_an_earlier_one_and_not_the_other_way_round(
     first: Source, second: Source
 ) -> None:
-    before, after = position_of(first), position_of(second)
+    before, after = position_of(Change(op="u", source=first)), position_of(Change(op="u", source=second))
     assert before is not None
     assert after is not None
     assert beyond(after, before) is True
@@ -45,7 +45,7 @@ def test_a_later_change_is_beyond_an_earlier_one_and_not_the_other_way_round(
     ],
 )
 def test_changes_of_two_servers_at_one_time_cannot_be_compared(first: Source, second: Source) -> None:
-    before, after = position_of(first), position_of(second)
+    before, after = position_of(Change(op="u", source=first)), position_of(Change(op="u", source=second))
     assert before is not None
     assert after is not None
     assert beyond(after, before) is None
@@ -53,4 +53,14 @@ def test_changes_of_two_servers_at_one_time_cannot_be_compared(first: Source, se
 
 
 def test_a_source_without_a_position_has_none() -> None:
-    assert position_of(Source(connector="sqlserver", table="t")) is None
+    assert position_of(Change(op="u", source=Source(connector="sqlserver", table="t"))) is None
+
+
+@pytest.mark.parametrize("source", [Source(lsn=8), binlog("b.9", 900), binlog("b.9", 900, gtid="a:9")])
+def test_the_first_change_after_a_snapshot_is_beyond_its_rows_though_the_positions_are_the_same(source: Source) -> None:
+    read, updated = (position_of(Change(op=op, source=source)) for op in "ru")
+    assert read is not None
+    assert updated is not None
+    assert beyond(updated, read)
+    assert not beyond(read, updated)
+    assert not beyond(read, read)

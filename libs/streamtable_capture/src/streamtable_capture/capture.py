@@ -99,7 +99,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def _apply(self, ctx: Context[K, Row[T]], change: Change[T] | None) -> None:
         """Apply a change to the row of its key."""
         held = ctx.value
-        position = None if change is None else position_of(change.source)
+        position = None if change is None else position_of(change)
         if change is None or (position is None and change.deletes):
             self._tombstone(ctx, held)
             return
@@ -124,8 +124,8 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             row = change.after
             if row is None:
                 ctx.fail(f"a change with op {change.op!r} has no row")
-            waited_for = position if pending is None else pending
-            if waited_for is not None and (pending is not None or _header(ctx, _OLD_KEY) is not None):
+            waited_for = position if pending is None and change.op == "c" and _header(ctx, _OLD_KEY) else pending
+            if waited_for is not None:
                 self._wait_no_longer(ctx, waited_for)
         if row is not None:
             ctx.set(Captured(self.rows, row, position))
