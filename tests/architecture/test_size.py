@@ -13,7 +13,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/streamtable_cli": 4_414,  # aim 3,500
     "libs/microbatch": 3_383,  # aim 3,000
-    "libs/streamtable_capture": 900,
+    "libs/streamtable_capture": 980,
     "libs/servicekit": 6_100,  # aim 6,000
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300

@@ -112,7 +112,7 @@ class Shop:
         database.execute(upsert, key)
 
     def _rename(self, database: Any) -> None:
-        """Change a row and leave its long column alone."""
+        """DatabaseChange a row and leave its long column alone."""
         database.execute(
             f"update customers set name = %s, active = not active where {self._one('customers', 'id')}",
             (f"{next(self._fresh)}",),
@@ -127,7 +127,7 @@ class Shop:
         )
 
     def _move(self, database: Any) -> None:
-        """Change a primary key and leave the long column alone."""
+        """DatabaseChange a primary key and leave the long column alone."""
         database.execute(
             f"update customers set id = %s where {self._one('customers', 'id')}", (next(self._fresh),)
         )

@@ -7,8 +7,8 @@ from prometheus_client import Counter
 
 from streamtable import Context, Group, Input, Loop, OnError, Persist, Stream, Table
 from streamtable.errors import GraphError
-from streamtable_capture.captured import Captured, CapturedRows, Rows
-from streamtable_capture.change import Change
+from streamtable_capture.captured import Captured, CapturedRows, PlainRows
+from streamtable_capture.change import DatabaseChange
 from streamtable_capture.connect_key import ConnectKey
 from streamtable_capture.debezium import Debezium
 from streamtable_capture.notes import DELETED, MOVES, JsonNotes, Note, key_of_move
@@ -25,7 +25,7 @@ _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 class Capture(Group[K, Captured[T]], Generic[K, T]):
     """A group whose table is a table of a database, row by row: for joins, views and flows.
 
-    Rows are created, read by snapshots, updated and deleted as the changes say. Values that a change left alone, and that
+    PlainRows are created, read by snapshots, updated and deleted as the changes say. Values that a change left alone, and that
     the database did not send, are taken from the row that the group has; after a change of the primary key, from the row of the
     old key. With each row the source position of its last change is kept: a change that is not beyond it, as after a restart of
     the connector, is dropped and counted.
@@ -52,7 +52,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def __init__(
         self,
         name: str,
-        stream: Stream[K, Change[T]],
+        stream: Stream[K, DatabaseChange[T]],
         *,
         repeats: Literal["drop", "apply"] = "drop",
         deleted_for: timedelta = _DAYS_KEPT,
@@ -94,9 +94,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def table(self) -> Table[K, T]:  # type: ignore[override] # its rows, without the positions that the group itself keeps
         """The table of the database, as others read it."""
         own = super().table
-        return Table(own.name, own.key, Rows(self.rows), group=self.name, partitioner=own.partitioner)
+        return Table(own.name, own.key, PlainRows(self.rows), group=self.name, partitioner=own.partitioner)
 
-    def _apply(self, ctx: Context[K, Row[T]], change: Change[T] | None) -> None:
+    def _apply(self, ctx: Context[K, Row[T]], change: DatabaseChange[T] | None) -> None:
         """Apply a change to the row of its key."""
         held = ctx.value
         position = None if change is None else position_of(change)
@@ -124,7 +124,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             row = change.after
             if row is None:
                 ctx.fail(f"a change with op {change.op!r} has no row")
-            waited_for = position if pending is None and change.op == "c" and _header(ctx, _OLD_KEY) else pending
+            waited_for = (
+                position if pending is None and change.op == "c" and _header(ctx, _OLD_KEY) else pending
+            )
             if waited_for is not None:
                 self._wait_no_longer(ctx, waited_for)
         if row is not None:
@@ -134,7 +136,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         self,
         ctx: Context[K, Row[T]],
         held: Row[T] | None,
-        change: Change[T],
+        change: DatabaseChange[T],
         position: Position,
         last: Position,
     ) -> bool:
@@ -187,7 +189,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def _completed(
         self,
         ctx: Context[K, Row[T]],
-        change: Change[T],
+        change: DatabaseChange[T],
         held: Row[T] | None,
         position: Position | None,
         pending: Position | None,

@@ -7,7 +7,7 @@ write a row only after the one that wrote it before has ended.
 import re
 from typing import Any
 
-from streamtable_capture.change import Change
+from streamtable_capture.change import DatabaseChange
 
 Position = int | list[Any]
 """An LSN; or of a binlog: the server, the time in milliseconds, and the numbers that order its changes. JSON can hold it."""
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"(\d+)$")
 _TRANSACTION = re.compile(r"^(?P<server>.*?)[:\-](?P<number>\d+)$")
 
 
-def position_of(change: Change[Any]) -> Position | None:
+def position_of(change: DatabaseChange[Any]) -> Position | None:
     """Return the position of a change; None if its source has none that can be compared.
 
     A snapshot ends where the stream begins: the first change after it has the position that the rows of the snapshot have. So
