@@ -362,6 +362,12 @@ def test_a_killed_processor_leaves_every_change_applied_once(tester: Tester, cra
     assert group.repeated.labels("customers")._value.get() == 0
 
 
+@pytest.mark.parametrize("given", [{"repeats": "all"}, {"deleted_for": timedelta(0)}])
+def test_arguments_out_of_their_range_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(GraphError, match=next(iter(given))):
+        customers(**given)
+
+
 def test_a_capture_reads_changes_only() -> None:
     values: Any = Json()
     with pytest.raises(GraphError, match="value=Debezium"):

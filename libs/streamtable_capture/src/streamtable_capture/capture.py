@@ -46,7 +46,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             register it: `registry.register(CUSTOMERS.repeated)`.
 
     Raises:
-        GraphError: The stream has other values than `Debezium`, or no keys.
+        GraphError: The stream has other values than `Debezium`, or no keys; or an argument is out of its range.
     """
 
     def __init__(
@@ -64,6 +64,10 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             raise GraphError(
                 f"Capture {name!r} reads {stream.name!r} with {codec!r}: give its stream value=Debezium(...)"
             )
+        if repeats not in {"drop", "apply"}:
+            raise GraphError(f"Capture {name!r} has repeats={repeats!r}: give 'drop' or 'apply'")
+        if deleted_for <= timedelta(0):
+            raise GraphError(f"Capture {name!r} has deleted_for={deleted_for!r}: give more than 0")
         self.rows = codec.rows
         self.repeated = Counter(
             "streamtable_capture_repeated",

@@ -3,13 +3,13 @@
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, defstruct
 
 from streamtable import Decoded, decode_each
-from streamtable.errors import DeserializationError, Fatal, SerializationError
+from streamtable.errors import DeserializationError, Fatal, GraphError, SerializationError
 from streamtable_capture.change import DatabaseChange, DatabaseSource, SourceTransaction
 from streamtable_capture.rows import Plan, RowType
 from streamtable_capture.schemas import Schemas, semantics
@@ -123,12 +123,15 @@ class Debezium(Generic[T]):
         schemas: bool = False,
         flattened: bool = False,
         table: str = "",
-        unavailable: str = "refuse",
+        unavailable: Literal["refuse", "keep"] = "refuse",
         placeholder: str = PLACEHOLDER,
     ) -> None:
         self.rows: RowType[T] = RowType(row)
         self.schemas, self.flattened, self.table = schemas, flattened, table
-        self.unavailable, self.placeholder = unavailable, placeholder
+        if unavailable not in {"refuse", "keep"}:
+            raise GraphError(f"Debezium has unavailable={unavailable!r}: give 'refuse' or 'keep'")
+        self.unavailable: Literal["refuse", "keep"] = unavailable
+        self.placeholder = placeholder
         self._unavailable = _Unavailable(placeholder)
         self._marks = self._unavailable.marks()
         self._change: Any = defstruct(
