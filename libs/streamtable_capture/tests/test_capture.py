@@ -268,6 +268,16 @@ def test_a_row_that_waits_for_a_key_that_the_group_never_had_is_a_dead_letter(sh
     assert "REPLICA IDENTITY FULL" in shop.reasons[0]
 
 
+def test_a_row_that_waits_for_a_key_that_waited_in_vain_is_a_dead_letter(shop: Shop) -> None:
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    shop.emit(7, "d", 30, newkey=8)
+    shop.emit(8, "c", 30, unavailable=True, oldkey=7)
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {}
+    assert len(shop.reasons) == 1
+    assert "'bio' in table 'public.customers'" in shop.reasons[0]
+
+
 def test_a_row_that_waits_in_vain_becomes_a_dead_letter(tester: Tester) -> None:
     shop = Shop(tester, deleted_for=timedelta(seconds=20))
     shop.emit(7, "c", 20, unavailable=True, oldkey=1)

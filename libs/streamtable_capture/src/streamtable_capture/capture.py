@@ -204,11 +204,11 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             return self._merged(known, missing, self.rows.columns(held.row))
         of_move = position if pending is None else pending
         found = None if of_move is None else moves.get(key_of_move(ctx.raw_key, of_move))
-        if pending is not None and found is not None:
+        if pending is not None and found is not None and "known" in found:
             # The row has changed again while it waits.
             known = {**{name: value for name, value in found["known"].items() if name in missing}, **known}
             missing = tuple(name for name in missing if name not in known)
-        elif found is not None and found["row"] is not None:
+        elif found is not None and found.get("row") is not None:
             moves.delete(key_of_move(ctx.raw_key, of_move))
             return self._merged(known, missing, found["row"])
         elif found is not None or of_move is None or _header(ctx, _OLD_KEY) is None:
@@ -239,14 +239,16 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         if "done" in waiting:
             moves.delete(key)
             return
-        if moved["row"] is None:
+        if moved["row"] is None and "next" not in waiting:
             ctx.fail(_unavailable(waiting["table"], waiting["missing"]))
-        row = self._merged(waiting["known"], waiting["missing"], moved["row"])
+        row = None
+        if moved["row"] is not None:
+            row = self._merged(waiting["known"], waiting["missing"], moved["row"])
         moves.delete(key)
         if "next" in waiting:
             new_key, position = waiting["next"]
-            self._send(ctx, new_key, position, self.rows.columns(row))
-        else:
+            self._send(ctx, new_key, position, None if row is None else self.rows.columns(row))
+        elif row is not None:
             ctx.set(Captured(self.rows, row, waiting["position"]))
 
     def _merged(self, known: Note, missing: tuple[str, ...], old: Note) -> T:
