@@ -21,7 +21,7 @@ from localkafka.errors import SetupError
 from localkafka.fixtures import OwnBroker, Topics
 from localkafka.process import Child
 from localkafka.waiting import wait_until
-from localstores.postgres import PostgresServer, find_programs
+from localstores.postgres import LOGICAL, PostgresServer, find_program
 from streamtable import App, Context, Group, Input, Json, Persist, Stream, String
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -37,13 +37,13 @@ def blocks(page: str, language: str) -> list[str]:
 @pytest.fixture
 def database() -> Iterator[PostgresServer]:
     try:
-        find_programs()
+        find_program("initdb")
     except SetupError as error:
         pytest.skip(str(error))
     with tempfile.TemporaryDirectory(prefix="streamtable-postgres-") as name:
         Path(name).chmod(0o755)  # for the user `postgres`
-        with PostgresServer(Path(name) / "data", settings={"fsync": "off"}) as server:
-            with psycopg.connect(server.dsn(), autocommit=True) as maintenance:
+        with PostgresServer(Path(name) / "data", options=LOGICAL) as server:
+            with psycopg.connect(server.url, autocommit=True) as maintenance:
                 maintenance.execute("create database shop")
             yield server
 
@@ -58,7 +58,7 @@ def test_the_tutorials_program_joins_orders_with_the_rows_of_the_database(
                 "5432", str(database.port)
             )
             (tmp_path / step.title).write_text(text)
-    with psycopg.connect(database.dsn("shop"), autocommit=True) as shop:
+    with psycopg.connect(database.url_of("shop"), autocommit=True) as shop:
         shop.execute(before.encode())
         log = tmp_path / "shop.log"
         # By a shell, as a child has the working directory of the test.
@@ -81,7 +81,7 @@ def test_the_tutorials_program_joins_orders_with_the_rows_of_the_database(
 
 
 def test_the_runbooks_query_shows_how_far_a_slot_is_behind(database: PostgresServer) -> None:
-    with psycopg.connect(database.dsn(), autocommit=True) as shop:
+    with psycopg.connect(database.url, autocommit=True) as shop:
         shop.execute("select pg_create_logical_replication_slot('s', 'pgoutput')")
         rows = shop.execute(blocks(RUNBOOK, "sql")[0].encode()).fetchall()
     assert [row[:2] for row in rows] == [("s", False)]

@@ -26,8 +26,6 @@ USERS = Table("users", String(), Long())
 CITIES = Table("cities", Long(), String())
 
 
-async def ask() -> int:
-    return 1
 
 
 def texts(ctx: Context[str, int], event: str) -> None: ...
@@ -39,8 +37,6 @@ def changed(ctx: Context[str, int], change: RowChange[int]) -> None: ...
 def changed_text(ctx: Context[str, int], change: RowChange[str]) -> None: ...
 def visit(ctx: Context[str, int], argument: str) -> None: ...
 def visit_text(ctx: Context[str, str], argument: str) -> None: ...
-def then(ctx: Context[str, int], result: int) -> None: ...
-def then_text(ctx: Context[str, int], result: str) -> None: ...
 """
 
 GRAPHS = """
@@ -74,7 +70,6 @@ def use(ctx: Context[str, int], event: str) -> None:
     ctx.emit(BY_NUMBER, 1, "x")
     ctx.emit(BY_NUMBER, 1, None)
     ctx.loopback(LOOP, "a", 1)
-    ctx.defer(ask(), then)
     ctx.set("x")  # refused: arg-type
     ctx.emit(BY_NUMBER, 1, 2)  # refused: misc
     ctx.emit(BY_NUMBER, "x", "x")  # refused: misc
@@ -82,7 +77,6 @@ def use(ctx: Context[str, int], event: str) -> None:
     ctx.loopback(LOOP, 1, 1)  # refused: misc
     ctx.lookup(CITIES, "Rome")  # refused: misc
     ctx.join(CITIES)  # refused: arg-type
-    ctx.defer(ask(), then_text)  # refused: arg-type
 
 
 def use_batch(records: BatchContext[str, str, int]) -> None:
@@ -167,6 +161,50 @@ reveal_type(E)  # is streamtable.flow.stream.KeyedStream[None, str]
 reveal_type(E.key_by("k5", len, key=Long()))  # is streamtable.flow.stream.KeyedStream[int, str]
 reveal_type(FLOW.stream(TEXTS, tombstones=True))  # is streamtable.flow.stream.KeyedStream[str, str | None]
 reveal_type(FLOW.stream(TEXTS, tombstones=True).to_table("t6"))  # is streamtable.flow.table.KeyedTable[str, str]
+"""
+
+TYPED = """
+from dataclasses import dataclass
+from typing import TypedDict
+
+import msgspec
+from pydantic import BaseModel
+
+from streamtable import Typed
+
+
+class Order(msgspec.Struct):
+    id: str
+
+
+@dataclass
+class Click:
+    url: str
+
+
+class Fields(TypedDict):
+    a: int
+
+
+class Model(BaseModel):
+    a: int
+
+
+ORDERS = Stream("orders", String(), Typed(Order))
+EITHER: Typed[Order | Click] = Typed(Order | Click)
+reveal_type(ORDERS)  # is streamtable.base.topics.Stream[str, typed.Order]
+reveal_type(Stream("clicks", String(), Typed(Click)))  # is streamtable.base.topics.Stream[str, typed.Click]
+reveal_type(Typed(Model).decode(b""))  # is typed.Model
+reveal_type(Typed(Fields).decode(b"")["a"])  # is int
+
+
+def on_order(ctx: Context[str, int], order: Order) -> None: ...
+def on_click(ctx: Context[str, int], click: Click) -> None: ...
+
+
+Input(ORDERS, on_order)
+Input(ORDERS, on_click)  # refused: arg-type
+Typed(Order).encode(Click("/"))  # refused: arg-type
 """
 
 REFUSED = """
@@ -291,7 +329,13 @@ S.group_by_key().window(MINUTE).count("w5").every("e2", 5)  # refused: arg-type
 """
 
 
-PROGRAMS = {"graphs": GRAPHS, "handlers": HANDLERS, "flows": FLOWS, "refused": REFUSED}
+PROGRAMS = {
+    "graphs": GRAPHS,
+    "handlers": HANDLERS,
+    "flows": FLOWS,
+    "typed": TYPED,
+    "refused": REFUSED,
+}
 
 
 def text_of(name: str) -> list[str]:

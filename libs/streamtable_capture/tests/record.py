@@ -23,7 +23,7 @@ from localkafka.broker import Broker
 from localkafka.connect import ConnectWorker
 from localkafka.reading import read_to_end
 from localkafka.waiting import Deadline
-from localstores.postgres import PostgresServer
+from localstores.postgres import LOGICAL, PostgresServer
 
 FOLDER = Path(__file__).with_name("recorded")
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -71,7 +71,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="streamtable-record-") as folder,
         postgres_folder() as data,
         Broker(Path(folder) / "kafka", brief=True) as broker,
-        PostgresServer(data / "postgres") as server,
+        PostgresServer(data / "postgres", options=LOGICAL) as server,
     ):
         create_shop(server)
         database = connect_to(server)

@@ -43,7 +43,7 @@ def postgres_folder() -> Iterator[Path]:
 
 
 def connect_to(server: PostgresServer, database: str = "shop") -> psycopg.Connection[Any]:
-    return psycopg.connect(server.dsn(database), autocommit=True)
+    return psycopg.connect(server.url_of(database), autocommit=True)
 
 
 def create_shop(server: PostgresServer, tables: str = TABLES) -> None:

@@ -28,7 +28,7 @@ from localkafka.process import Child
 from localkafka.reading import read_to_end
 from localkafka.topics import create_topics
 from localkafka.waiting import wait_until
-from localstores.postgres import PostgresServer, find_programs
+from localstores.postgres import LOGICAL, PostgresServer, find_program
 from streamtable import App
 from streamtable_testing import Tester
 
@@ -91,7 +91,7 @@ class Shop:
 
     def transactions(self, number: int) -> None:
         """Commit random transactions, of one to five changes each; every tenth is rolled back."""
-        with psycopg.connect(self.server.dsn("shop"), autocommit=True) as database:
+        with psycopg.connect(self.server.url_of("shop"), autocommit=True) as database:
             for _ in range(number):
                 with database.transaction(force_rollback=self.random.random() < 0.1):
                     for _ in range(self.random.randint(1, 5)):
@@ -205,10 +205,10 @@ def key_of(table: str, row: dict[str, Any]) -> Any:
 @pytest.fixture
 def shop(broker: Broker, topics: Topics, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     try:
-        find_programs()
+        find_program("initdb")
     except SetupError as error:
         pytest.skip(str(error))
-    with postgres_folder() as folder, PostgresServer(folder / "data", settings={"fsync": "off"}) as server:
+    with postgres_folder() as folder, PostgresServer(folder / "data", options=LOGICAL) as server:
         create_shop(server, TABLES)
         made = Shop(broker, topics, tmp_path, server, seed=getattr(request, "param", 1))
         try:

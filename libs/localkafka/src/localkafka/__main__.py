@@ -22,7 +22,11 @@ STOP_TIMEOUT_S = 30
 
 
 def running(data_dir: Path) -> dict[Path, int]:
-    """The running brokers of a data folder, as broker folder -> process id."""
+    """The running brokers of a data folder, as broker folder -> process id. Raises `SetupError` on Windows."""
+    if sys.platform == "win32":
+        raise SetupError(
+            "a broker in the background needs `ps` and signals, which Windows lacks: use WSL, or --foreground"
+        )
     found = {}
     for pid_file in sorted(data_dir.glob("*/pid")):
         pid = int(pid_file.read_text())
@@ -77,15 +81,21 @@ def down(data_dir: Path) -> None:
     print(f"stopped {len(found)} broker(s)" if found else f"no broker is running on {data_dir}")
 
 
+def addresses(data_dir: Path) -> list[str]:
+    """The addresses of the running brokers of a folder."""
+    return [_address(folder) for folder in running(data_dir)]
+
+
+def _address(folder: Path) -> str:
+    settings = (folder / "server.properties").read_text().splitlines()
+    return next(line.partition("//")[2] for line in settings if line.startswith("advertised.listeners="))
+
+
 def status(data_dir: Path) -> int:
     """Print the running brokers. Returns the exit code: 0 if at least one runs."""
     found = running(data_dir)
     for folder, pid in found.items():
-        settings = (folder / "server.properties").read_text().splitlines()
-        address = next(
-            line.partition("//")[2] for line in settings if line.startswith("advertised.listeners=")
-        )
-        print(f"{address} is running (process {pid}; data in {folder})")
+        print(f"{_address(folder)} is running (process {pid}; data in {folder})")
     if not found:
         print(f"no broker is running on {data_dir}")
     return 0 if found else 1

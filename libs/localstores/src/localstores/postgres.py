@@ -1,4 +1,4 @@
-"""A PostgreSQL with logical decoding, from the machine's own package. About 40 MB resident, and 1 s until it answers."""
+"""PostgreSQL: the machine's own programs. There is no wheel of it."""
 
 import os
 import pwd
@@ -7,136 +7,174 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from localkafka.errors import SetupError
+from localkafka.waiting import Deadline
 from localstores.server import Server
 
-USER = "postgres"
-_DEBIAN = Path("/usr/lib/postgresql")
-_PROTOCOL = 3 << 16
-_SETTINGS = {
-    "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",
-    "wal_level": "logical",
-    "max_replication_slots": "8",
-    "max_wal_senders": "8",
-    "shared_buffers": "16MB",
-}
+_USER = "postgres"
+_DEBIAN = Path("/usr/lib/postgresql")  # its packages put no server into the PATH
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+_CANNOT_CONNECT_NOW = b"57P03"
+_STARTUP = b"user\0postgres\0database\0postgres\0\0"
+LOGICAL: Mapping[str, str] = {"wal_level": "logical", "max_replication_slots": "8", "max_wal_senders": "8"}
+"""The options of a server whose changes are captured (`pgoutput`)."""
+# A crash of the machine is not what tests are about; a crash of the server loses nothing without fsync.
+_BRIEF = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 
 
 class PostgresServer(Server):
-    """A PostgreSQL with the superuser `postgres`, without passwords, that replicates logically (`pgoutput`).
+    """A PostgreSQL with the superuser `postgres` and the database `postgres`, both without a password.
 
-    Its data survives `kill`, which ends all of its processes at once, as a power cut does to a machine.
+    The server refuses to run as root. A process of root runs it as the user `postgres`, who then owns `data_dir/data`.
 
     Args:
-        data_dir: See `Server`. PostgreSQL refuses to run as root: started by root it runs as the user `postgres`, who must be
-            able to enter the folder's parents.
-        settings: Settings that take precedence over these: `wal_level=logical`, and sizes for a test.
-        port: See `Server`.
-        detached: See `Server`.
+        data_dir: see `Server`.
+        options: Settings by name, such as `{"wal_level": "logical"}`, which override what `brief` sets.
+        brief: Whether it need not survive a crash of the machine, as in tests.
+        port: see `Server`.
+        detached: see `Server`.
     """
 
     def __init__(
         self,
         data_dir: Path,
         *,
-        settings: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        brief: bool = True,
         port: int = 0,
         detached: bool = False,
     ) -> None:
         super().__init__(data_dir, port=port, detached=detached)
-        self._settings = dict(settings or {})
+        self._options = {**(_BRIEF if brief else {}), **(options or {})}
 
-    def dsn(self, database: str = "postgres") -> str:
-        """The address for clients, such as psycopg."""
-        return f"host=127.0.0.1 port={self.port} dbname={database} user={USER}"
+    @property
+    def url(self) -> str:
+        """The URL for clients, as the superuser."""
+        return self.url_at(self.port)
+
+    def url_of(self, database: str) -> str:
+        """The URL of another database for clients."""
+        return f"{self.url.removesuffix('/postgres')}/{database}"
+
+    @staticmethod
+    def url_at(port: int) -> str:
+        """The URL for clients of a proxy that listens on this port."""
+        return f"postgresql://{_USER}@127.0.0.1:{port}/postgres"
 
     def command(self) -> Sequence[str]:
-        programs = find_programs()
-        cluster = self.data_dir / "cluster"
-        if not (cluster / "PG_VERSION").exists():
-            self._initialize(programs / "initdb", cluster)
-        settings = {**_SETTINGS, "port": str(self.port), **self._settings}
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        return (*_as_postgres(), str(programs / "postgres"), "-D", str(cluster), *options)
+        data = self._made()
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            **self._options,
+        }
+        chosen = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
+        return (*_as_user(), str(find_program("postgres")), "-D", str(data), *chosen)
 
     def answers(self) -> bool:
+        """Whether it accepts sessions: while it starts or recovers, it answers with an error."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-            body = struct.pack(">i", _PROTOCOL) + f"user\0{USER}\0database\0postgres\0\0".encode()
-            connection.sendall(struct.pack(">i", len(body) + 4) + body)
-            return connection.recv(1) == b"R"  # "authentication ok"; an error while it starts or recovers
+            body = struct.pack("!i", 3 << 16) + _STARTUP
+            connection.sendall(struct.pack("!i", len(body) + 4) + body)
+            answer = connection.recv(1000)
+        return bool(answer) and _CANNOT_CONNECT_NOW not in answer
 
     def stop(self) -> None:
-        """Stop it at once, without waiting for clients to leave."""
+        """Stop it without waiting for its clients to disconnect (`pg_ctl stop -m fast`); kill it if it takes long."""
         if self._child:
+            self.resume()
             os.kill(self.pid, signal.SIGINT)
         super().stop()
 
-    def kill(self) -> None:
-        """Kill all of its processes with SIGKILL: those that are left would keep a new one from starting."""
+    def stop_immediately(self) -> None:
+        """Abort it and all its sessions (`pg_ctl stop -m immediate`): the next start recovers from its log."""
         if self._child:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-            pids = children.read_text().split() if children.exists() else []
-            super().kill()
-            for pid in map(int, pids):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            os.kill(self.pid, signal.SIGQUIT)
+        super().stop()
 
-    def _initialize(self, initdb: Path, cluster: Path) -> None:
-        cluster.mkdir(0o700, exist_ok=True)
-        if as_other := _as_postgres():
-            shutil.chown(cluster, USER, USER)
-        command = [
-            *as_other,
-            str(initdb),
-            "-D",
-            str(cluster),
-            "-U",
-            USER,
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        ]
-        done = subprocess.run(  # noqa: S603 - the machine's own program
-            command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SetupError(
-                f"initdb failed ({done.returncode}); as root it runs as the user {USER!r}, who must be able to enter "
-                f"the parents of {cluster}:\n{(done.stdout + done.stderr)[-2000:]}"
-            )
+    def kill(self) -> None:
+        """Kill the server and its sessions with SIGKILL: a session that outlives the server keeps the next one from starting."""
+        sessions = self._sessions()
+        super().kill()
+        self._signal(sessions, signal.SIGKILL)
+        deadline = Deadline(30)
+        while any(Path(f"/proc/{pid}").exists() for pid in sessions) and not deadline.passed():
+            time.sleep(0.01)
+
+    def pause(self) -> None:
+        super().pause()
+        self._signal(self._sessions(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(self._sessions(), signal.SIGCONT)
+        super().resume()
+
+    def _sessions(self) -> list[int]:
+        """The processes that the server has started, for sessions and for itself."""
+        if self._child is None or self._child.returncode is not None:
+            return []
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    @staticmethod
+    def _signal(pids: Sequence[int], number: int) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _made(self) -> Path:
+        """Make the database cluster at the first start."""
+        data = self.data_dir / "data"
+        if (data / "PG_VERSION").exists():
+            return data
+        initdb = find_program("initdb")
+        data.mkdir(exist_ok=True)
+        if os.getuid() == 0:
+            user = pwd.getpwnam(_USER)
+            os.chown(data, user.pw_uid, user.pw_gid)
+        made = subprocess.run(  # noqa: S603 - the machine's own program
+            [*_as_user(), str(initdb), "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8",
+             "--locale=C.UTF-8", "--no-sync"],
+            capture_output=True, text=True, check=False, cwd="/",
+        )  # fmt: skip
+        if made.returncode:
+            shutil.rmtree(data, ignore_errors=True)
+            raise SetupError(f"initdb made no database in {data}:\n{made.stderr[-3000:]}")
+        return data
 
 
-def find_programs() -> Path:
-    """Return the folder of PostgreSQL's programs, the newest of Debian's if there is none on the path.
+def find_program(name: str) -> Path:
+    """Return a program of PostgreSQL's server, such as `initdb`: from the PATH, else the newest in Debian's folder.
 
     Raises:
-        SetupError: PostgreSQL is not installed, or was started by root without a user `postgres`.
+        SetupError: There is none.
     """
-    found = shutil.which("initdb")
-    candidates = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parents[1].name))
-    if candidates:
-        return candidates[-1].parent
-    if found:
-        return Path(found).resolve().parent
-    raise SetupError(
-        "PostgreSQL is not installed: 'apt-get install postgresql' (tests that need it are skipped)"
-    )
+    if own := shutil.which(name):
+        return Path(own)
+    found = sorted(_DEBIAN.glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    if not found:
+        raise SetupError(f"there is no {name} here: install PostgreSQL's server (apt-get install postgresql)")
+    return found[-1]
 
 
-def _as_postgres() -> tuple[str, ...]:
-    """Return what runs a program as the user `postgres`, when this process is root's."""
-    if os.geteuid() != 0:
+def _as_user() -> Sequence[str]:
+    """The command before a command that runs as the user `postgres`, if this process is root's.
+
+    It keeps the right to pass through folders that only root may enter, such as temporary folders of tests.
+    """
+    if os.getuid() != 0:
         return ()
+    setpriv = shutil.which("setpriv")
     try:
-        pwd.getpwnam(USER)
+        user = pwd.getpwnam(_USER)
     except KeyError as error:
-        raise SetupError(f"PostgreSQL refuses to run as root, and there is no user {USER!r}") from error
-    return ("/usr/bin/setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--")
+        raise SetupError(f"PostgreSQL does not run as root, and there is no user {_USER!r} here") from error
+    if setpriv is None:
+        raise SetupError("PostgreSQL does not run as root: install setpriv (util-linux)")
+    right = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+    return (setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *right, "--")
