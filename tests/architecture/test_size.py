@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
     "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "libs/streamtable_sinks": 1_740,
-    "libs/streamtable_capture": 900,
+    "libs/streamtable_capture": 980,
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380

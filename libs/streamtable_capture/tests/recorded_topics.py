@@ -1,4 +1,4 @@
-"""What the real connector wrote, as `record.py` has recorded it."""
+"""Topics that the real connector wrote, as `record.py` has recorded them."""
 
 import json
 from dataclasses import dataclass, field

@@ -16,7 +16,7 @@ from msgspec import Struct
 from streamtable import Changes, Context, Group, Input, Join, Json, Persist, RowChange, Stream, String, Table
 from streamtable.errors import GraphError
 from streamtable.flow import Flow
-from streamtable_capture import Capture, Change, ConnectKey, Debezium, Source, Truncated
+from streamtable_capture import Capture, ConnectKey, DatabaseChange, DatabaseSource, Debezium, Truncated
 from streamtable_testing import Tester
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -30,7 +30,7 @@ ANNA = {7: Customer(7, "anna", True, BIO)}
 
 def customers(
     form: str = "plain", **given: Any
-) -> tuple[Stream[int, Change[Customer]], Capture[int, Customer]]:
+) -> tuple[Stream[int, DatabaseChange[Customer]], Capture[int, Customer]]:
     schema = '{"type":"struct","fields":[{"type":"int32","optional":false,"field":"id"}],"optional":false,"name":"NAME"}'
     name = f"{form}.public.customers.Key"
     key = ConnectKey(schema=schema.replace("NAME", name) if "schemas" in form else None, id=int)
@@ -108,8 +108,10 @@ def test_the_partitions_of_a_topic_may_be_read_in_any_order(random: Any) -> None
         assert not tester.dead_letters(group)
 
 
-def change(op: str, lsn: int, row: Customer | None = None) -> Change[Customer]:
-    return Change(op=op, after=row, source=Source(lsn=lsn, schema="public", table="customers", ts_ms=1))
+def change(op: str, lsn: int, row: Customer | None = None) -> DatabaseChange[Customer]:
+    return DatabaseChange(
+        op=op, after=row, source=DatabaseSource(lsn=lsn, schema="public", table="customers", ts_ms=1)
+    )
 
 
 class Shop:
@@ -197,6 +199,15 @@ def test_a_tombstone_whose_deletion_was_compacted_away_deletes(shop: Shop) -> No
     assert shop.rows == {}
 
 
+def test_the_first_change_after_a_snapshot_is_applied_though_it_has_the_position_of_the_snapshot(
+    shop: Shop,
+) -> None:
+    shop.emit(1, "r", 16, bio="long")
+    shop.emit(1, "u", 16, unavailable=True)
+    shop.emit(1, "r", 16, bio="long")
+    assert shop.rows == {1: Customer(1, "at 16", True, "long")}
+
+
 def test_a_snapshot_beside_the_stream_does_not_overtake_it(shop: Shop) -> None:
     shop.emit(1, "u", 20)
     shop.emit(1, "r", 15)
@@ -257,6 +268,16 @@ def test_a_row_that_waits_for_a_key_that_the_group_never_had_is_a_dead_letter(sh
     assert "REPLICA IDENTITY FULL" in shop.reasons[0]
 
 
+def test_a_row_that_waits_for_a_key_that_waited_in_vain_is_a_dead_letter(shop: Shop) -> None:
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    shop.emit(7, "d", 30, newkey=8)
+    shop.emit(8, "c", 30, unavailable=True, oldkey=7)
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {}
+    assert len(shop.reasons) == 1
+    assert "'bio' in table 'public.customers'" in shop.reasons[0]
+
+
 def test_a_row_that_waits_in_vain_becomes_a_dead_letter(tester: Tester) -> None:
     shop = Shop(tester, deleted_for=timedelta(seconds=20))
     shop.emit(7, "c", 20, unavailable=True, oldkey=1)
@@ -275,10 +296,10 @@ def test_a_truncation_stops_the_group(tester: Tester) -> None:
 def test_positions_of_two_databases_in_one_topic_are_dead_letters(tester: Tester) -> None:
     shop = Shop(tester)
     shop.emit(1, "c", 10)
-    mysql = Change(
+    mysql = DatabaseChange(
         op="u",
         after=Customer(1, "x", True),
-        source=Source(file="b.1", pos=4, table="customers", schema="public"),
+        source=DatabaseSource(file="b.1", pos=4, table="customers", schema="public"),
     )
     tester.emit(shop.raw, 1, mysql)
     assert "cannot be compared" in shop.reasons[0]
@@ -349,6 +370,12 @@ def test_a_killed_processor_leaves_every_change_applied_once(tester: Tester, cra
     tester.start(group)
     assert tester.table(group.table) == ANNA
     assert group.repeated.labels("customers")._value.get() == 0
+
+
+@pytest.mark.parametrize("given", [{"repeats": "all"}, {"deleted_for": timedelta(0)}])
+def test_arguments_out_of_their_range_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(GraphError, match=next(iter(given))):
+        customers(**given)
 
 
 def test_a_capture_reads_changes_only() -> None:

@@ -112,7 +112,7 @@ class Shop:
         database.execute(upsert, key)
 
     def _rename(self, database: Any) -> None:
-        """Change a row and leave its long column alone."""
+        """DatabaseChange a row and leave its long column alone."""
         database.execute(
             f"update customers set name = %s, active = not active where {self._one('customers', 'id')}",
             (f"{next(self._fresh)}",),
@@ -127,7 +127,7 @@ class Shop:
         )
 
     def _move(self, database: Any) -> None:
-        """Change a primary key and leave the long column alone."""
+        """DatabaseChange a primary key and leave the long column alone."""
         database.execute(
             f"update customers set id = %s where {self._one('customers', 'id')}", (next(self._fresh),)
         )
@@ -266,7 +266,8 @@ def attacked(shop: Shop, rounds: int, transactions: int) -> None:
     expected = shop.rows()
     wait_until(lambda: shop.captured() == expected, 60, "captured tables equal to the database", every=0.5)
     assert shop.dead_letters() == []
-    assert all(len(rows) > 3 for rows in expected.values())
+    assert len(expected["customers"]) > 3
+    assert len(expected["codes"]) > 3
     assert captured_twice(shop, 40) == expected
     assert captured_twice(shop, 40, repeats="apply") != expected
     assert merged_by_nobody(shop) != expected

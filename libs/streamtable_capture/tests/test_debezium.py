@@ -13,7 +13,7 @@ from libs.streamtable_capture.tests.shop_rows import BareTyped, Customer, Line, 
 from msgspec import Struct
 
 from streamtable.errors import DeserializationError, GraphError
-from streamtable_capture import Change, Debezium, Source, Truncated, event_time
+from streamtable_capture import DatabaseChange, DatabaseSource, Debezium, Truncated, event_time
 
 # ruff: noqa: DTZ001 - columns without a time zone are datetimes without one
 VALUES = {
@@ -33,7 +33,7 @@ FORMS = {
 }
 
 
-def changes(form: str, table: str, codec: Debezium[Any]) -> list[Change[Any]]:
+def changes(form: str, table: str, codec: Debezium[Any]) -> list[DatabaseChange[Any]]:
     return [codec.decode(record.value) for record in recorded(form, table) if record.value is not None]
 
 
@@ -211,7 +211,7 @@ def test_rows_have_fields(row: type[Any]) -> None:
 def test_a_change_can_be_written_for_tests() -> None:
     codec = Debezium(Line)
     change = codec.decode(
-        codec.encode(Change(op="c", after=Line(1, 2, 3), source=Source(lsn=5, table="lines")))
+        codec.encode(DatabaseChange(op="c", after=Line(1, 2, 3), source=DatabaseSource(lsn=5, table="lines")))
     )
     assert (change.op, change.after, change.source.lsn) == ("c", Line(1, 2, 3), 5)
 

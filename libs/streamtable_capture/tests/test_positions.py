@@ -4,18 +4,20 @@ from typing import Any
 
 import pytest
 
-from streamtable_capture import Source
+from streamtable_capture import DatabaseChange, DatabaseSource
 from streamtable_capture.positions import beyond, position_of
 
 
-def binlog(file: str, pos: int, row: int = 0, **given: Any) -> Source:
-    return Source(connector="mysql", file=file, pos=pos, row=row, **{"server_id": 1, "ts_ms": 1_000, **given})
+def binlog(file: str, pos: int, row: int = 0, **given: Any) -> DatabaseSource:
+    return DatabaseSource(
+        connector="mysql", file=file, pos=pos, row=row, **{"server_id": 1, "ts_ms": 1_000, **given}
+    )
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (Source(lsn=9), Source(lsn=10)),
+        (DatabaseSource(lsn=9), DatabaseSource(lsn=10)),
         (binlog("binlog.000009", 900), binlog("binlog.000010", 4)),
         (binlog("binlog.000009", 99), binlog("binlog.000009", 100)),
         (binlog("binlog.000009", 99, 1), binlog("binlog.000009", 99, 2)),
@@ -27,9 +29,12 @@ def binlog(file: str, pos: int, row: int = 0, **given: Any) -> Source:
     ],
 )
 def test_a_later_change_is_beyond_an_earlier_one_and_not_the_other_way_round(
-    first: Source, second: Source
+    first: DatabaseSource, second: DatabaseSource
 ) -> None:
-    before, after = position_of(first), position_of(second)
+    before, after = (
+        position_of(DatabaseChange(op="u", source=first)),
+        position_of(DatabaseChange(op="u", source=second)),
+    )
     assert before is not None
     assert after is not None
     assert beyond(after, before) is True
@@ -41,11 +46,16 @@ def test_a_later_change_is_beyond_an_earlier_one_and_not_the_other_way_round(
     ("first", "second"),
     [
         (binlog("b.9", 900, gtid="a:99"), binlog("b.1", 4, gtid="b:1")),
-        (Source(lsn=9), binlog("b.1", 4)),
+        (DatabaseSource(lsn=9), binlog("b.1", 4)),
     ],
 )
-def test_changes_of_two_servers_at_one_time_cannot_be_compared(first: Source, second: Source) -> None:
-    before, after = position_of(first), position_of(second)
+def test_changes_of_two_servers_at_one_time_cannot_be_compared(
+    first: DatabaseSource, second: DatabaseSource
+) -> None:
+    before, after = (
+        position_of(DatabaseChange(op="u", source=first)),
+        position_of(DatabaseChange(op="u", source=second)),
+    )
     assert before is not None
     assert after is not None
     assert beyond(after, before) is None
@@ -53,4 +63,20 @@ def test_changes_of_two_servers_at_one_time_cannot_be_compared(first: Source, se
 
 
 def test_a_source_without_a_position_has_none() -> None:
-    assert position_of(Source(connector="sqlserver", table="t")) is None
+    assert (
+        position_of(DatabaseChange(op="u", source=DatabaseSource(connector="sqlserver", table="t"))) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "source", [DatabaseSource(lsn=8), binlog("b.9", 900), binlog("b.9", 900, gtid="a:9")]
+)
+def test_the_first_change_after_a_snapshot_is_beyond_its_rows_though_the_positions_are_the_same(
+    source: DatabaseSource,
+) -> None:
+    read, updated = (position_of(DatabaseChange(op=op, source=source)) for op in "ru")
+    assert read is not None
+    assert updated is not None
+    assert beyond(updated, read)
+    assert not beyond(read, updated)
+    assert not beyond(read, read)

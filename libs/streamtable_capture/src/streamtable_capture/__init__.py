@@ -1,7 +1,7 @@
 """Change data capture: tables of a database as tables here, from the topics of Debezium's connectors."""
 
 from streamtable_capture.capture import Capture
-from streamtable_capture.change import Change, Source, Transaction, event_time
+from streamtable_capture.change import DatabaseChange, DatabaseSource, SourceTransaction, event_time
 from streamtable_capture.connect_key import ConnectKey, key_schema
 from streamtable_capture.debezium import Debezium, Truncated
 from streamtable_capture.semantics import (
@@ -35,12 +35,12 @@ __all__ = [
     "TIMESTAMP",
     "VARIABLE_SCALE_DECIMAL",
     "Capture",
-    "Change",
     "ConnectKey",
+    "DatabaseChange",
+    "DatabaseSource",
     "Debezium",
     "Semantic",
-    "Source",
-    "Transaction",
+    "SourceTransaction",
     "Truncated",
     "decimal_bytes",
     "event_time",

@@ -7,8 +7,8 @@ from prometheus_client import Counter
 
 from streamtable import Context, Group, Input, Loop, OnError, Persist, Stream, Table
 from streamtable.errors import GraphError
-from streamtable_capture.captured import Captured, CapturedRows, Rows
-from streamtable_capture.change import Change
+from streamtable_capture.captured import Captured, CapturedRows, PlainRows
+from streamtable_capture.change import DatabaseChange
 from streamtable_capture.connect_key import ConnectKey
 from streamtable_capture.debezium import Debezium
 from streamtable_capture.notes import DELETED, MOVES, JsonNotes, Note, key_of_move
@@ -25,7 +25,7 @@ _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 class Capture(Group[K, Captured[T]], Generic[K, T]):
     """A group whose table is a table of a database, row by row: for joins, views and flows.
 
-    Rows are created, read by snapshots, updated and deleted as the changes say. Values that a change left alone, and that
+    PlainRows are created, read by snapshots, updated and deleted as the changes say. Values that a change left alone, and that
     the database did not send, are taken from the row that the group has; after a change of the primary key, from the row of the
     old key. With each row the source position of its last change is kept: a change that is not beyond it, as after a restart of
     the connector, is dropped and counted.
@@ -46,13 +46,13 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             register it: `registry.register(CUSTOMERS.repeated)`.
 
     Raises:
-        GraphError: The stream has other values than `Debezium`, or no keys.
+        GraphError: The stream has other values than `Debezium`, or no keys; or an argument is out of its range.
     """
 
     def __init__(
         self,
         name: str,
-        stream: Stream[K, Change[T]],
+        stream: Stream[K, DatabaseChange[T]],
         *,
         repeats: Literal["drop", "apply"] = "drop",
         deleted_for: timedelta = _DAYS_KEPT,
@@ -64,6 +64,10 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             raise GraphError(
                 f"Capture {name!r} reads {stream.name!r} with {codec!r}: give its stream value=Debezium(...)"
             )
+        if repeats not in {"drop", "apply"}:
+            raise GraphError(f"Capture {name!r} has repeats={repeats!r}: give 'drop' or 'apply'")
+        if deleted_for <= timedelta(0):
+            raise GraphError(f"Capture {name!r} has deleted_for={deleted_for!r}: give more than 0")
         self.rows = codec.rows
         self.repeated = Counter(
             "streamtable_capture_repeated",
@@ -94,12 +98,12 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def table(self) -> Table[K, T]:  # type: ignore[override] # its rows, without the positions that the group itself keeps
         """The table of the database, as others read it."""
         own = super().table
-        return Table(own.name, own.key, Rows(self.rows), group=self.name, partitioner=own.partitioner)
+        return Table(own.name, own.key, PlainRows(self.rows), group=self.name, partitioner=own.partitioner)
 
-    def _apply(self, ctx: Context[K, Row[T]], change: Change[T] | None) -> None:
+    def _apply(self, ctx: Context[K, Row[T]], change: DatabaseChange[T] | None) -> None:
         """Apply a change to the row of its key."""
         held = ctx.value
-        position = None if change is None else position_of(change.source)
+        position = None if change is None else position_of(change)
         if change is None or (position is None and change.deletes):
             self._tombstone(ctx, held)
             return
@@ -124,8 +128,10 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             row = change.after
             if row is None:
                 ctx.fail(f"a change with op {change.op!r} has no row")
-            waited_for = position if pending is None else pending
-            if waited_for is not None and (pending is not None or _header(ctx, _OLD_KEY) is not None):
+            waited_for = (
+                position if pending is None and change.op == "c" and _header(ctx, _OLD_KEY) else pending
+            )
+            if waited_for is not None:
                 self._wait_no_longer(ctx, waited_for)
         if row is not None:
             ctx.set(Captured(self.rows, row, position))
@@ -134,7 +140,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         self,
         ctx: Context[K, Row[T]],
         held: Row[T] | None,
-        change: Change[T],
+        change: DatabaseChange[T],
         position: Position,
         last: Position,
     ) -> bool:
@@ -187,7 +193,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def _completed(
         self,
         ctx: Context[K, Row[T]],
-        change: Change[T],
+        change: DatabaseChange[T],
         held: Row[T] | None,
         position: Position | None,
         pending: Position | None,
@@ -198,11 +204,11 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             return self._merged(known, missing, self.rows.columns(held.row))
         of_move = position if pending is None else pending
         found = None if of_move is None else moves.get(key_of_move(ctx.raw_key, of_move))
-        if pending is not None and found is not None:
+        if pending is not None and found is not None and "known" in found:
             # The row has changed again while it waits.
             known = {**{name: value for name, value in found["known"].items() if name in missing}, **known}
             missing = tuple(name for name in missing if name not in known)
-        elif found is not None and found["row"] is not None:
+        elif found is not None and found.get("row") is not None:
             moves.delete(key_of_move(ctx.raw_key, of_move))
             return self._merged(known, missing, found["row"])
         elif found is not None or of_move is None or _header(ctx, _OLD_KEY) is None:
@@ -233,14 +239,16 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         if "done" in waiting:
             moves.delete(key)
             return
-        if moved["row"] is None:
+        if moved["row"] is None and "next" not in waiting:
             ctx.fail(_unavailable(waiting["table"], waiting["missing"]))
-        row = self._merged(waiting["known"], waiting["missing"], moved["row"])
+        row = None
+        if moved["row"] is not None:
+            row = self._merged(waiting["known"], waiting["missing"], moved["row"])
         moves.delete(key)
         if "next" in waiting:
             new_key, position = waiting["next"]
-            self._send(ctx, new_key, position, self.rows.columns(row))
-        else:
+            self._send(ctx, new_key, position, None if row is None else self.rows.columns(row))
+        elif row is not None:
             ctx.set(Captured(self.rows, row, waiting["position"]))
 
     def _merged(self, known: Note, missing: tuple[str, ...], old: Note) -> T:

@@ -64,7 +64,7 @@ class CapturedRows(Generic[T]):
         return f"Captured({self._rows})"
 
 
-class Rows(Generic[T]):
+class PlainRows(Generic[T]):
     """The codec of the same rows without their positions, for all others."""
 
     def __init__(self, rows: RowType[T]) -> None:

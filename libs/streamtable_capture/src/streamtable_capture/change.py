@@ -7,8 +7,8 @@ from msgspec import Raw, Struct
 T = TypeVar("T")
 
 
-class Source(Struct, frozen=True, kw_only=True):
-    """Where a change comes from. What a connector does not say is empty, 0 or None.
+class DatabaseSource(Struct, frozen=True, kw_only=True):
+    """The origin of a change. Facts that a connector does not give are empty, 0 or None.
 
     Attributes:
         connector: The kind of the database, such as `postgresql`.
@@ -48,7 +48,7 @@ class Source(Struct, frozen=True, kw_only=True):
         return ".".join(part for part in (self.schema or self.db, self.table) if part)
 
 
-class Transaction(Struct, frozen=True):
+class SourceTransaction(Struct, frozen=True):
     """The place of a change in its transaction, with `provide.transaction.metadata`.
 
     Attributes:
@@ -62,13 +62,13 @@ class Transaction(Struct, frozen=True):
     data_collection_order: int
 
 
-class Change(Struct, Generic[T], kw_only=True, rename={"raw_before": "before"}):
+class DatabaseChange(Struct, Generic[T], kw_only=True, rename={"raw_before": "before"}):
     """A change of a row.
 
     Attributes:
         op: "c" created, "r" read by a snapshot, "u" updated, "d" deleted, "t" truncated, "m" a logical message.
         after: The row after the change; None if it was deleted.
-        source: Where the change comes from, with its position.
+        source: The origin of the change, with its position.
         transaction: Its place in its transaction; None if the connector does not say.
         ts_ms: When the connector processed the change, in milliseconds since 1970; None if it does not say.
         unavailable: The columns whose values the database did not send, as the change left them alone. `after` is None
@@ -81,8 +81,8 @@ class Change(Struct, Generic[T], kw_only=True, rename={"raw_before": "before"}):
 
     op: str
     after: T | None = None
-    source: Source = Source()
-    transaction: Transaction | None = None
+    source: DatabaseSource = DatabaseSource()
+    transaction: SourceTransaction | None = None
     ts_ms: int | None = None
     unavailable: tuple[str, ...] = ()
     known: dict[str, Any] | None = None
@@ -108,6 +108,6 @@ class Change(Struct, Generic[T], kw_only=True, rename={"raw_before": "before"}):
         return self.op == "d"
 
 
-def event_time(change: Change[Any]) -> int:
+def event_time(change: DatabaseChange[Any]) -> int:
     """Return the time of a change in its database, in milliseconds since 1970, for `Input(time=)`."""
     return change.source.ts_ms or change.ts_ms or 0

@@ -3,14 +3,14 @@
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, defstruct
 
 from streamtable import Decoded, decode_each
-from streamtable.errors import DeserializationError, Fatal, SerializationError
-from streamtable_capture.change import Change, Source, Transaction
+from streamtable.errors import DeserializationError, Fatal, GraphError, SerializationError
+from streamtable_capture.change import DatabaseChange, DatabaseSource, SourceTransaction
 from streamtable_capture.rows import Plan, RowType
 from streamtable_capture.schemas import Schemas, semantics
 
@@ -42,13 +42,13 @@ class _Columns(Struct, kw_only=True):
     op: str
     after: dict[str, Any] | None = None
     before: Raw = Raw(b"null")
-    source: Source = Source()
-    transaction: Transaction | None = None
+    source: DatabaseSource = DatabaseSource()
+    transaction: SourceTransaction | None = None
     ts_ms: int | None = None
 
 
 class _Marks(Struct, kw_only=True, rename=lambda name: f"__{name}"):
-    """What `ExtractNewRecordState` adds to a row: with its default prefix, and `add.fields` of the envelope or the source."""
+    """The fields that `ExtractNewRecordState` adds to a row: with its default prefix, and `add.fields` of the envelope or the source."""
 
     deleted: str | bool = False
     op: str | None = None
@@ -65,8 +65,8 @@ class _Marks(Struct, kw_only=True, rename=lambda name: f"__{name}"):
     source_gtid: str | None = None
     source_server_id: int | None = None
 
-    def source(self) -> Source:
-        return Source(
+    def source(self) -> DatabaseSource:
+        return DatabaseSource(
             schema=self.source_schema,
             table=self.source_table or self.table,
             ts_ms=self.source_ts_ms,
@@ -81,7 +81,7 @@ class _Marks(Struct, kw_only=True, rename=lambda name: f"__{name}"):
 
 @dataclass(frozen=True)
 class _Unavailable:
-    """How the connectors write a value that the database did not send, in columns of all types."""
+    """The forms in which connectors write a value that the database did not send, in columns of all types."""
 
     text: str
 
@@ -98,7 +98,7 @@ class _Unavailable:
 
 
 class Debezium(Generic[T]):
-    """The codec of changes that a Debezium connector writes as JSON; its values are `Change`.
+    """The codec of changes that a Debezium connector writes as JSON; its values are `DatabaseChange`.
 
     Args:
         row: The class of the rows: a `msgspec.Struct`, a dataclass or a `TypedDict` with a field for each column that you want,
@@ -123,19 +123,22 @@ class Debezium(Generic[T]):
         schemas: bool = False,
         flattened: bool = False,
         table: str = "",
-        unavailable: str = "refuse",
+        unavailable: Literal["refuse", "keep"] = "refuse",
         placeholder: str = PLACEHOLDER,
     ) -> None:
         self.rows: RowType[T] = RowType(row)
         self.schemas, self.flattened, self.table = schemas, flattened, table
-        self.unavailable, self.placeholder = unavailable, placeholder
+        if unavailable not in {"refuse", "keep"}:
+            raise GraphError(f"Debezium has unavailable={unavailable!r}: give 'refuse' or 'keep'")
+        self.unavailable: Literal["refuse", "keep"] = unavailable
+        self.placeholder = placeholder
         self._unavailable = _Unavailable(placeholder)
         self._marks = self._unavailable.marks()
         self._change: Any = defstruct(
-            "Change", [("after", row | None, None)], bases=(Change,), namespace={"rows": self.rows}, kw_only=True,
+            "DatabaseChange", [("after", row | None, None)], bases=(DatabaseChange,), namespace={"rows": self.rows}, kw_only=True,
             rename={"raw_before": "before"},
         )  # fmt: skip
-        self._envelope: msgspec.json.Decoder[Change[T]] = msgspec.json.Decoder(self._change)
+        self._envelope: msgspec.json.Decoder[DatabaseChange[T]] = msgspec.json.Decoder(self._change)
         self._columns = msgspec.json.Decoder(_Columns)
         self._flat_marks = msgspec.json.Decoder(_Marks)
         self._by_schema: Schemas[Plan] = Schemas(self._plan_of)
@@ -151,7 +154,7 @@ class Debezium(Generic[T]):
             placeholder=self.placeholder,
         )
 
-    def encode(self, value: Change[T]) -> bytes:
+    def encode(self, value: DatabaseChange[T]) -> bytes:
         """Return an envelope as a connector writes it, for tests. Raises `SerializationError` for other forms of changes."""
         if self.schemas or self.flattened or self.rows.own_plan:
             raise SerializationError(
@@ -168,12 +171,12 @@ class Debezium(Generic[T]):
         except (TypeError, ValueError, AttributeError) as error:
             raise SerializationError(f"{self!r}: {error}") from error
 
-    def decode(self, data: bytes) -> Change[T]:
+    def decode(self, data: bytes) -> DatabaseChange[T]:
         plan = self.rows.own_plan
         if self.schemas:
             plan, data = self._by_schema.split(data)
         if data == b"null":  # a tombstone behind a transformation, as Connect writes it without schemas
-            return Change(op="d")
+            return DatabaseChange(op="d")
         careful = bool(plan) or any(mark in data for mark in self._marks)
         try:
             decode_form = self._flat if self.flattened else self._whole
@@ -190,7 +193,7 @@ class Debezium(Generic[T]):
             self._refuse(change)
         return change
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Change[T]]:
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[DatabaseChange[T]]:
         return decode_each(self.decode, data)
 
     def _plan_of(self, schema: Mapping[str, Any]) -> Plan:
@@ -200,7 +203,7 @@ class Debezium(Generic[T]):
             fields = after[0].get("fields", []) if after else []
         return self.rows.plan(semantics(fields))
 
-    def _whole(self, data: bytes, plan: Plan, *, careful: bool) -> Change[T]:
+    def _whole(self, data: bytes, plan: Plan, *, careful: bool) -> DatabaseChange[T]:
         """Decode an envelope; `careful`: its columns may have to be converted, or be unavailable."""
         if not careful:
             try:
@@ -208,18 +211,18 @@ class Debezium(Generic[T]):
             except msgspec.ValidationError as error:
                 self._explain(data, error)
         found = self._columns.decode(data)
-        made: Change[T] = self._change(
+        made: DatabaseChange[T] = self._change(
             op=found.op, source=found.source, transaction=found.transaction, ts_ms=found.ts_ms, raw_before=found.before
         )  # fmt: skip
         if found.after is not None:
             self._fill(made, found.after, plan)
         return made
 
-    def _flat(self, data: bytes, plan: Plan, *, careful: bool) -> Change[T]:
+    def _flat(self, data: bytes, plan: Plan, *, careful: bool) -> DatabaseChange[T]:
         """Decode a flattened record."""
         marks = self._flat_marks.decode(data)
         gone = marks.deleted in {True, "true"} or marks.op == "d"
-        made: Change[T] = self._change(
+        made: DatabaseChange[T] = self._change(
             op="d" if gone else marks.op or "u", source=marks.source(), ts_ms=marks.ts_ms
         )
         if gone:
@@ -233,7 +236,7 @@ class Debezium(Generic[T]):
             self._fill(made, columns, plan)
         return made
 
-    def _fill(self, change: Change[T], columns: dict[str, Any], plan: Plan) -> None:
+    def _fill(self, change: DatabaseChange[T], columns: dict[str, Any], plan: Plan) -> None:
         """Give a change its row; or, if columns are unavailable, the others."""
         change.unavailable = self._unavailable.columns(columns, self.rows.fields)
         if not change.unavailable:
@@ -251,7 +254,7 @@ class Debezium(Generic[T]):
             raise DeserializationError(form) from error
         raise self.rows.unfit(error) from error
 
-    def _refuse(self, change: Change[T]) -> NoReturn:
+    def _refuse(self, change: DatabaseChange[T]) -> NoReturn:
         names = ", ".join(map(repr, change.unavailable))
         table = change.source.qualified_table
         raise DeserializationError(

@@ -1,4 +1,4 @@
-"""What a `Capture` keeps beside its rows: the positions of deleted rows, and rows that wait for the values of their old key."""
+"""The notes that a `Capture` keeps beside its rows: positions of deleted rows, and rows that wait for the values of their old key."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -7,7 +7,7 @@ write a row only after the one that wrote it before has ended.
 import re
 from typing import Any
 
-from streamtable_capture.change import Source
+from streamtable_capture.change import DatabaseChange
 
 Position = int | list[Any]
 """An LSN; or of a binlog: the server, the time in milliseconds, and the numbers that order its changes. JSON can hold it."""
@@ -16,16 +16,21 @@ _NUMBER = re.compile(r"(\d+)$")
 _TRANSACTION = re.compile(r"^(?P<server>.*?)[:\-](?P<number>\d+)$")
 
 
-def position_of(source: Source) -> Position | None:
-    """Return the position of a change; None if its source has none that can be compared."""
+def position_of(change: DatabaseChange[Any]) -> Position | None:
+    """Return the position of a change; None if its source has none that can be compared.
+
+    A snapshot ends where the stream begins: the first change after it has the position that the rows of the snapshot have. So
+    a row of a snapshot counts as just before its position.
+    """
+    source, read = change.source, change.op == "r"
     if source.lsn is not None:
-        return source.lsn
+        return source.lsn - read
+    row = -1 if read else source.row or 0
     if source.gtid is not None and (found := _TRANSACTION.match(source.gtid)):
         # The number of the transaction orders its server's binlog also after another server has taken over the files.
-        numbers = [int(found["number"]), source.pos or 0, source.row or 0]
-        return [found["server"], source.ts_ms, *numbers]
+        return [found["server"], source.ts_ms, int(found["number"]), source.pos or 0, row]
     if source.file is not None and (file := _NUMBER.search(source.file)) and source.pos is not None:
-        return [f"server {source.server_id}", source.ts_ms, int(file[1]), source.pos, source.row or 0]
+        return [f"server {source.server_id}", source.ts_ms, int(file[1]), source.pos, row]
     return None
 
 

@@ -16,7 +16,7 @@ from streamtable_capture.semantics import Semantic
 S = TypeVar("S")
 
 _KNOWN_MAX = 64
-"""How many schemas of one topic are kept: more than a table has versions at a time."""
+"""The number of schemas that are kept for a topic: more than a table has versions at a time."""
 
 
 class _Message(Struct):

@@ -14,6 +14,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, OutputRecord
 from streamtable.base.event_time import InputTime
 from streamtable.base.ports import Store, TopicInfo
+from streamtable.base.topics import Table
 from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Work
@@ -186,7 +187,9 @@ class Task(BaseTask):
     def _own_table(self, cache_bytes: int) -> WorkingTable[Any] | None:
         if self.group.persist is None:
             return None
-        return WorkingTable(self.stores[self.group.table.name], self.group.table.value, cache_bytes)
+        # Not `group.table`, which is for readers: a group may show them less of its rows than it keeps.
+        own = Table(self.group.table.name, self.group.key, self.group.persist.value)
+        return WorkingTable(self.stores[own.name], own.value, cache_bytes)
 
     def _store_of(self, name: str) -> Store:
         return self.stores[self.group.named_topic(name)]
