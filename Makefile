@@ -21,6 +21,8 @@ SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-ru
 FAULTS = $(if $(filter-out -%,$(PYTEST_ARGS)),,$(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench))
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
+# The packages whose images share a lock of infra/docker/locks, as their manifests say.
+LOCKED = $(patsubst %/scenario.toml,%/pyproject.toml,$(shell grep -l '^lock = "$(1)"' services/*/scenario.toml))
 # Without cached bytecode, each process that starts compiles hundreds of modules: a second of work.
 unexport PYTHONDONTWRITEBYTECODE
 # The workspace's own packages are installed from this checkout, not from the lock.
@@ -97,10 +99,10 @@ clean: ## delete build output and caches, also Kafka's data in build/; .venv sta
 lock: setup ## compile requirements.lock and the pins of the tools again, after a change in a pyproject.toml
 	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
-		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console inventory) \
+		$(call LOCKED,services) \
 		-o infra/docker/locks/services.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
-		services/tweet_reach/pyproject.toml -o infra/docker/locks/stores.txt
+		$(call LOCKED,stores) -o infra/docker/locks/stores.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		libs/streamtable_cli/pyproject.toml -o infra/docker/locks/cli.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
@@ -141,10 +143,10 @@ interop-golden: setup ## renew the Kafka Streams results that flows are compared
 	@$(PY) -m tests.interop.flows.theirs
 
 images: $(if $(findstring spark,$(PROFILES)),setup-spark,setup) ## build the container images of the services and the command line; PROFILES=spark: Spark's too
-	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py
+	@COMPOSE_PROFILES=$(PROFILES) $(PY) -m infra.images
 
 sbom: images ## write an SBOM of each image to dist/, in CycloneDX format
-	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py --sbom
+	@COMPOSE_PROFILES=$(PROFILES) $(PY) -m infra.images --sbom
 
 up: images $(if $(SECURE),secrets) ## start the compose stack and wait until it is healthy; PROFILES=stores,secure
 	@COMPOSE_PROFILES=$(PROFILES) docker compose $(SECURE) up --detach --wait --wait-timeout 300
@@ -157,7 +159,7 @@ down: ## stop the stack, with all its profiles; its volumes stay, unless VOLUMES
 	@docker compose --profile '*' down --remove-orphans $(if $(filter-out 0,$(VOLUMES)),--volumes)
 
 secrets: setup ## make certificates, passwords and an API key for the profile secure, in build/secure; RENEW=1
-	@$(PY) infra/secure/keys.py $(if $(filter-out 0,$(RENEW)),--renew)
+	@$(PY) -m infra.secure.keys $(if $(filter-out 0,$(RENEW)),--renew)
 
 logs: ## follow the stack's logs; SERVICE=click-count-processor
 	@docker compose --profile '*' logs --follow --tail 100 $(SERVICE)
@@ -194,15 +196,12 @@ wheels: setup ## build the packages of libs/ into dist/
 release: setup ## build what is published as VERSION=0.1.0 into dist/, after the checks of RELEASING.md; publishes nothing
 	@$(PY) infra/release.py "$(VERSION)"
 
-gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, and reference pages
+gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, what deploys scenarios, and reference pages
 	$(PY) libs/contracts/generate.py
 	$(PY) libs/contracts/generate_grpc.py
-	$(PY) services/click_count/generate_openapi.py
-	$(PY) services/user_status/generate_openapi.py
-	$(PY) services/messaging/generate_openapi.py
-	$(PY) services/tweet_reach/generate_openapi.py
-	$(PY) services/inventory/generate_openapi.py
-	$(PY) services/console/generate_openapi.py
+	@for program in services/*/generate_openapi.py; do echo $$program; $(PY) $$program || exit 1; done
+	$(PY) -m infra.scenarios.generate
 	$(PY) infra/api_page.py
+	$(PY) infra/settings_page.py
 	$(PY) infra/grafana/generate.py
 	$(PY) -m streamtable_cli.reference docs/reference/cli.md

@@ -11,6 +11,14 @@ from bench.programs.calls import CLICK_COUNT, USER_STATUS
 from bench.site import Site
 
 KEYS = 100_000
+CODECS = (
+    "codec_json",
+    "codec_typed",
+    "codec_typed_dataclass",
+    "codec_typed_pydantic",
+    "codec_avro",
+    "codec_protobuf",
+)
 CLIENTS = 4
 REQUESTS = "requests/s"
 
@@ -34,6 +42,15 @@ def view_get(site: Site) -> list[Figure]:
         )
         for each in ("p50", "p99")
     ]
+
+
+def codecs(site: Site) -> list[Figure]:
+    """Measure the CPU microseconds of a record in one handler, by the codec of the records."""
+    job = Job(site.broker, "", records=site.sizes.gets // 4)
+    with site.start("codecs", job, "codecs") as program:
+        found: dict[str, float] = program.result()
+        program.end()
+    return [Figure(name, found[name], "us", records=job.records) for name in CODECS]
 
 
 def click_count(site: Site) -> list[Figure]:

@@ -1,11 +1,14 @@
 """Writes docs/reference/api.md from the docstrings of the public names. Run by `make gen`."""
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import griffe
+
+from streamtable.base.settings import default_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "api.md"
@@ -22,12 +25,12 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Long",
         "NoKey",
         "Json",
+        "Typed",
         "Avro",
         "avro_branch",
         "avro_branch_of",
         "SingleObject",
         "Plain",
-        "Confluent",
     ),
     "Groups": (
         "Group",
@@ -185,6 +188,22 @@ MADE_BY_OTHERS = {
     *(set(FLOWS) - CREATED_BY_PROGRAMS),
 }
 """Classes whose instances are returned by a method, so that their arguments are not documented."""
+REGISTRIES = (
+    "Protobuf",
+    "JsonSchema",
+    "Confluent",
+    "Apicurio",
+    "Glue",
+    "HttpRegistry",
+    "Basic",
+    "Bearer",
+    "Tls",
+    "TopicName",
+    "RecordName",
+    "TopicRecordName",
+    "FileRegistry",
+)
+"""From `streamtable_codecs`."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 
@@ -194,12 +213,17 @@ def page() -> str:
     both = [ROOT / "libs" / name / "src" for name in ("streamtable", "exactavro")]
     package = griffe.load("streamtable", search_paths=both, resolve_aliases=True, resolve_external=True)
     testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
+    codecs = griffe.load("streamtable_codecs", search_paths=[ROOT / "libs" / "streamtable_codecs" / "src"])
     parts = [HEAD]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         parts.extend(text for name in names for text in _entry(package[name], "###"))
     parts.append("## Flows\n\nFrom `streamtable.flow`. What flows are: [Flows](../explanation/flows.md).\n")
     parts.extend(text for name in FLOWS for text in _entry(package[f"flow.{name}"], "###"))
+    parts.append(
+        "## Protobuf, JSON Schema and registries\n\nFrom `streamtable_codecs`: `pip install streamtable-codecs`.\n"
+    )
+    parts.extend(text for name in REGISTRIES for text in _entry(codecs[name], "###"))
     parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
     parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))
     return "\n".join(parts).rstrip() + "\n"
@@ -289,9 +313,15 @@ def _arguments(parameters: griffe.Parameters) -> str:
             shown.append("*")
         star = "*" if each.kind is griffe.ParameterKind.var_positional else ""
         text = f"{star}{each.name}" + (f": {each.annotation}" if each.annotation is not None else "")
-        shown.append(text if star or each.default is None else f"{text} = {each.default}")
+        shown.append(text if star or each.default is None else f"{text} = {_default(str(each.default))}")
     line = f"({', '.join(shown)})"
     return line if len(line) <= 90 else "(\n    " + ",\n    ".join(shown) + ",\n)"  # noqa: PLR2004 - a line of the page
+
+
+def _default(text: str) -> str:
+    """Return a default as the reader of the page may write it, that of a setting by its value."""
+    setting = re.fullmatch(r"default_of\(['\"](\w+)['\"]\)", text)
+    return text if setting is None else repr(default_of(setting[1]))
 
 
 def _text(each: Documented) -> Iterator[str]:

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,9 +38,10 @@ from infra.demo_parts import (
     services_of,
     wait_until,
 )
+from infra.scenarios.manifest import load_all
 from rich.table import Table
 
-from click_count.windows import CLICK_MINUTES, MINUTE_MS, NAME
+from click_count.windows import CLICK_MINUTES, MINUTE_MS
 from inventory.flow import HOUR_MS
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
@@ -67,6 +67,14 @@ KNOWN_USERS: Mapping[str, tuple[str | None, int | None, int | None]] = {
     "carol": (None, None, 2),
     "mallory": ("just looking", 0, None),
 }
+STARTED: Sequence[str] = ("processor", "view", "query", "emitter")
+ADDRESSES: Mapping[str, str] = {
+    "emitter": "STREAMTABLE_HTTP_ADDRESS",
+    "processor": "STREAMTABLE_METRICS_ADDRESS",
+    "view": "STREAMTABLE_GRPC_ADDRESS",
+    "query": "STREAMTABLE_HTTP_ADDRESS",
+}
+OWN: Mapping[str, Mapping[str, str]] = {"tweet-reach-processor": {"TWEET_REACH_BATCH_SECONDS": "1"}}
 READY_SECONDS = 90.0
 ANSWER_SECONDS = 20.0
 
@@ -225,76 +233,26 @@ def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service
     return found == REACHES
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """The addresses of the services."""
-
-    clicks: str
-    counts: str
-    statuses: str
-    users: str
-    processor: str
-    status_processor: str
-    counts_grpc: str
-    statuses_grpc: str
-    tweets: str
-    reaches: str
-    reaches_grpc: str
-    console: str
-    movements: str
-    stocks: str
-    stocks_grpc: str
-
-
 def start(
     running: ExitStack, environment: Mapping[str, str], folder: Path
-) -> tuple[Addresses, list[Service]]:
-    """Start the scenarios, their emitters last, so that these are stopped first: what they accepted is processed."""
-    ports = (8081, 8082, 8091, 8092, 8083, 8093, 50051, 50052, 8101, 8102, 50053, 8090, 8111, 8112, 50054)
-    at = Addresses(*(f"127.0.0.1:{free_port(port)}" for port in ports))
-    roles: Sequence[Mapping[str, Mapping[str, str]]] = (
-        {
-            "streamtable-console": {"STREAMTABLE_HTTP_ADDRESS": at.console},
-        },
-        {
-            "click-count processor": {"STREAMTABLE_METRICS_ADDRESS": at.processor},
-            "click-count windows": {},
-            "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
-            "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
-            "inventory processor": {},
-        },
-        {
-            "click-count view": {
-                "STREAMTABLE_GRPC_ADDRESS": at.counts_grpc,
-                "CLICK_COUNT_REFLECTION": "true",
-                "CLICK_COUNT_WINDOWS": NAME,
-            },
-            "user-status view": {
-                "STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc,
-                "USER_STATUS_REFLECTION": "true",
-            },
-            "tweet-reach view": {
-                "STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc,
-                "TWEET_REACH_REFLECTION": "true",
-            },
-            "inventory view": {"STREAMTABLE_GRPC_ADDRESS": at.stocks_grpc, "INVENTORY_REFLECTION": "true"},
-        },
-        {
-            "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts, "CLICK_COUNT_WINDOWS": NAME},
-            "user-status query": {"STREAMTABLE_HTTP_ADDRESS": at.users},
-            "tweet-reach query": {"STREAMTABLE_HTTP_ADDRESS": at.reaches},
-            "inventory query": {"STREAMTABLE_HTTP_ADDRESS": at.stocks},
-        },
-        {
-            "click-count emitter": {"STREAMTABLE_HTTP_ADDRESS": at.clicks},
-            "user-status emitter": {"STREAMTABLE_HTTP_ADDRESS": at.statuses},
-            "tweet-reach emitter": {"STREAMTABLE_HTTP_ADDRESS": at.tweets},
-            "inventory emitter": {"STREAMTABLE_HTTP_ADDRESS": at.movements},
-        },
-    )
+) -> tuple[Mapping[str, str], list[Service]]:
+    """Start the programs of all scenarios that the compose stack has. Returns their addresses by their names there.
+
+    They start by role, the emitters last, so that these are stopped first: what they accepted is processed.
+    """
+    scenarios = [each for each in load_all(ROOT) if each.in_compose]
+    at: dict[str, str] = {}
+    roles: dict[str, dict[str, dict[str, str]]] = {"console": {}, **{kind: {} for kind in STARTED}}
+    for scenario in scenarios:
+        for each in scenario.programs:
+            at[each.service] = f"127.0.0.1:{free_port(each.port)}"
+            # What refers to variables of the compose file is for its containers.
+            own = {name: value for name, value in each.environment.items() if "${" not in value}
+            own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **OWN.get(each.service, {})}
+            roles[each.component][" ".join([scenario.command, *each.command])] = own
     services: list[Service] = []
     # Those of one role are stopped side by side: each takes seconds until its clients have ended.
-    for commands in roles:
+    for commands in roles.values():
         services += running.enter_context(services_of(commands, environment, folder))
     return at, services
 
@@ -321,16 +279,20 @@ def run(folder: Path, *, check: bool) -> int:
         )
         at, services = start(running, environment, folder)
         with httpx.Client(timeout=10) as client:
-            asked = (at.clicks, at.counts, at.statuses, at.users, at.processor, at.status_processor)
-            for each in (*asked, at.tweets, at.reaches, at.movements, at.stocks, at.console):
-                url = f"http://{each}/readyz"
+            for service, address in at.items():
+                # The address of a view is for gRPC; queries are ready when their tables are there.
+                if service.endswith("-view"):
+                    continue
+                url = f"http://{address}/readyz"
                 wait_until(f"{url} is ready", READY_SECONDS, services, partial(reached, client, url))
             right = walk(client, at, services, environment)
             now = time.time_ns() // 1_000_000
-            trade(client, f"http://{at.movements}", now)
+            trade(client, f"http://{at['inventory-emitter']}", now)
             hour = now - now % HOUR_MS
             servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
-            right = compare_stock(client, f"http://{at.stocks}", hour, servers, services) and right
+            right = (
+                compare_stock(client, f"http://{at['inventory-query']}", hour, servers, services) and right
+            )
         say(f"{'Right' if right else 'Wrong'} after {time.monotonic() - began:.0f} s.")
         if check or not right:
             return 0 if right else 1
@@ -342,29 +304,32 @@ def run(folder: Path, *, check: bool) -> int:
 
 
 def walk(
-    client: httpx.Client, at: Addresses, services: Sequence[Service], environment: Mapping[str, str]
+    client: httpx.Client, at: Mapping[str, str], services: Sequence[Service], environment: Mapping[str, str]
 ) -> bool:
     """Run each scenario in turn; send one more click after the statuses. Returns whether all results are right."""
     now = time.time_ns() // 1_000_000
     minute = (now // MINUTE_MS - 5) * MINUTE_MS
-    emit(client, f"http://{at.clicks}", KNOWN_CLICKS, minute)
-    right = compare(client, f"http://{at.counts}", services)
+    emit(client, f"http://{at['click-count-emitter']}", KNOWN_CLICKS, minute)
+    right = compare(client, f"http://{at['click-count-query']}", services)
     # A status is joined with the clicks that its processor knows of: only then the answers below are known.
     joined = partial(has_read_all, "user-status", environment)
     wait_until("clicks are joined", ANSWER_SECONDS, services, joined)
-    tokens = say_statuses(client, f"http://{at.statuses}")
+    tokens = say_statuses(client, f"http://{at['user-status-emitter']}")
     for user, token in tokens.items():
-        url, headers = f"http://{at.users}/users/{user}", {"Streamtable-Token": token}
+        url, headers = f"http://{at['user-status-query']}/users/{user}", {"Streamtable-Token": token}
         shown = partial(reached, client, url, headers)
         wait_until(f"the status of {user} shows", ANSWER_SECONDS, services, shown)
     # Minutes later: by that alice's earlier minute closes.
-    emit(client, f"http://{at.clicks}", {"alice": 1}, now, ["https://example.org/later"])
-    right = compare_users(client, f"http://{at.users}", services) and right
+    emit(client, f"http://{at['click-count-emitter']}", {"alice": 1}, now, ["https://example.org/later"])
+    right = compare_users(client, f"http://{at['user-status-query']}", services) and right
     bootstrap_servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
-    right = compare_minutes(client, f"http://{at.counts}", minute, bootstrap_servers, services) and right
-    right = compare_hours(client, f"http://{at.counts}", minute, services) and right
-    tweet(client, f"http://{at.tweets}")
-    return compare_reaches(client, f"http://{at.reaches}", services) and right
+    right = (
+        compare_minutes(client, f"http://{at['click-count-query']}", minute, bootstrap_servers, services)
+        and right
+    )
+    right = compare_hours(client, f"http://{at['click-count-query']}", minute, services) and right
+    tweet(client, f"http://{at['tweet-reach-emitter']}")
+    return compare_reaches(client, f"http://{at['tweet-reach-query']}", services) and right
 
 
 def has_read_all(group: str, environment: Mapping[str, str]) -> bool:
@@ -383,7 +348,7 @@ def opening(services: Sequence[Service]) -> str:
     return [line.removeprefix("open ") for line in lines if line.startswith("open http")][-1]
 
 
-def show(at: Addresses, environment: Mapping[str, str], console: str) -> None:
+def show(at: Mapping[str, str], environment: Mapping[str, str], console: str) -> None:
     """Print the addresses to open and the commands to try."""
     say(
         f"""
@@ -391,31 +356,31 @@ def show(at: Addresses, environment: Mapping[str, str], console: str) -> None:
   {console}
                                                 the console: the graph, every process, tables and topics, live
                                                 (this address signs in once; its log has the next one)
-  http://{at.counts}/top                    the users with the most clicks
-  http://{at.counts}/clicks/alice/minutes   alice's clicks by minutes
-  http://{at.counts}/urls/hours?url=https://example.org/   a URL's clicks by hours
-  http://{at.counts}/events                 live changes (server-sent events)
-  http://{at.users}/users/alice/events     what alice says and clicks, live
-  http://{at.reaches}/reach/top              the URLs with the highest reach
-  http://{at.stocks}/stock                 what is in stock in which warehouse
-  http://{at.processor}/metrics                the processor's metrics
+  http://{at["click-count-query"]}/top                    the users with the most clicks
+  http://{at["click-count-query"]}/clicks/alice/minutes   alice's clicks by minutes
+  http://{at["click-count-query"]}/urls/hours?url=https://example.org/   a URL's clicks by hours
+  http://{at["click-count-query"]}/events                 live changes (server-sent events)
+  http://{at["user-status-query"]}/users/alice/events     what alice says and clicks, live
+  http://{at["tweet-reach-query"]}/reach/top              the URLs with the highest reach
+  http://{at["inventory-query"]}/stock                 what is in stock in which warehouse
+  http://{at["click-count-processor"]}/metrics                the processor's metrics
 
 [bold]Try[/] in another terminal
-  curl http://{at.users}/users/alice
-  curl -X POST http://{at.clicks}/clicks -H 'content-type: application/json' \\
+  curl http://{at["user-status-query"]}/users/alice
+  curl -X POST http://{at["click-count-emitter"]}/clicks -H 'content-type: application/json' \\
        -d '{{"user_id": "alice", "url": "https://example.org/"}}'
-  curl -X PUT http://{at.statuses}/users/alice/status -H 'content-type: application/json' \\
+  curl -X PUT http://{at["user-status-emitter"]}/users/alice/status -H 'content-type: application/json' \\
        -d '{{"status": "back at work"}}'
-  curl 'http://{at.reaches}/reach?url=foo.com/blog/1'
-  curl -X POST http://{at.tweets}/follows -H 'content-type: application/json' \\
+  curl 'http://{at["tweet-reach-query"]}/reach?url=foo.com/blog/1'
+  curl -X POST http://{at["tweet-reach-emitter"]}/follows -H 'content-type: application/json' \\
        -d '{{"author": "george", "follower": "you"}}'
-  curl -X POST http://{at.movements}/sales -H 'content-type: application/json' \\
+  curl -X POST http://{at["inventory-emitter"]}/sales -H 'content-type: application/json' \\
        -d '{{"product": "lamp", "warehouse": "oslo", "quantity": 1}}'
-  curl http://{at.stocks}/categories/light
+  curl http://{at["inventory-query"]}/categories/light
   STREAMTABLE_BOOTSTRAP_SERVERS={environment["STREAMTABLE_BOOTSTRAP_SERVERS"]} \\
        .venv/bin/click-count load --rate 2000 --keys 100 --seconds 10
 
-gRPC is served on {at.counts_grpc} (counts), {at.statuses_grpc} (statuses), {at.reaches_grpc} (reach) and {at.stocks_grpc} (stock). [bold]Ctrl-C[/] stops everything.
+gRPC is served on {at["click-count-view"]} (counts), {at["user-status-view"]} (statuses), {at["tweet-reach-view"]} (reach) and {at["inventory-view"]} (stock). [bold]Ctrl-C[/] stops everything.
 """,
         soft_wrap=True,
     )

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from infra.scenarios.manifest import load_all
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = ROOT / "infra" / "docker" / "Dockerfile"
 SBOM = ROOT / "infra" / "docker" / "sbom.py"
@@ -61,12 +63,7 @@ class Image:
 
 
 IMAGES = (
-    Image("click-count", "click-count", "services"),
-    Image("user-status", "user-status", "services"),
-    Image("messaging", "messaging", "services"),
-    Image("console", "streamtable-console", "services"),
-    Image("tweet-reach", "tweet-reach", "stores"),
-    Image("inventory", "inventory", "services"),
+    *(Image(each.name, each.command, each.lock) for each in load_all(ROOT)),
     Image("streamtable-cli", "streamtable", "cli"),
     Image("streamtable-spark", "streamtable-spark", "spark", kind="spark", profile="spark"),
 )

@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import yaml
+from infra.scenarios.compose import deployed
+from infra.scenarios.manifest import load_all
 
 from localkafka.certificates import Authority, Pair, expires, write_secret
 
@@ -23,10 +25,11 @@ AUTHORITY_VALID, VALID, SOON = timedelta(days=1825), timedelta(days=90), timedel
 CERTIFICATES = {
     "broker": ["kafka", "localhost", "127.0.0.1", KAFKA_HOST],
     "admin": [],
-    "click-count-view": ["click-count-view", "localhost", "127.0.0.1"],
-    "user-status-view": ["user-status-view", "localhost", "127.0.0.1"],
-    "tweet-reach-view": ["tweet-reach-view", "localhost", "127.0.0.1"],
-    "inventory-view": ["inventory-view", "localhost", "127.0.0.1"],
+    **{
+        each.service: [each.service, "localhost", "127.0.0.1"]
+        for each in deployed(load_all(ROOT))
+        if each.kind == "view"
+    },
 }
 CALLER = "operator"
 """The name of the caller with the API keys."""

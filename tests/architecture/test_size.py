@@ -4,16 +4,25 @@ import ast
 import io
 import tokenize
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
+from streamtable.engine.basetask import BaseTask
+
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_914,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_712,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
-    "libs/streamtable_cli": 4_414,  # aim 3,500
-    "libs/microbatch": 3_383,  # aim 3,000
-    "libs/servicekit": 6_100,  # aim 6,000
+    "libs/exactjson": 400,
+    "libs/streamtable_codecs": 1_200,
+    "libs/streamtable_supervisor": 430,  # aim 400
+    "libs/streamtable_cli": 4_192,  # aim 3,500
+    "libs/streamtable_query": 560,
+    "libs/microbatch": 3_353,  # aim 3,000
+    "libs/servicekit": 6_003,  # aim 6,000
+    "libs/streamtable_sinks": 1_450,
+    "libs/streamtable_capture": 900,
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
@@ -21,8 +30,9 @@ PACKAGE_LINES_MAX = {
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70
 """All lines of a function but its docstring: it is read on one screen."""
+TASK_MEMBERS_MAX = 20
+"""Methods and properties of `BaseTask`."""
 LONGER_FUNCTIONS = {
-    "microbatch/processor.py:__init__": 79,
     "servicekit/status/publisher.py:status_of": 78,
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,
@@ -103,6 +113,16 @@ def test_a_function_fits_a_screen() -> None:
     assert longer.keys() <= LONGER_FUNCTIONS.keys(), longer
     assert all(lines <= LONGER_FUNCTIONS[name] for name, lines in longer.items()), longer
     assert longer.keys() == LONGER_FUNCTIONS.keys(), "a function has become shorter: remove it from the list"
+
+
+def test_what_the_engine_asks_of_a_task_fits_one_look() -> None:
+    """Whatever a task is made of, such as its due rows and its event time, the engine asks that part."""
+    asked = [
+        name
+        for name, value in vars(BaseTask).items()
+        if not name.startswith("_") and isinstance(value, FunctionType | property)
+    ]
+    assert len(asked) <= TASK_MEMBERS_MAX, asked
 
 
 def test_the_lines_of_a_function_are_counted_without_its_docstring() -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 import streamtable
+import streamtable_codecs
 from streamtable import flow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,3 +31,4 @@ def test_every_public_name_has_its_place(api_page: ModuleType) -> None:
     placed = [name for names in api_page.CHAPTERS.values() for name in names]
     assert sorted(placed) == sorted(streamtable.__all__)
     assert sorted(api_page.FLOWS) == sorted(flow.__all__)
+    assert sorted(api_page.REGISTRIES) == sorted(streamtable_codecs.__all__)

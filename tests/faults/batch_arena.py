@@ -39,6 +39,8 @@ class BatchArena:
         workers_at: The bootstrap servers of the processes, if they connect through a proxy.
     """
 
+    program = batch_worker.__file__
+
     def __init__(
         self, bootstrap_servers: str, folder: Path, *, seed: int, workers_at: str | None = None
     ) -> None:
@@ -78,9 +80,8 @@ class BatchArena:
     def start(self, name: str, failpoint: str | None = None) -> Process:
         if name not in self.processes:
             arguments = ["--bootstrap", self._workers_at, "--group", self.group, "--store", self.store]
-            program = batch_worker.__file__
             log_file = self.folder / f"{name}.log"
-            self.processes[name] = Process(arguments, name, self.folder / name, log_file, program)
+            self.processes[name] = Process(arguments, name, self.folder / name, log_file, self.program)
         self.processes[name].start(failpoint)
         return self.processes[name]
 

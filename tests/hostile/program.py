@@ -11,19 +11,14 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Final
 
+from infra.scenarios.manifest import load_all
+
 from localkafka.broker import Broker
 from localkafka.waiting import Deadline
 from servicekit_testing.prefork import Forked, prefork_of
 
-OURS: Final = (
-    "STREAMTABLE_",
-    "CLICK_COUNT_",
-    "USER_STATUS_",
-    "TWEET_REACH_",
-    "MESSAGING_",
-    "CONSOLE_",
-    "SERVICEKIT_",
-)
+ROOT: Final = Path(__file__).resolve().parents[2]
+OURS: Final = ("STREAMTABLE_", "SERVICEKIT_", *(f"{each.folder.upper()}_" for each in load_all(ROOT)))
 _BROKEN_CONNECTION: Final = "Local: Broker transport failure"
 """The text in the log line of a Kafka client whose connection was lost, as on a busy machine; the client reconnects."""
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")

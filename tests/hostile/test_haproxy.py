@@ -207,4 +207,4 @@ def test_callers_of_one_ipv6_network_are_counted_as_one(table: str, tmp_path: Pa
         socket.create_connection(("::1", int(fronts[table == "grpc"].rpartition(":")[2])), timeout=10),
     ):
         # ::1 is in the network ::/64, and an IPv4 address would be counted alone. The system may accept before HAProxy does.
-        wait_until(lambda: "key=:: " in shown())
+        wait_until(lambda: stats.exists() and "key=:: " in shown())

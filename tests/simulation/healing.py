@@ -90,8 +90,9 @@ def undone(world: World) -> Iterator[str]:
             yield f"{life.name} has something to commit"
         if (times := world.books[world.jobs.index(life.job)].times) is not None:
             for number, task in member.assignment.tasks.items():
-                if times.behind(number, task.watermark_ms):
-                    yield f"watermark {task.watermark_ms} of {number} has not passed all events, and its inputs are silent"
+                reached = None if task.event_clock is None else task.event_clock.watermark_ms
+                if times.behind(number, reached):
+                    yield f"watermark {reached} of {number} has not passed all events, and its inputs are silent"
         standby = member.restorer.standby
         ends = {
             place: world.kafka.topics[place.topic].partitions[place.partition] for place in standby.positions

@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def images() -> None:
     """Ours, built from this checkout; quick if nothing has changed."""
-    subprocess.run([sys.executable, ROOT / "infra/images.py"], check=True, timeout=1200)
+    subprocess.run([sys.executable, "-m", "infra.images"], cwd=ROOT, check=True, timeout=1200)
 
 
 @pytest.fixture(scope="module")

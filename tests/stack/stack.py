@@ -15,21 +15,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from infra.scenarios.compose import deployed
+from infra.scenarios.manifest import load_all
 
 from servicekit.process.load import key_choice
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = (
     "STACK_KAFKA_PORT",
-    "STACK_CLICK_EMITTER_PORT",
-    "STACK_CLICK_QUERY_PORT",
-    "STACK_CLICK_VIEW_PORT",
-    "STACK_STATUS_EMITTER_PORT",
-    "STACK_STATUS_QUERY_PORT",
-    "STACK_STATUS_VIEW_PORT",
-    "STACK_REACH_EMITTER_PORT",
-    "STACK_REACH_QUERY_PORT",
-    "STACK_REACH_VIEW_PORT",
+    *(each.port_variable for each in deployed(load_all(ROOT)) if each.port),
     "STACK_REDIS_PORT",
     "STACK_ELASTICSEARCH_PORT",
     "STACK_CASSANDRA_PORT",
@@ -37,7 +31,6 @@ PORTS = (
     "STACK_GRAFANA_PORT",
     "STACK_JAEGER_PORT",
     "STACK_KAFKA_UI_PORT",
-    "STACK_CONSOLE_PORT",
 )
 CONSOLE_TOKEN = "a-token-of-the-tests-of-the-stack"
 UP_SECONDS = 400  # less than a minute on a machine with nothing else to do

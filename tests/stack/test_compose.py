@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from infra.scenarios.compose import deployed
+from infra.scenarios.manifest import Program, load_all
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -14,6 +16,7 @@ DEFAULT = {name: service for name, service in SERVICES.items() if "profiles" not
 OURS = {name: service for name, service in SERVICES.items() if service.get("pull_policy") == "never"}
 OVER: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/secure/compose.yml").read_text())["services"]
 PAGE = (ROOT / "docs/how-to/run-the-stack.md").read_text()
+PROGRAMS = deployed(load_all(ROOT))
 UNITS = {"m": 1, "g": 1024}
 
 
@@ -64,20 +67,23 @@ def test_the_query_of_tweet_reach_is_given_the_store_of_its_processor(store: str
     assert environments[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
 
 
-@pytest.mark.parametrize("scenario", ["click-count", "user-status", "tweet-reach", "inventory"])
-@pytest.mark.parametrize("role", ["view", "query"])
-def test_a_view_or_query_can_be_scaled_to_two(scenario: str, role: str) -> None:
-    name, variables = (
-        f"{scenario}-{role}",
-        {"click-count": "CLICK", "user-status": "STATUS", "tweet-reach": "REACH", "inventory": "INVENTORY"},
-    )
-    variable = f"STACK_{variables[scenario]}_{role.upper()}_PORT"
+@pytest.mark.parametrize(
+    "program",
+    [each for each in PROGRAMS if each.kind in ("view", "query") and not each.single],
+    ids=lambda program: program.service,
+)
+def test_a_view_or_query_can_be_scaled_to_two(program: Program) -> None:
+    name, variable = program.service, program.port_variable
     assert host_port(rendered(TEXT)[name]).isdecimal()  # one copy is where the pages say
     assert host_port(rendered(TEXT, **{variable: ""})[name]) == ""
     assert host_port(rendered(TEXT, **{variable: "9001-9002"})[name]) == "9001-9002"
     scaled = SERVICES[name]
     assert not {"container_name", "hostname", "volumes"} & scaled.keys()
     assert "STREAMTABLE_INSTANCE_ID" not in scaled["environment"]
+
+
+def test_the_stack_and_the_rights_over_it_have_every_program_of_the_manifests() -> None:
+    assert SERVICES.keys() & OVER.keys() >= {each.service for each in PROGRAMS}
 
 
 def test_tweet_reach_needs_no_other_store_unless_one_is_configured() -> None:
@@ -147,7 +153,7 @@ def test_only_the_development_stack_serves_callers_that_it_does_not_know() -> No
 
 
 def test_what_is_scaled_shares_no_port_and_has_no_name_of_its_own() -> None:
-    for name in ("click-count-processor", "user-status-processor", "tweet-reach-processor"):
+    for name in (each.service for each in PROGRAMS if each.kind == "processor"):
         assert "ports" not in SERVICES[name]
         assert not {"container_name", "hostname"} & SERVICES[name].keys()
         assert "STREAMTABLE_INSTANCE_ID" not in SERVICES[name]["environment"]  # so it is the host name

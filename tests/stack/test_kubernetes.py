@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 import yaml
+from infra.scenarios.manifest import load_all
 
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.tracing import trace_settings
@@ -34,20 +35,9 @@ OF_OTHERS = {
 }  # definitions not Kubernetes's own
 MANIFESTS = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "topics.yaml")
 ROLES = ("emitter", "processor", "view", "query")
+SCENARIOS = load_all(ROOT)
 # What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
-RUN = {
-    "click-count": {f"click-count-{role}": [role] for role in ROLES}
-    | {"click-count-windows-processor": ["windows"]},
-    "user-status": {f"user-status-{role}": [role] for role in ROLES},
-    "tweet-reach": {f"tweet-reach-{role}": [role] for role in ROLES},
-    "inventory": {f"inventory-{role}": [role] for role in ROLES},
-    "messaging": {
-        f"messaging-{role}-processor": [role]
-        for role in ("filter", "collector", "blocker", "translator", "detector")
-    }
-    | {"messaging-web-query": ["web"]},
-    "console": {"console-query": []},
-}
+RUN = {each.name: {one.workload: list(one.command) for one in each.programs} for each in SCENARIOS}
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -62,6 +52,14 @@ def of_kind(*kinds: str) -> list[dict[str, Any]]:
 
 
 WORKLOADS = of_kind("Deployment", "StatefulSet", "Job")
+
+
+def added(kind: str) -> dict[str, Any]:
+    """What the component of all scenarios adds to the object of this kind in the base."""
+    (component,) = objects((FOLDER / "base/scenarios/kustomization.yaml").read_text())
+    patches = [yaml.safe_load(each["patch"]) for each in component["patches"]]
+    (found,) = [each for each in patches if each["kind"] == kind]
+    return dict(found)
 
 
 def name_of(thing: dict[str, Any]) -> str:
@@ -138,7 +136,7 @@ def test_nodes_are_drained_one_replica_at_a_time(role: str) -> None:
 def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("a secret")
     (settings,) = of_kind("ConfigMap")
-    settings_given = dict(settings["data"])
+    settings_given = dict(settings["data"]) | added("ConfigMap")["data"]
     for thing in WORKLOADS:
         (container,) = thing["spec"]["template"]["spec"]["containers"]
         settings_given |= {each["name"]: each.get("value", "pod-0") for each in container.get("env", [])}
@@ -323,7 +321,8 @@ def test_the_network_lets_through_what_is_needed_and_no_more(overlay: str) -> No
         assert ("streamtable-callers" in bound) == (component in {"emitter", "query"})
         assert ("streamtable-grpc-callers" in bound) == (component == "view")
         assert ("streamtable-console" in bound) == (component == "console")
-        assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] == "tweet-reach")
+        stores = {each.name for each in SCENARIOS if each.store}
+        assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] in stores)
     opened = {}
     for name, spec in policies.items():
         for rule in spec.get("ingress", []):
@@ -378,13 +377,14 @@ def test_in_production_kafka_is_reached_over_tls_with_a_password() -> None:
 
 def test_a_job_gives_every_user_its_password_and_acls() -> None:
     (job,) = [each for each in WORKLOADS if name_of(each) == "streamtable-users"]
-    pod = job["spec"]["template"]["spec"]
+    pod = added("Job")["spec"]["template"]["spec"]
     (passwords,) = [each["projected"]["sources"] for each in pod["volumes"] if "projected" in each]
     users = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["users"]
     paths = {each["secret"]["name"]: each["secret"]["items"] for each in passwords}
     assert paths == {user: [{"key": "password", "path": f"{user}.password"}] for user in users}
-    (container,) = pod["containers"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["args"][2:4] == ["users", "apply"]
+    assert "passwords" in {each["name"] for each in container["volumeMounts"]}
     # Every user may do what it needs; the declaration itself is checked as the job checks it.
     users_declared = declared.load(FOLDER / "base/topics.yaml")
     assert {each.user for each in required_acls(users_declared)} == users.keys()

@@ -17,6 +17,7 @@ from infra import release
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("exactavro", "streamtable")
+NEEDED = ("exactavro", "exactjson", "streamtable_supervisor", "streamtable")
 Change = Callable[[Path], object]
 
 
@@ -126,6 +127,13 @@ def test_all_packages_have_the_same_version_and_declare_the_same_pythons() -> No
     assert len({tuple(each["classifiers"]) for each in found}) == 1
 
 
+def test_the_changelog_tells_of_the_version_of_the_packages_on_one_page() -> None:
+    version = release.project(release.packages(ROOT)[0])["version"]
+    _, heading, entry = (ROOT / "CHANGELOG.md").read_text().partition(f"## [{version}] - ")
+    assert heading
+    assert 5 < len(entry.partition("\n## ")[0].splitlines()) <= 60
+
+
 PROGRAM = """
 from streamtable import Group, Input, Long, Persist, Count, Stream, String
 from streamtable_testing import Tester
@@ -154,7 +162,7 @@ def test_the_built_wheels_run_under_each_interpreter_of_the_machine(version: str
     python = interpreter(version)
     if python is None:
         pytest.skip(f"this machine has no Python {version}")
-    root = repository(tmp_path, ("exactavro", "streamtable", "streamtable_testing"))
+    root = repository(tmp_path, (*NEEDED, "streamtable_testing"))
     wheels = [str(path) for path in release.build(root, root / "dist") if path.suffix == ".whl"]
     uv = [sys.executable, "-m", "uv"]
     place = tmp_path / "environment"

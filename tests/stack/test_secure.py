@@ -92,7 +92,8 @@ def test_no_secret_stands_in_the_file_and_each_that_is_lent_is_declared() -> Non
 
 def make(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, ROOT / "infra/secure/keys.py", *arguments],
+        [sys.executable, "-m", "infra.secure.keys", *arguments],
+        cwd=ROOT,
         env={**os.environ, "STACK_SECRETS": str(folder)},
         capture_output=True,
         text=True,

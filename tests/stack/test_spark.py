@@ -80,7 +80,9 @@ def test_what_a_rebuild_writes_has_the_topics_that_its_group_would_have() -> Non
 @pytest.fixture(scope="module")
 def spark_image(images: None) -> None:
     """Built from this checkout; quick if nothing has changed."""
-    subprocess.run([sys.executable, ROOT / "infra/images.py", "streamtable-spark"], check=True, timeout=1200)
+    subprocess.run(
+        [sys.executable, "-m", "infra.images", "streamtable-spark"], cwd=ROOT, check=True, timeout=1200
+    )
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,13 @@ import os
 import random
 import subprocess
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Final
 
 import httpx
 import pytest
+from infra.scenarios.compose import deployed
+from infra.scenarios.manifest import load_all
 from tests.stack.programs import load
 from tests.stack.stack import CALM_SECONDS, ROOT, Clicks, Stack, docker, wait_until
 
@@ -21,9 +23,7 @@ demo = load("infra/demo.py")
 PROCESSOR: Final = "click-count-processor"
 KILLED: Final = (PROCESSOR, "click-count-view", "click-count-query", "click-count-emitter")
 SERVICES: Final = tuple(
-    f"{scenario}-{role}"
-    for scenario in ("click-count", "user-status", "tweet-reach")
-    for role in ("emitter", "processor", "view", "query")
+    each.service for each in deployed(load_all(ROOT)) if not each.profile and each.service != "console"
 )
 
 
@@ -43,19 +43,13 @@ def test_the_demo_s_answers_come_out_of_the_published_ports(
 ) -> None:
     monkeypatch.setattr(demo, "ANSWER_SECONDS", CALM_SECONDS)
     kafka = f"127.0.0.1:{stack.ports['STACK_KAFKA_PORT']}"
-    asked = {
-        "clicks": "CLICK_EMITTER",
-        "counts": "CLICK_QUERY",
-        "statuses": "STATUS_EMITTER",
-        "users": "STATUS_QUERY",
-        "tweets": "REACH_EMITTER",
-        "reaches": "REACH_QUERY",
+    at = {
+        each.service: f"127.0.0.1:{stack.ports[each.port_variable]}"
+        for each in deployed(load_all(ROOT))
+        if each.port
     }
-    at = {name: f"127.0.0.1:{stack.ports[f'STACK_{port}_PORT']}" for name, port in asked.items()}
-    not_asked = {each.name: "" for each in fields(demo.Addresses) if each.name not in at}
     with httpx.Client(timeout=60) as client:
-        addresses = demo.Addresses(**at, **not_asked)
-        assert demo.walk(client, addresses, [], {"STREAMTABLE_BOOTSTRAP_SERVERS": kafka})
+        assert demo.walk(client, at, [], {"STREAMTABLE_BOOTSTRAP_SERVERS": kafka})
     stack.sent.update({**demo.KNOWN_CLICKS, "alice": demo.KNOWN_CLICKS["alice"] + 1})
     stack.settle()
 

@@ -1,33 +1,35 @@
 """The groups that `infra/topics.yaml` declares match the code: rights and topics follow from them."""
 
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from infra.scenarios.manifest import load_all
 
-from click_count.topics import by_count
-from click_count.windows import click_windows
-from inventory.flow import inventory
-from messaging.groups import GROUPS
 from microbatch import MicroBatch
 from streamtable import Avro, Group, Stream, Table
 from streamtable_admin.declaration import declaration_of, yaml_of
 from streamtable_admin.declared import Defaults, load
-from tweet_reach.stages import authors_stage, urls_stage
-from user_status.topics import statuses
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = load(ROOT / "infra/topics.yaml")
 NO_GROUP = {"streamtable-status", "streamtable-runs"}
-OURS: list[Group[Any, Any]] = [
-    by_count("click-count"),
-    *click_windows().flow.groups,
-    statuses("user-status"),
-    *GROUPS.values(),
-    authors_stage("tweet-reach"),
-    urls_stage("tweet-reach"),
-    *inventory().flow.groups,
-]
+
+
+def groups_of(graph: str) -> Iterable[Group[Any, Any]]:
+    """The groups that a manifest says its package makes."""
+    module, _, name = graph.partition(":")
+    found = getattr(import_module(module), name)
+    if isinstance(found, dict):
+        return found.values()
+    made = found()
+    groups: Iterable[Group[Any, Any]] = [made] if isinstance(made, Group) else made.flow.groups
+    return groups
+
+
+OURS = [group for each in load_all(ROOT) for graph in each.graphs for group in groups_of(graph)]
 
 
 def test_every_group_is_declared_and_nothing_else() -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ from localkafka.broker import Broker, Listener
 from localkafka.fixtures import BRISK, PATIENT
 from localkafka.process import reserve_port
 from streamtable import App, Context, Group, Input, Kafka, Long, Persist, Stream, String
-from streamtable.auth import Token
+from streamtable.auth import Token, oidc
 from streamtable.base.ports import TopicDescription
 from streamtable.errors import AuthenticationFailed
 
@@ -190,3 +191,47 @@ def test_a_client_says_why_its_token_was_not_renewed(
         time.sleep(issuer.life)  # the last token is used that long
         with pytest.raises(AuthenticationFailed, match="the issuer is down"):
             kafka.admin()
+
+
+@pytest.fixture
+def endpoint(issuer: Issuer) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a token endpoint, and the requests that it has answered."""
+    asked: list[str] = []
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            token = {"access_token": issuer().value, "token_type": "Bearer", "expires_in": issuer.life}
+            answer = json.dumps(token).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/token", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_an_issuer_of_openid_connect_is_asked_by_the_client_itself(
+    address: str, endpoint: tuple[str, list[str]]
+) -> None:
+    url, asked = endpoint
+    options = oidc(url, "shop", "secret", scope="kafka")
+    kafka = Kafka(address, {**options, "security.protocol": "SASL_PLAINTEXT"}, admin_timeout=20)
+    topic = f"oidc-{uuid4().hex[:8]}"
+    with App(kafka, "unused") as app:
+        cluster = kafka.cluster()
+        cluster.create_topics([TopicDescription(topic, 1, 1, {})])
+        cluster.close()
+        with app.emitter(Stream(topic, String(), Long())) as emitter:
+            emitter.emit_now("a", 1)
+    assert all("scope=kafka" in each and "grant_type=client_credentials" in each for each in asked)
+    assert len(asked) >= 2

@@ -158,8 +158,8 @@ def summed(codec: Any = None) -> tuple[Flow, Any]:
 
 
 def exactly(rows: list[float]) -> float:
-    if not all(map(isfinite, rows)):
-        return sum(rows)
+    if special := [row for row in rows if not isfinite(row)]:
+        return sum(special)  # finite rows are no part of it: their sum may be beyond the floats
     whole = sum(map(Fraction, rows))
     return float(whole) if whole < Fraction(sys.float_info.max) else inf
 

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
 from streamtable import Kafka, Settings
-from streamtable.auth import Token, TokenSource, aws_msk_iam, azure, gcp, named
+from streamtable.auth import Token, TokenSource, aws_msk_iam, azure, gcp, named, oidc
 from streamtable.errors import AuthenticationFailed, ConfigurationError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.identity import ClientIdentity
@@ -262,3 +262,19 @@ def test_tokens_of_the_clouds_are_made_of_what_their_libraries_return(
         function = named(spec)
         assert function is not None
         assert (function().value, function().expires_at) == (value, ends)
+
+
+def test_the_options_for_openid_connect_are_those_that_were_given() -> None:
+    options = oidc(
+        "https://login.example.org/token", "shop", SECRET, extensions={"cluster": "a", "pool": "b"}
+    )
+    assert options == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/token",
+        "sasl.oauthbearer.client.id": "shop",
+        "sasl.oauthbearer.client.secret": SECRET,
+        "sasl.oauthbearer.extensions": "cluster=a,pool=b",
+    }
+    assert SECRET not in repr(Kafka("localhost:9092", options))

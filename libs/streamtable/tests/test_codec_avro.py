@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exactavro import Schema
 from streamtable.base.topics import Stream
-from streamtable.codec import Avro, Confluent, Framing, Long, Plain, SingleObject, String
+from streamtable.codec import Avro, Framing, Long, Plain, SingleObject, String
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Group, Input, Persist
+from streamtable_codecs import Confluent, TopicName
+from streamtable_codecs.schemas import Definition, Registered
 from streamtable_testing import Tester
 
 if TYPE_CHECKING:
@@ -262,10 +263,12 @@ def test_a_topic_of_an_earlier_version_is_not_checked_twice_for_ever() -> None:
 
 def test_records_that_many_ids_of_a_registry_name_are_read_by_the_id_met_last() -> None:
     class Ids:
-        def schema(self, schema_id: int) -> Schema:
-            return Schema.load(FLAT)
+        subjects = TopicName()
 
-        def id_of(self, subject: str, schema: Schema) -> int:
+        def schema(self, schema_id: int | str) -> Registered:
+            return Registered("AVRO", FLAT)
+
+        def id_of(self, subject: str, definition: Definition) -> int:
             return 1
 
     codec = eager(FLAT, Confluent(Ids(), "s"))

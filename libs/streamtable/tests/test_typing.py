@@ -169,6 +169,50 @@ reveal_type(FLOW.stream(TEXTS, tombstones=True))  # is streamtable.flow.stream.K
 reveal_type(FLOW.stream(TEXTS, tombstones=True).to_table("t6"))  # is streamtable.flow.table.KeyedTable[str, str]
 """
 
+TYPED = """
+from dataclasses import dataclass
+from typing import TypedDict
+
+import msgspec
+from pydantic import BaseModel
+
+from streamtable import Typed
+
+
+class Order(msgspec.Struct):
+    id: str
+
+
+@dataclass
+class Click:
+    url: str
+
+
+class Fields(TypedDict):
+    a: int
+
+
+class Model(BaseModel):
+    a: int
+
+
+ORDERS = Stream("orders", String(), Typed(Order))
+EITHER: Typed[Order | Click] = Typed(Order | Click)
+reveal_type(ORDERS)  # is streamtable.base.topics.Stream[str, typed.Order]
+reveal_type(Stream("clicks", String(), Typed(Click)))  # is streamtable.base.topics.Stream[str, typed.Click]
+reveal_type(Typed(Model).decode(b""))  # is typed.Model
+reveal_type(Typed(Fields).decode(b"")["a"])  # is int
+
+
+def on_order(ctx: Context[str, int], order: Order) -> None: ...
+def on_click(ctx: Context[str, int], click: Click) -> None: ...
+
+
+Input(ORDERS, on_order)
+Input(ORDERS, on_click)  # refused: arg-type
+Typed(Order).encode(Click("/"))  # refused: arg-type
+"""
+
 REFUSED = """
 from datetime import timedelta
 
@@ -291,7 +335,13 @@ S.group_by_key().window(MINUTE).count("w5").every("e2", 5)  # refused: arg-type
 """
 
 
-PROGRAMS = {"graphs": GRAPHS, "handlers": HANDLERS, "flows": FLOWS, "refused": REFUSED}
+PROGRAMS = {
+    "graphs": GRAPHS,
+    "handlers": HANDLERS,
+    "flows": FLOWS,
+    "typed": TYPED,
+    "refused": REFUSED,
+}
 
 
 def text_of(name: str) -> list[str]:

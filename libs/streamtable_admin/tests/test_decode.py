@@ -1,6 +1,8 @@
 """Bytes as they are shown: never ambiguous, never an error."""
 
 import json
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import Avro, Bytes, Confluent, Group, Input, Json, Long, Output, Persist, Stream, String
+from streamtable import Avro, Bytes, Group, Input, Json, Long, Output, Persist, Stream, String, Typed
 from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.errors import ConfigurationError
 from streamtable.graph.visiting import VisitProgress
 from streamtable_admin.decode import Decoder, decoder_for, guess, known_schemas, schemas_in
+from streamtable_codecs import Confluent, TopicName
 
 CLICK = {"type": "record", "name": "shop.Click", "fields": [{"name": "user", "type": "string"}]}
 CLICK_2 = {**CLICK, "fields": [*CLICK["fields"], {"name": "n", "type": "long"}]}
@@ -111,10 +114,12 @@ def test_the_graphs_codecs_are_used_for_its_topics_and_their_dead_letters() -> N
 
 def test_a_codec_that_needs_a_registry_that_is_away_shows_hex() -> None:
     class Away:
-        def schema(self, schema_id: int) -> Any:
+        subjects = TopicName()
+
+        def schema(self, schema_id: int | str) -> Any:
             raise ConfigurationError("away")
 
-        def id_of(self, subject: str, schema: Any) -> int:
+        def id_of(self, subject: str, definition: Any) -> int:
             raise ConfigurationError("away")
 
     decoder = Decoder(values={"t": Avro("long", Confluent(Away()))})
@@ -132,3 +137,17 @@ def test_whatever_a_codec_of_ones_own_raises_the_bytes_are_shown() -> None:
     decoder = Decoder(values={"t": Own()})  # type: ignore[dict-item] # what of a codec is asked here
     assert str(decoder.value("t", b"known")) == 'own "value"'
     assert str(decoder.value("t", b"k")) == "hex 6b (KeyError: b'k')"
+
+
+@dataclass(frozen=True)
+class Placed:
+    id: str
+    at: date
+
+
+def test_a_typed_value_is_shown_as_its_json_and_one_that_does_not_fit_with_the_place() -> None:
+    decoder = Decoder(values={"t": Typed(Placed)})
+    assert (
+        str(decoder.value("t", b'{"id":"a","at":"2026-07-01"}')) == 'Placed {"id": "a", "at": "2026-07-01"}'
+    )
+    assert decoder.value("t", b'{"id":1}').problem == "Placed: $.id: expected str, got int"

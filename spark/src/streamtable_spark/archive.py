@@ -10,7 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-PACKED: Final = ("streamtable_spark", "contracts", "streamtable", "streamtable_testing", "exactavro")
+PACKED: Final = (
+    "streamtable_spark", "contracts", "streamtable", "streamtable_supervisor", "streamtable_testing",
+    "exactavro", "exactjson",
+)  # fmt: skip
 PROGRAM: Final = '''"""The jobs, for spark-submit: streamtable-spark.py JOB ARGUMENT..."""
 
 from streamtable_spark.main import main

@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
+from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String, Typed
 from streamtable.flow import Flow
 from streamtable.graph.group import groups_in
 from streamtable_spark.errors import ConfigurationError
@@ -82,7 +82,7 @@ def codec_of(stream: Stream[Any, Any]) -> Codec:
     codec = stream.value
     if isinstance(codec, String):
         return PlainCodec("string")
-    if isinstance(codec, Json):
+    if isinstance(codec, Json | Typed):
         return PlainCodec("json")
     if isinstance(codec, Bytes):
         return PlainCodec("bytes")

@@ -17,9 +17,9 @@ from inventory.load import events
 from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
-from streamtable import Avro, Confluent, Count, EventTime, Group, Input, Persist, Stream
-from streamtable.codec.registry import FileRegistry
+from streamtable import Avro, Count, EventTime, Group, Input, Persist, Stream
 from streamtable.flow import Flow, Tumbling
+from streamtable_codecs import Confluent, FileRegistry
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import arguments, source_of
 from streamtable_spark.jobs.positions import TABLE

@@ -1,10 +1,12 @@
 """The jobs by spark-submit: the archive with `--py-files`, and the connectors with `--jars`."""
 
+import ast
 import json
 import os
 import shlex
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,21 @@ GRAPH = ("--graph", "click_count.topics:by_record")
 Submit = Callable[..., subprocess.CompletedProcess[str]]
 
 pytestmark = [pytest.mark.timeout(900)]
+
+
+def test_the_archive_has_each_package_of_ours_that_another_one_in_it_imports(archive: Path) -> None:
+    ours = {each.parent.name for each in ROOT.glob("libs/*/src/*/__init__.py")}
+    imported = set()
+    with zipfile.ZipFile(archive / "streamtable-spark.zip") as packed:
+        names = packed.namelist()
+        for name in names:
+            if name.endswith(".py"):
+                for node in ast.parse(packed.read(name)).body:
+                    if isinstance(node, ast.ImportFrom):
+                        imported.add(str(node.module).partition(".")[0])
+                    elif isinstance(node, ast.Import):
+                        imported |= {alias.name.partition(".")[0] for alias in node.names}
+    assert imported & ours <= {name.partition("/")[0] for name in names}
 
 
 @pytest.fixture(scope="module")

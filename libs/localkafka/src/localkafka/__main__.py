@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from localkafka import connect
 from localkafka.broker import BrokerCluster
 from localkafka.errors import LocalKafkaError, SetupError
 
@@ -21,7 +22,11 @@ STOP_TIMEOUT_S = 30
 
 
 def running(data_dir: Path) -> dict[Path, int]:
-    """The running brokers of a data folder, as broker folder -> process id."""
+    """The running brokers of a data folder, as broker folder -> process id. Raises `SetupError` on Windows."""
+    if sys.platform == "win32":
+        raise SetupError(
+            "a broker in the background needs `ps` and signals, which Windows lacks: use WSL, or --foreground"
+        )
     found = {}
     for pid_file in sorted(data_dir.glob("*/pid")):
         pid = int(pid_file.read_text())
@@ -76,15 +81,21 @@ def down(data_dir: Path) -> None:
     print(f"stopped {len(found)} broker(s)" if found else f"no broker is running on {data_dir}")
 
 
+def addresses(data_dir: Path) -> list[str]:
+    """The addresses of the running brokers of a folder."""
+    return [_address(folder) for folder in running(data_dir)]
+
+
+def _address(folder: Path) -> str:
+    settings = (folder / "server.properties").read_text().splitlines()
+    return next(line.partition("//")[2] for line in settings if line.startswith("advertised.listeners="))
+
+
 def status(data_dir: Path) -> int:
     """Print the running brokers. Returns the exit code: 0 if at least one runs."""
     found = running(data_dir)
     for folder, pid in found.items():
-        settings = (folder / "server.properties").read_text().splitlines()
-        address = next(
-            line.partition("//")[2] for line in settings if line.startswith("advertised.listeners=")
-        )
-        print(f"{address} is running (process {pid}; data in {folder})")
+        print(f"{_address(folder)} is running (process {pid}; data in {folder})")
     if not found:
         print(f"no broker is running on {data_dir}")
     return 0 if found else 1
@@ -101,9 +112,12 @@ def wipe(data_dir: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Parse the command line and run the command."""
+    given_arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if given_arguments[:1] == ["connect"]:
+        connect.main(given_arguments[1:])
     parser = argparse.ArgumentParser(
         prog="python -m localkafka",
-        description="A real Kafka on this machine, without containers.",
+        description="A real Kafka on this machine, without containers; 'connect --help' is about Kafka Connect.",
     )
     parser.add_argument("verb", choices=("up", "down", "status", "wipe"))
     parser.add_argument(

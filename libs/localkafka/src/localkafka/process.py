@@ -7,6 +7,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+from localkafka.errors import SetupError
 
 # Kills the program when its parent has ended, however that happened: the pipe then reads end of file.
 # PR_SET_PDEATHSIG needs no second process, but fires when the *thread* that started the program ends.
@@ -17,6 +20,8 @@ ended, _, _ = select.select([0, program], [], [])
 if program not in ended:
     signal.pidfd_send_signal(program, signal.SIGKILL)
 """
+
+_FREEZES: Final = hasattr(signal, "SIGSTOP")
 
 
 class Child:
@@ -58,7 +63,8 @@ class Child:
     def signal_stop(self) -> None:
         """Send SIGTERM, also to a frozen process, and return at once."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.send_signal(signal.SIGCONT)
+        if _FREEZES:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self, timeout: float = 30) -> int:
         """Stop it with SIGTERM; kill it after `timeout` seconds. Returns its exit code."""
@@ -75,7 +81,11 @@ class Child:
         return self._reap()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP). Returns when it is stopped."""
+        """Freeze it (SIGSTOP). Returns when it is stopped. Raises `SetupError` on Windows, which has no such signal."""
+        if not _FREEZES:
+            raise SetupError(
+                "a process cannot be frozen on Windows, which has no SIGSTOP: use Linux or macOS, or WSL"
+            )
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 

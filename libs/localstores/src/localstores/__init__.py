@@ -1,1 +1,1 @@
-"""Real central stores on this machine without containers: for tests and the demo. Servers come as wheels or jars."""
+"""Real stores and databases on this machine without containers: for tests and the demo."""

@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from microbatch.stores.port import Driver, Found, SearchDriver, VersionedFields, WriteResult
 from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.observe import instrument, registered
 
 T = TypeVar("T")
 
@@ -17,6 +19,11 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _RECORDS = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
 
 
+_OF_STORE = ("group", "operation")
+_counter, _histogram = partial(instrument, Counter), partial(instrument, Histogram)
+
+
+# ruff: noqa: RUF009 - an instrument is declared by the field that `instrument` returns
 @dataclass(frozen=True)
 class BatchMetrics:
     """The instruments of one process. All have the label `group`; the store's also have `operation`: read or write.
@@ -34,46 +41,29 @@ class BatchMetrics:
         store_refused: Writes rejected because a later owner has written.
     """
 
-    records: Histogram
-    age_seconds: Histogram
-    seconds: Histogram
-    failures: Counter
-    store_operations: Counter
-    store_keys: Counter
-    store_bytes: Counter
-    store_seconds: Histogram
-    store_retries: Counter
-    store_refused: Counter
+    records: Histogram = _histogram("microbatch_records", "Records of a batch", "group", buckets=_RECORDS)
+    age_seconds: Histogram = _histogram(
+        "microbatch_age_seconds", "From the first record of a batch to its end", "group", buckets=_SECONDS
+    )
+    seconds: Histogram = _histogram(
+        "microbatch_seconds", "Duration of process(batch, send)", "group", buckets=_SECONDS
+    )
+    failures: Counter = _counter("microbatch_failures", "Batches that were undone", "group", "reason")
+    store_operations: Counter = _counter(
+        "central_store_operations", "Round trips to the central store", *_OF_STORE
+    )
+    store_keys: Counter = _counter("central_store_keys", "Keys read or written", *_OF_STORE)
+    store_bytes: Counter = _counter("central_store_bytes", "Bytes of rows read or written", *_OF_STORE)
+    store_seconds: Histogram = _histogram(
+        "central_store_seconds", "Duration of round trips", *_OF_STORE, buckets=_SECONDS
+    )
+    store_retries: Counter = _counter("central_store_retries", "Keys that were not answered", *_OF_STORE)
+    store_refused: Counter = _counter("central_store_refused", "Writes refused as out of date", "group")
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
         """Create the instruments in a registry, once for each registry."""
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"streamtable_{name}", text, ("group", *labels), registry=registry)
-
-        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-            found = ("group", *labels)
-            return Histogram(f"streamtable_{name}", text, found, buckets=buckets, registry=registry)
-
-        return cls(
-            records=histogram("microbatch_records", "Records of a batch", _RECORDS),
-            age_seconds=histogram(
-                "microbatch_age_seconds", "From the first record of a batch to its end", _SECONDS
-            ),
-            seconds=histogram("microbatch_seconds", "Duration of process(batch, send)", _SECONDS),
-            failures=counter("microbatch_failures", "Batches that were undone", "reason"),
-            store_operations=counter(
-                "central_store_operations", "Round trips to the central store", "operation"
-            ),
-            store_keys=counter("central_store_keys", "Keys read or written", "operation"),
-            store_bytes=counter("central_store_bytes", "Bytes of rows read or written", "operation"),
-            store_seconds=histogram(
-                "central_store_seconds", "Duration of round trips", _SECONDS, "operation"
-            ),
-            store_retries=counter("central_store_retries", "Keys that were not answered", "operation"),
-            store_refused=counter("central_store_refused", "Writes refused as out of date"),
-        )
+        return registered(cls, registry)
 
 
 class MeteredDriver:

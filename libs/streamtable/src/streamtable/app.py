@@ -1,16 +1,16 @@
 """The library assembled: the core with the real Kafka, RocksDB and clock. Only this module knows them all."""
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
 from prometheus_client import CollectorRegistry
 
 from streamtable.base.clock import SystemClock
+from streamtable.base.closing import Closing
 from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
@@ -151,14 +151,37 @@ class Processor(Protocol):
         ...
 
 
-class ProcessorOptions(TypedDict, total=False):
-    """The options of a processor that differ from the App's settings.
+class CommonOptions(TypedDict, total=False):
+    """The options of each kind of processor; see `ProcessorOptions`."""
+
+    instance_id: str
+    guarantee: Guarantee
+    start_timeout: float | None
+    stall_timeout: float
+    stall_exit: float | None
+    hanging_transaction_timeout: float
+    state_retention: float
+    standby: bool
+    failpoint: str | None
+
+
+def common_options(settings: Settings) -> CommonOptions:
+    """Return the options of each kind of processor, as the settings give them."""
+    options = {name: getattr(settings, name) for name in CommonOptions.__annotations__}
+    options |= {"guarantee": Guarantee(settings.guarantee), "standby": settings.standby == "all"}
+    if "instance_id" not in settings.model_fields_set:
+        del options["instance_id"]
+    return cast("CommonOptions", options)
+
+
+class ProcessorOptions(CommonOptions, total=False):
+    """The options of a processor that differ from the App's settings, with the [defaults](settings.md) of the settings.
 
     Attributes:
         instance_id: Distinguishes this process from the others of the group. Default: STREAMTABLE_INSTANCE_ID, or the host
             name, with a number if another process of this host has that already.
-        guarantee: The processing guarantee. Default: exactly once.
-        commit_interval: The seconds between commits. Default: 0.2.
+        guarantee: The processing guarantee.
+        commit_interval: The seconds between commits.
         start_timeout: The seconds to wait for the broker at start; None: no limit.
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
@@ -169,29 +192,21 @@ class ProcessorOptions(TypedDict, total=False):
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
         defer_timeout: The seconds that a deferred call may take.
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
-            them. Default: yes, every 30 seconds.
+            them, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
-        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`.
+        tasks: Makes the tasks of a group with its own kind of task, and is closed in the end. See `CustomTask`. Default: what
+            the group makes, as a sink does.
         failpoint: The point at which the process kills or freezes itself, for tests.
     """
 
-    instance_id: str
-    guarantee: Guarantee
     commit_interval: float
-    start_timeout: float | None
-    stall_timeout: float
-    stall_exit: float | None
-    hanging_transaction_timeout: float
-    state_retention: float
-    standby: bool
     defer_timeout: float
     purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     tasks: CustomTasks | None
-    failpoint: str | None
 
 
-class App:
+class App(Closing):
     """The entry point of the library: the Kafka cluster and the state folder that a process uses.
 
         app = App(Kafka("127.0.0.1:9092"), "state")
@@ -233,9 +248,9 @@ class App:
         self.state_dir = Path(state_dir)
         self.name = name
         self._memory_bytes = memory_bytes
-        self._metrics = metrics or Metrics.register(CollectorRegistry())
+        self.metrics = metrics or Metrics.register(CollectorRegistry())
         self._progress = progress
-        self._options: ProcessorOptions = options or {}
+        self.options: ProcessorOptions = options or {}
         self._stores_in = stores or partial(local_stores, memory_bytes=memory_bytes)
         self._lock = threading.Lock()
         self._groups: dict[str, Group[Any, Any]] = {}  # for which processors were made
@@ -246,40 +261,47 @@ class App:
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Return an App with the settings of the environment (`STREAMTABLE_...`). Raises `ConfigurationError`."""
-        return cls.from_settings(
-            Settings.from_environment(os.environ if environment is None else environment)
-        )
+        return cls.from_settings(Settings.from_environment(environment))
 
     @classmethod
     def from_settings(
         cls, settings: Settings, *, kafka: Log | None = None, metrics: Metrics | None = None
     ) -> Self:
         """Return an App with these settings; `kafka` only if it has been made from them already."""
-        options: ProcessorOptions = {
-            "guarantee": Guarantee(settings.guarantee),
-            "commit_interval": settings.commit_interval,
-            "start_timeout": settings.start_timeout,
-            "stall_timeout": settings.stall_timeout,
-            "stall_exit": settings.stall_exit,
-            "hanging_transaction_timeout": settings.hanging_transaction_timeout,
-            "state_retention": settings.state_retention,
-            "standby": settings.standby == "all",
-            "purge": settings.purge,
-            "failpoint": settings.failpoint,
-        }
-        if "instance_id" in settings.model_fields_set:
-            options["instance_id"] = settings.instance_id
+        own = {"commit_interval": settings.commit_interval, "purge": settings.purge}
+        options = cast("ProcessorOptions", {**common_options(settings), **own})
         return cls(
             kafka or Kafka.from_settings(settings), settings.state_dir, metrics=metrics, options=options
         )
 
     # ---- groups ----------------------------------------------------------------------------------------------------
 
-    def run(self, program: Group[Any, Any] | Topology, **options: Unpack[ProcessorOptions]) -> None:
-        """Process a group, or all groups of a flow, in this process until a signal stops it (SIGTERM, SIGINT, SIGHUP).
+    def run(
+        self,
+        program: Group[Any, Any] | Topology,
+        *,
+        processes: int | Literal["auto"] = 1,
+        **options: Unpack[ProcessorOptions],
+    ) -> None:
+        """Process a group, or all groups of a flow, until a signal stops it (SIGTERM, SIGINT, SIGHUP).
 
         Groups of a flow run side by side; when one of them ends, the others are stopped. Raises like `Processor.run`.
+
+        Args:
+            program: The group or flow.
+            processes: The number of processes on this machine, at most one for each partition; `auto`: one for each core. With
+                several, each imports the main module, so call this below `if __name__ == "__main__":`, with App and program
+                assigned at the top level of a module. Each has the instance id `<id>-<number>` and the state folder
+                `<state_dir>/<number>`; one that dies is started again after 1 to 60 s. Their pages are together at
+                STREAMTABLE_METRICS_ADDRESS: `/metrics`, `/livez` and `/readyz`.
+            options: The options of the processors that differ from the App's.
         """
+        if processes != 1:
+            # Loaded here: it stands on this module, and most programs need no other process.
+            from streamtable_supervisor.processes import run_in_processes  # noqa: PLC0415
+
+            run_in_processes(self, program, processes, options)
+            return
         self.run_all([self.processor(group, **options) for group in groups_in([program])])
 
     @staticmethod
@@ -303,8 +325,9 @@ class App:
         with self._lock:
             self._groups[group.name] = group
             refuse_shared_topics(list(self._groups.values()))
-        given = cast("dict[str, Any]", {**self._options, **options})
-        failpoint, tasks = given.pop("failpoint", None), given.pop("tasks", None)
+        given = cast("dict[str, Any]", {**self.options, **options})
+        named, tasks = given.pop("failpoint", None), given.pop("tasks", None)
+        failpoint = failpoint_at(named) if named else no_failpoint
         instance = instance_id(group.name, given.get("instance_id"))
         given["instance_id"] = instance.name
         folder, clock = self.state_dir / group.name, SystemClock()
@@ -319,18 +342,18 @@ class App:
         if group.lookups:
             # Of each process, as each holds them whole: it may share its state_dir with others.
             stores = self._stores_in(folder / "lookups" / settings.instance_id)
-            lookups = LookupTables(self.kafka, stores, clock, self._metrics, group.name)
+            lookups = LookupTables(self.kafka, stores, clock, self.metrics, group.name)
         return GroupProcessor(
             group,
             self.kafka,
             self._stores_in(folder),
             settings,
             clock,
-            self._metrics,
+            self.metrics,
             self._progress or progress_on(sys.stderr),
-            failpoint_at(failpoint) if failpoint else no_failpoint,
+            failpoint,
             lookups,
-            tasks,
+            tasks or group.custom_tasks(clock, failpoint),
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:
@@ -381,7 +404,7 @@ class App:
             if found is None:
                 if self._updater is None:
                     stores = self._stores_in(self.state_dir / "views" / self.name)
-                    self._updater = ViewUpdater(self.kafka, stores, SystemClock(), self._metrics, self.name)
+                    self._updater = ViewUpdater(self.kafka, stores, SystemClock(), self.metrics, self.name)
                     self._updater.start()
                 found = self._views[table.name] = View(table, self._updater, closed=self._closed)
         if found.table != table:
@@ -409,12 +432,6 @@ class App:
             opened: list[View[Any, Any] | Tail[Any, Any]] = [*self._views.values(), *self._tails]
         for each in opened:
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _forget_tail(self, tail: Tail[Any, Any]) -> None:
         with self._lock:

@@ -82,6 +82,42 @@ def gcp() -> TokenFunction:
     return _gcp
 
 
+def oidc(
+    token_endpoint: str,
+    client_id: str,
+    client_secret: str,
+    *,
+    scope: str = "",
+    extensions: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the options of `Kafka` for an issuer of OpenID Connect, which Kafka's client asks itself (client credentials).
+
+        kafka = Kafka("kafka:9093", oidc("https://login.example.org/token", "shop", secret, scope="kafka"))
+
+    The connections are over TLS; for others add the option `security.protocol`.
+
+    Args:
+        token_endpoint: The URL that issues tokens.
+        client_id: The name of the client there.
+        client_secret: Its secret.
+        scope: The scope to ask for; empty: the issuer's default.
+        extensions: SASL extensions, by name.
+    """
+    chosen = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": token_endpoint,
+        "sasl.oauthbearer.client.id": client_id,
+        "sasl.oauthbearer.client.secret": client_secret,
+        "sasl.oauthbearer.scope": scope,
+        "sasl.oauthbearer.extensions": ",".join(
+            f"{name}={text}" for name, text in (extensions or {}).items()
+        ),
+    }
+    return {name: text for name, text in chosen.items() if text}
+
+
 def named(spec: str | None) -> TokenFunction | None:
     """Return the function that the setting `STREAMTABLE_KAFKA_TOKEN` names; None for None.
 

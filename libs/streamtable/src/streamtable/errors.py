@@ -321,9 +321,12 @@ class StateMeaningChanged(Fatal):
         recorded: The meaning that is recorded with the rows.
         declared: The meaning that the program declares.
         topic: The changelog of the table.
+        reason: Why the declared schema does not accept the rows, if nothing else has changed.
     """
 
-    def __init__(self, *, state: str, group: str, recorded: str, declared: str, topic: str) -> None:
+    def __init__(
+        self, *, state: str, group: str, recorded: str, declared: str, topic: str, reason: str = ""
+    ) -> None:
         self.state, self.group, self.recorded, self.declared = state, group, recorded, declared
         another = {
             "table": "Restore the old declaration; or give the group another name",
@@ -331,7 +334,9 @@ class StateMeaningChanged(Fatal):
             "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
         reset = f"or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')"
-        if state:
+        if reason and recorded == declared:
+            text = f"rows of the state {state!r} of group {group!r} do not fit its type any more: {reason}"
+        elif state:
             text = f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}"
         else:
             text = f"an inner topic of group {group!r} means {declared!r}, but records in it were written as {recorded!r}"

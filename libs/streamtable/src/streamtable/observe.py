@@ -9,10 +9,11 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import partial
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, TypeVar, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import structlog
@@ -110,11 +111,27 @@ def configure_logging(
     logging.basicConfig(handlers=[handler], level=number, force=True)
 
 
+# ruff: noqa: RUF009 - an instrument is declared by the field that `instrument` returns
 # ---- metrics -------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
 
 _PLACE = ("group", "topic", "partition")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _RECORDS = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
+
+
+def instrument(kind: Any, name: str, text: str, *labels: str, **more: Any) -> Any:
+    """Return the dataclass field of a Prometheus instrument; `registered` makes the instruments of a class."""
+    return field(metadata={"make": partial(kind, f"streamtable_{name}", text, labels, **more)})
+
+
+def registered(kind: type[T], registry: CollectorRegistry) -> T:
+    """Return a set of instruments, made in a registry: once for each registry."""
+    return kind(**{each.name: each.metadata["make"](registry=registry) for each in fields(kind)})  # type: ignore[arg-type] # a dataclass
+
+
+_counter, _gauge, _histogram = (partial(instrument, kind) for kind in (Counter, Gauge, Histogram))
 
 
 @dataclass(frozen=True)
@@ -153,100 +170,61 @@ class Metrics:
             `log_lost.inc` to `configure_logging`.
     """
 
-    records_in: Counter
-    records_out: Counter
-    dead_letters: Counter
-    repeats: Counter
-    tombstones_skipped: Counter
-    lag: Gauge
-    commit_seconds: Histogram
-    batch_records: Histogram
-    aborts: Counter
-    rebalances: Counter
-    stall_seconds: Gauge
-    hanging_transaction_seconds: Gauge
-    recovery_remaining: Gauge
-    standby_lag: Gauge
-    store_bytes: Gauge
-    watermark_timestamp: Gauge
-    windowed_records: Counter
-    late_records: Counter
-    late_share: Gauge
-    due_behind: Gauge
-    due_rows: Gauge
-    view_position: Gauge
-    view_age_seconds: Gauge
-    view_unreadable: Counter
-    log_lost: Counter
+    records_in: Counter = _counter("records_in", "Records read from inputs", *_PLACE)
+    records_out: Counter = _counter("records_out", "Records sent", "group", "topic")
+    dead_letters: Counter = _counter("dead_letters", "Records that went to the dead letters", *_PLACE)
+    repeats: Counter = _counter("repeats", "Events skipped because they were sent before", *_PLACE)
+    tombstones_skipped: Counter = _counter(
+        "tombstones_skipped", "Records without a value that an input skips", *_PLACE
+    )
+    lag: Gauge = _gauge("lag_records", "Records between the applied offset and the input's end", *_PLACE)
+    commit_seconds: Histogram = _histogram("commit_seconds", "Duration of commits", "group", buckets=_SECONDS)
+    batch_records: Histogram = _histogram(
+        "batch_records", "Records handled in one go", "group", buckets=_RECORDS
+    )
+    aborts: Counter = _counter("aborts", "Aborted transactions", "group")
+    rebalances: Counter = _counter("rebalances", "Rebalance callbacks", "group", "event")
+    stall_seconds: Gauge = _gauge("stall_seconds", "Seconds since the processor last made progress", "group")
+    hanging_transaction_seconds: Gauge = _gauge(
+        "hanging_transaction_seconds", "Seconds of waiting for a transaction that does not end", *_PLACE
+    )
+    recovery_remaining: Gauge = _gauge(
+        "recovery_remaining_records", "Changelog records still to load", *_PLACE
+    )
+    standby_lag: Gauge = _gauge(
+        "standby_lag_records", "Changelog records that a replica still has to read", *_PLACE
+    )
+    store_bytes: Gauge = _gauge("store_bytes", "Bytes on disk and in memory tables", *_PLACE)
+    watermark_timestamp: Gauge = _gauge(
+        "watermark_timestamp_seconds", "The watermark, in seconds since 1970", "group", "partition"
+    )
+    windowed_records: Counter = _counter("windowed_records", "Records given to windows and joins", *_PLACE)
+    late_records: Counter = _counter(
+        "late_records",
+        "Records that came when their windows were closed, or too late for a join as of a time",
+        *_PLACE,
+        "moved_by",
+    )
+    late_share: Gauge = _gauge("late_share", "Share of late records in the last minute", *_PLACE)
+    due_behind: Gauge = _gauge(
+        "due_behind_seconds", "How far rows that fall due are behind their clock", "group", "partition"
+    )
+    due_rows: Gauge = _gauge(
+        "due_rows", "Rows that have not fallen due, such as open windows and pending timers", *_PLACE
+    )
+    view_position: Gauge = _gauge("view_position", "Next changelog offset to apply", *_PLACE)
+    view_age_seconds: Gauge = _gauge(
+        "view_age_seconds", "Seconds since the copy equalled the table's end", *_PLACE
+    )
+    view_unreadable: Counter = _counter(
+        "view_unreadable_rows", "Rows skipped because they cannot be decoded", *_PLACE
+    )
+    log_lost: Counter = _counter("log_writes_lost", "Writes of log lines that have failed")
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
         """Create the instruments in a registry, once for each registry."""
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"streamtable_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"streamtable_{name}", text, _PLACE, registry=registry)
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"streamtable_{name}", text, ("group",), buckets=buckets, registry=registry)
-
-        return cls(
-            records_in=counter("records_in", "Records read from inputs", *_PLACE),
-            records_out=counter("records_out", "Records sent", "group", "topic"),
-            dead_letters=counter("dead_letters", "Records that went to the dead letters", *_PLACE),
-            repeats=counter("repeats", "Events skipped because they were sent before", *_PLACE),
-            tombstones_skipped=counter(
-                "tombstones_skipped", "Records without a value that an input skips", *_PLACE
-            ),
-            lag=gauge("lag_records", "Records between the applied offset and the input's end"),
-            commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
-            batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),
-            aborts=counter("aborts", "Aborted transactions", "group"),
-            rebalances=counter("rebalances", "Rebalance callbacks", "group", "event"),
-            stall_seconds=Gauge(
-                "streamtable_stall_seconds",
-                "Seconds since the processor last made progress",
-                ("group",),
-                registry=registry,
-            ),
-            hanging_transaction_seconds=gauge(
-                "hanging_transaction_seconds", "Seconds of waiting for a transaction that does not end"
-            ),
-            recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
-            standby_lag=gauge("standby_lag_records", "Changelog records that a replica still has to read"),
-            store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),
-            watermark_timestamp=Gauge(
-                "streamtable_watermark_timestamp_seconds",
-                "The watermark, in seconds since 1970",
-                ("group", "partition"),
-                registry=registry,
-            ),
-            windowed_records=counter("windowed_records", "Records given to windows and joins", *_PLACE),
-            late_records=counter(
-                "late_records",
-                "Records that came when their windows were closed, or too late for a join as of a time",
-                *_PLACE,
-                "moved_by",
-            ),
-            late_share=gauge("late_share", "Share of late records in the last minute"),
-            due_behind=Gauge(
-                "streamtable_due_behind_seconds",
-                "How far rows that fall due are behind their clock",
-                ("group", "partition"),
-                registry=registry,
-            ),
-            due_rows=gauge(
-                "due_rows", "Rows that have not fallen due, such as open windows and pending timers"
-            ),
-            view_position=gauge("view_position", "Next changelog offset to apply"),
-            view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),
-            view_unreadable=counter(
-                "view_unreadable_rows", "Rows skipped because they cannot be decoded", *_PLACE
-            ),
-            log_lost=counter("log_writes_lost", "Writes of log lines that have failed"),
-        )
+        return registered(cls, registry)
 
     def forget(self, group: str, topic: str, partition: int) -> None:
         """Drop the gauges of a partition that was revoked, whose last lag would be reported for ever."""

@@ -26,6 +26,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
+from streamtable.graph.custom_task import CommitDue
 from streamtable.graph.group import Group, Input, OnError, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
@@ -157,8 +158,8 @@ class Timetable:
             return handle(task, records, since)
 
         monkeypatch.setattr(Task, "process", process)
-        monkeypatch.setattr(Task, "due_at", property(lambda task: self.due[task.partition]))
-        monkeypatch.setattr(Task, "alone", alone)
+        due = property(lambda task: CommitDue(self.due[task.partition], alone))
+        monkeypatch.setattr(Task, "commit_due", due)
 
 
 @pytest.mark.parametrize(("alone", "left"), [(True, [{0, 1}, {0}, set()]), (False, [{0, 1}, set(), set()])])

@@ -28,9 +28,8 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
         partition=0,
         next_offsets={"events": 4},
         stores={"counted-table": store},
-        watermark_ms=None,
-        due_behind_ms=None,
-        count_due_rows=lambda _: {},
+        event_clock=None,
+        due=None,
     )
     registry = CollectorRegistry()
     vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
@@ -65,9 +64,8 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
                 partition=int(name[1:]),
                 next_offsets={},
                 stores={},
-                watermark_ms=at,
-                due_behind_ms=at,
-                count_due_rows=lambda _: {},
+                event_clock=SimpleNamespace(watermark_ms=at),
+                due=None,
             )
             for name, at in watermarks.items()
         }

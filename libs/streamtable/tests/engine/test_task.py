@@ -165,11 +165,11 @@ def test_a_position_that_passed_markers_is_committed_with_the_next_records_or_af
 ) -> None:
     task = make_task(group_of("per record"))
     task.passed("events", 5, 100.0)
-    assert (task.dirty, task.due_at, task.next_offsets["events"]) == (True, 101.0, 5)
+    assert (task.dirty, task.commit_due.at, task.next_offsets["events"]) == (True, 101.0, 5)
     task.passed("events", 6, 100.5)
-    assert task.due_at == 101.0
+    assert task.commit_due.at == 101.0
     task.process(batch("events", [(b"a", b"x")], first=6))
-    assert task.due_at == AT_ONCE
+    assert task.commit_due.at == AT_ONCE
     task.passed("events", 3, 102.0)  # of long ago
     assert task.next_offsets["events"] == 7
     assert task.rewind()["events"] == 0
@@ -438,9 +438,9 @@ def test_outputs_are_encoded_at_once_and_forgotten_by_a_rewind(make_task: MakeTa
         OutputRecord("out", b"a", b"x", [("h", b"1")], 5),
         OutputRecord("out", b"a", None),
     ]
-    assert task.pending_bytes > 0
+    assert task.changed.bytes > 0
     task.rewind()
-    assert (task.work().outputs, task.pending_bytes, task.dirty) == ([], 0, False)
+    assert (task.work().outputs, task.changed.bytes, task.dirty) == ([], 0, False)
 
 
 # ---- a store that fails ------------------------------------------------------------------------------------------------

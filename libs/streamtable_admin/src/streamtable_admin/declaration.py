@@ -74,4 +74,5 @@ def _declared(group: Group[Any, Any]) -> DeclaredGroup:
         changes=HANDLED in group.named_tables,
         states=[state.name for state in group.states],
         timers=[clock for clock in _CLOCKS if TIMERS[clock] in group.named_tables],
+        rows_evolve=group.rows_evolve,
     )

@@ -77,6 +77,7 @@ class DeclaredGroup(_Strict):
         changes: whether it handles `Changes` of a table that it joins: `<group>-handled`.
         states: names of its state tables: `<group>-<state>` for each, and `<group>-states`.
         timers: clocks of its timers: `<group>-timers` for `event`, `<group>-wall-timers` for `wall`, and `<group>-states`.
+        rows_evolve: whether the schema of its table's rows is recorded, as `Typed` does: `<group>-states`.
     """
 
     inputs: list[str] = []
@@ -92,6 +93,7 @@ class DeclaredGroup(_Strict):
     changes: bool = False
     states: list[str] = []
     timers: list[Literal["event", "wall"]] = []
+    rows_evolve: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "DeclaredGroup":
@@ -107,12 +109,9 @@ class DeclaredGroup(_Strict):
             raise ValueError(f"purges: {', '.join(others)} is not one of its inputs")
         if reserved := sorted(RESERVED.intersection(self.states)):
             raise ValueError(f"states: {', '.join(reserved)} is the name of another of a group's topics")
-        if len(set(self.timers)) < len(self.timers):
-            raise ValueError("a clock stands twice in timers")
-        if twice := sorted({each for each in self.states if self.states.count(each) > 1}):
-            raise ValueError(f"{', '.join(twice)} stands twice in states")
-        if twice := sorted({each for each in self.reads if self.reads.count(each) > 1}):
-            raise ValueError(f"{', '.join(twice)} stands twice in inputs and joins")
+        for names in (self.states, list[str](self.timers), self.reads):
+            if twice := sorted({each for each in names if names.count(each) > 1}):
+                raise ValueError(f"{', '.join(twice)} stands twice in its states, timers, inputs or joins")
         return self
 
     @property
@@ -122,7 +121,8 @@ class DeclaredGroup(_Strict):
     @property
     def named_tables(self) -> list[str]:
         """The suffixes of the names of its tables' topics, its own table's excepted."""
-        engine = ((self.once, IDS), (self.changes, HANDLED), (bool(self.states or self.timers), STATES))
+        recorded = self.rows_evolve or bool(self.states or self.timers)
+        engine = ((self.once, IDS), (self.changes, HANDLED), (recorded, STATES))
         return [*(end for kept, end in engine if kept), *self.states, *(TIMERS[each] for each in self.timers)]
 
     def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:

@@ -14,7 +14,7 @@ from typing import Any
 from streamtable import Avro, Bytes, Group, Stream, String, Table
 from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.base.partitioner import Partitioner
-from streamtable.base.ports import Codec
+from streamtable.base.ports import Codec, ShownValues
 from streamtable.base.types import Headers
 from streamtable.errors import ConfigurationError, DeserializationError, StreamtableError
 from streamtable.graph.visiting import VISIT_PROGRESS_SCHEMA
@@ -152,7 +152,10 @@ class Decoder:
         if codec is None:
             return guess(data)
         try:
-            return DecodedValue(_kind(codec), _plain(codec.decode(data)))
+            value = codec.decode(data)
+            return DecodedValue(
+                _kind(codec), _plain(codec.plain(value) if isinstance(codec, ShownValues) else value)
+            )
         except StreamtableError as error:
             return DecodedValue("hex", data.hex(), str(error))
         except Exception as error:  # noqa: BLE001 - a codec of the user may raise anything; a date may be out of range
@@ -189,14 +192,11 @@ def _origin(headers: Headers) -> str | None:
 
 
 def _kind(codec: Codec[Any]) -> str:
-    match codec:
-        case Avro():
-            return codec.schema.name
-        case String():
-            return "text"
-        case Bytes():
-            return "hex"
-    return type(codec).__name__.lower()
+    if isinstance(codec, Avro):
+        return codec.schema.name
+    if isinstance(codec, ShownValues):
+        return codec.title
+    return {String: "text", Bytes: "hex"}.get(type(codec), type(codec).__name__.lower())
 
 
 def _plain(value: Any) -> Any:

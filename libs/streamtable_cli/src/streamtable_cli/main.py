@@ -19,7 +19,7 @@ from streamtable_cli.doctor import doctor
 from streamtable_cli.drop import drop
 from streamtable_cli.output import note
 from streamtable_cli.reset import reset
-from streamtable_cli.run import run
+from streamtable_cli.run import EXIT_CODES, run
 from streamtable_cli.session import session_from
 from streamtable_cli.skip import skip
 from streamtable_cli.visit import visit
@@ -55,7 +55,7 @@ groups.app.command("drop")(drop)
 app.add_typer(groups.app, name="group")
 app.add_typer(deadletters.app, name="dead-letters")
 app.add_typer(graphs.app, name="graph")
-app.command("run")(run)
+app.command("run", epilog=EXIT_CODES)(run)
 app.command("visit")(visit)
 app.command("doctor")(doctor)
 app.command("capacity")(capacity)

@@ -3,26 +3,30 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from prometheus_client import CollectorRegistry, generate_latest
 
-from streamtable import App, Group
+from streamtable import App
 from streamtable.base.settings import Settings
 from streamtable.errors import ConfigurationError
 from streamtable.observe import Metrics, configure_logging
 from streamtable_cli.modules import Program, load_program
 from streamtable_cli.output import note
-from streamtable_cli.run_pages import listening, serving
 from streamtable_cli.session import CommandSession, session_of
-from streamtable_cli.supervise import Children, Supervised, command_of, inherited, stop_with_supervisor
+from streamtable_supervisor.children import inherited, stop_with_supervisor
+from streamtable_supervisor.processes import PROCESSES_MAX, Fleet, number_of_processes, pages_at, served
 
-PROCESSES_MAX = 1_000
 _STOP_MORE_SECONDS = 5.0
+EXIT_CODES = (
+    "Exit codes: 0 stopped by a signal, or all processes have finished; 1 Kafka failed, or a process had to be killed; 2 wrong "
+    "usage or settings, also of one of several processes; 75 no progress for STREAMTABLE_STALL_EXIT seconds. Of several "
+    "processes, one that ends with 0 has finished and is not started again; one that ends with anything but 0 and 2 is."
+)
 
 
 def run(
@@ -78,8 +82,8 @@ def _run_here(settings: Settings, program: Program, pages: int | None) -> None:
 
     with ExitStack() as stack:
         if pages is not None or settings.metrics_address is not None:
-            own = inherited(pages) if pages is not None else listening(settings.metrics_address)  # type: ignore[arg-type]
-            stack.enter_context(serving(own, lambda: generate_latest(registry), not_ready))
+            own = inherited(pages) if pages is not None else pages_at(settings.metrics_address)  # type: ignore[arg-type]
+            stack.enter_context(served(own, lambda: generate_latest(registry), not_ready))
         if callable(program):
             program()
         else:
@@ -87,52 +91,32 @@ def _run_here(settings: Settings, program: Program, pages: int | None) -> None:
 
 
 def _supervise(settings: Settings, spec: str, number: int, changed: Callable[[], bool] | None) -> int:
-    with ExitStack() as stack:
-        own = listening(settings.metrics_address) if settings.metrics_address else None
-        children = [
-            Supervised(each, command_of(spec), _environment(settings, each)) for each in range(1, number + 1)
-        ]
-        all_of_them = Children(children, settings.shutdown_timeout + _STOP_MORE_SECONDS, changed)
-        if own is not None:
-            stack.enter_context(serving(own, all_of_them.metrics, all_of_them.not_ready))
-        return all_of_them.run()
-
-
-def _environment(settings: Settings, number: int) -> dict[str, str]:
-    chosen = {
-        "STREAMTABLE_INSTANCE_ID": f"{settings.instance_id}-{number}",
-        "STREAMTABLE_STATE_DIR": str(settings.state_dir / str(number)),
-        "STREAMTABLE_LOG_FORMAT": settings.log_format or ("console" if sys.stderr.isatty() else "json"),
-        "PYTHONUNBUFFERED": "1",
-    }
-    without = {name: text for name, text in os.environ.items() if name != "STREAMTABLE_METRICS_ADDRESS"}
-    return {**without, **chosen}
+    command = [sys.executable, "-m", "streamtable_cli", "run", spec, "--pages"]
+    log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
+    fleet = Fleet(
+        command,
+        settings.instance_id,
+        settings.state_dir,
+        settings.metrics_address,
+        {"STREAMTABLE_LOG_FORMAT": log_format},
+        settings.shutdown_timeout + _STOP_MORE_SECONDS,
+    )
+    return fleet.run(number, note, changed)
 
 
 def _count(session: CommandSession, program: Program, processes: str) -> int:
-    """Return the number of processes: at most one for each partition of the inputs, which it says if fewer were asked for."""
-    wanted = len(os.sched_getaffinity(0)) if processes == "auto" else _number(processes)
-    if wanted == 1 or callable(program):
-        return wanted
-    partitions = _partitions(session, program)
-    if wanted <= partitions:
-        return wanted
-    if processes != "auto":
-        note(
-            f"{partitions} processes are started instead of {wanted}: the inputs have {partitions} partitions"
-        )
-    return max(partitions, 1)
-
-
-def _number(processes: str) -> int:
-    if not processes.isdecimal() or not 1 <= int(processes) <= PROCESSES_MAX:
+    if processes != "auto" and not (processes.isdecimal() and 1 <= int(processes) <= PROCESSES_MAX):
         raise typer.BadParameter(
             f"{processes!r}: expected a number from 1 to {PROCESSES_MAX}, or auto", param_hint="--processes"
         )
-    return int(processes)
+    return number_of_processes(
+        "auto" if processes == "auto" else int(processes), lambda: _partitions(session, program), note
+    )
 
 
-def _partitions(session: CommandSession, groups: Sequence[Group[Any, Any]]) -> int:
+def _partitions(session: CommandSession, groups: Program) -> int:
+    if callable(groups):
+        return PROCESSES_MAX  # it is not known what it reads
     with session.cluster() as cluster:
         topics = dict.fromkeys(topic for group in groups for topic in group.input_topics)
         return max(len(cluster.partitions(topic)) for topic in topics)

@@ -138,7 +138,9 @@ class Replay:
                 self._instance.commit()
                 self._drain()
             task = self._task
-            busy = task is None or task.dirty or task.firing or not self._feed.read_all
+            busy = (
+                task is None or task.dirty or (task.due and task.due.timers_left) or not self._feed.read_all
+            )
             if busy or before != self._picture():
                 quiet = 0
             elif (quiet := quiet + 1) == _QUIET_TURNS:
@@ -246,7 +248,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
         assert processor is not None, "it is polling"
         assert processor.member is not None, "the same"
         task = processor.member.assignment.tasks.get(self.partition)
-        due = None if task is None else task.wakes_at
+        due = None if task is None or task.due is None else task.due.wakes_at
         if due is not None and due < seconds:
             self.clock.advance(max(0.0, due - self.clock.now()) + _TICK_SECONDS)
             return False

@@ -444,8 +444,8 @@ class Tester:
         for instance in self._of(group):
             member = instance.processor.member if instance.processor is not None else None
             task = member.assignment.tasks.get(partition) if member is not None else None
-            if task is not None and task.watermark_ms is not None:
-                return task.watermark_ms
+            if task is not None and task.event_clock is not None:
+                return task.event_clock.watermark_ms
         raise ConfigurationError(
             f"no process of group {group.name!r} that follows event time works on partition {partition}"
         )

@@ -20,7 +20,7 @@ def count_click(ctx: Context[str, int], click: UserClick) -> None:
     ctx.set(add_click(ctx.value))
 
 
-def by_count(name: str) -> Group[str, int]:
+def by_count(name: str = "click-count") -> Group[str, int]:
     """Return the group with the built-in aggregate, which runs over whole batches; its table is `<name>-table`."""
     return Group(
         name,

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 
 from servicekit.process.service_settings import ServiceSettings
-from servicekit.settings import Flag
+from streamtable.base.environment import Flag
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
 

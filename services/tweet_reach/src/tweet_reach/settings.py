@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar
 
 from servicekit.process.service_settings import ServiceSettings
-from servicekit.settings import seconds
+from streamtable.base.environment import seconds
 
 
 class ReachSettings(ServiceSettings):

@@ -33,7 +33,7 @@ FACT_BYTES_MAX: Final = 2 << 20
 
 
 def authors_stage(
-    group: str,
+    group: str = "tweet-reach",
     max_wait: float = 5.0,
     cost_max: int = COST_MAX,
     max_ahead_seconds: float = MAX_AHEAD_SECONDS,
@@ -81,7 +81,7 @@ def authors_stage(
     )
 
 
-def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
+def urls_stage(group: str = "tweet-reach", max_wait: float = 5.0) -> MicroBatch:
     """The second stage: `<group>-urls`, from facts to the table.
 
     Args:

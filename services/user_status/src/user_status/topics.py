@@ -35,7 +35,7 @@ def click_counts(group: str) -> Table[str, int]:
 
 
 def statuses(
-    name: str, clicks_group: str = "click-count", max_ahead_seconds: float = MAX_AHEAD_SECONDS
+    name: str = "user-status", clicks_group: str = "click-count", max_ahead_seconds: float = MAX_AHEAD_SECONDS
 ) -> Group[str, UserStatus]:
     """Return the group; its table is `<name>-table`.
 

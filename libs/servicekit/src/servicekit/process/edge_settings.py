@@ -23,7 +23,7 @@ from servicekit.auth.proxies import Network, TrustedProxies, networks_of
 from servicekit.auth.rate_limit import RateLimiter
 from servicekit.auth.reloading import Reloading
 from servicekit.http.produce import SendTimeouts
-from servicekit.settings import EnvironmentSettings, Flag, number, one_of, seconds
+from streamtable.base.environment import EnvironmentSettings, Flag, number, one_of, seconds
 from streamtable.errors import ConfigurationError
 
 PREFIX: Final = "SERVICEKIT_"

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.http.cursors import SECRET_BYTES_MIN
-from servicekit.settings import EnvironmentSettings, Flag, seconds
+from streamtable.base.environment import EnvironmentSettings, Flag, seconds
 
 
 def _secret(text: object) -> object:

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
-from streamtable.base.process import stop_signals_to
 from streamtable.errors import ConfigurationError
+from streamtable_supervisor.signals import stop_signals_to
 
 OTHER_FILES: Final = 500  # the number of files that a service may have open besides its connections
 _STDERR: Final = 2

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from servicekit.settings import EnvironmentSettings, number, one_of
 from servicekit.tracing import ServerTracer
+from streamtable.base.environment import EnvironmentSettings, number, one_of
 from streamtable.errors import ConfigurationError
 
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -1,9 +1,11 @@
-"""Decoding of columns, for codecs that decode item by item."""
+"""Codecs that decode item by item."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import fields
+from typing import Any, Generic, TypeVar
 
-from streamtable.base.ports import Decoded
+from streamtable.base.ports import Codec, Decoded, EvolvingRows
 from streamtable.errors import DeserializationError
 
 T = TypeVar("T")
@@ -20,3 +22,30 @@ def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> D
             values.append(None)
             poison[index] = error
     return Decoded(values, poison)
+
+
+def codec_name(codec: Codec[Any]) -> str:
+    """Return the text that is recorded for a codec: with its schema, or its own if that is the same in each process."""
+    if isinstance(codec, EvolvingRows):
+        return codec.recorded
+    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
+
+
+def codecs_name(key: Codec[Any], value: Codec[Any]) -> str:
+    """Return the text that is recorded for the codecs of rows or records."""
+    return f"{codec_name(key)} to {codec_name(value)}"
+
+
+class ItemCodec(ABC, Generic[T]):
+    """A codec that decodes item by item. Its subclasses are dataclasses with `repr=False`, and are named by their fields."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> T:
+        """Decode an item. Raises `DeserializationError`."""
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
+        return decode_each(self.decode, data)
+
+    def __repr__(self) -> str:
+        parts = (codec_name(getattr(self, each.name)) for each in fields(self) if each.repr)  # type: ignore[arg-type] # as above
+        return f"{type(self).__name__}({', '.join(parts)})"

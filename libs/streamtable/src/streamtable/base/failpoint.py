@@ -43,7 +43,9 @@ def failpoint_at(spec: str) -> Failpoint:
         raise ValueError(f"a failpoint is name:N or stop@name:N, not {spec!r}")
     if name not in ALL_STEPS:
         raise ValueError(f"no failpoint is named {name!r}; there are {', '.join(ALL_STEPS)}")
-    number = signal.SIGSTOP if action else signal.SIGKILL
+    number = getattr(signal, "SIGSTOP" if action else "SIGKILL", None)
+    if number is None:
+        raise ValueError(f"the failpoint {spec!r} needs a signal that this system lacks")
     left = int(times) if times.isdecimal() else 0 if times else 1
     if left < 1:
         raise ValueError(f"a failpoint is reached for the 1st, 2nd, ... time, not the {times!r}th")

@@ -46,6 +46,8 @@ def instance_id(group: str, given: str | None, environment: Mapping[str, str] = 
         name = host if number == 1 else f"{host}-{number}"
         # Linux's abstract addresses: no file, no owner, and the kernel takes it back when the process ends.
         address = "\0streamtable/" + hashlib.sha256(f"{group}\0{name}".encode()).hexdigest()
+        if not hasattr(socket, "AF_UNIX"):  # Windows
+            return InstanceId(name)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
             try:
                 claim.bind(address)

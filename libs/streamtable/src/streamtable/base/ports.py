@@ -7,7 +7,7 @@ Each protocol states its guarantees, the calls that are never made, and the erro
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from streamtable.base.partitioner import Partitioner
 from streamtable.base.types import (
@@ -110,6 +110,43 @@ class VersionedKeys(Protocol):
 
     def version(self, data: bytes) -> bytes:
         """Return the part of an encoded value that names its schema; empty if there is none."""
+        ...
+
+
+@runtime_checkable
+class EvolvingRows(Protocol):
+    """A codec whose schema is recorded with the rows of a table, so that a later one must accept these rows.
+
+    Attributes:
+        recorded: The text that is recorded for it, with the schema as `base.evolution.marked` returns it.
+    """
+
+    @property
+    def recorded(self) -> str: ...
+
+
+@runtime_checkable
+class TopicCodec(Protocol):
+    """A codec whose bytes depend on the topic: its schema is registered under the topic's name."""
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Codec[Any]":
+        """Return the codec of the keys or values of a topic; the same object for the same topic."""
+        ...
+
+
+@runtime_checkable
+class ShownValues(Protocol):
+    """A codec whose values are objects of a class: it says how people are shown them.
+
+    Attributes:
+        title: The name of their type.
+    """
+
+    @property
+    def title(self) -> str: ...
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as dicts, lists, texts and numbers."""
         ...
 
 

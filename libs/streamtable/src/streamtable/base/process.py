@@ -2,15 +2,15 @@
 
 import ctypes
 import gc
-import resource
-import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from contextlib import contextmanager
 from typing import Protocol
 
+from streamtable.base.posix import limit, raise_limit
 from streamtable.errors import ConfigurationError
+from streamtable_supervisor.signals import stop_signals_to
 
 _COLLECT_AFTER = 100_000  # objects
 _LOOK_SECONDS = 0.2
@@ -30,31 +30,6 @@ def running(stop: Callable[[], object]) -> Iterator[None]:
     raise_open_files()
     with stop_on_signals(stop), relaxed_gc():
         yield
-
-
-@contextmanager
-def stop_signals_to(asked: Callable[[int], object]) -> Iterator[None]:
-    """Call `asked` with the first SIGTERM, SIGINT or SIGHUP in the block; a second SIGTERM or SIGINT ends the process at once.
-
-    A closed terminal may send more than one SIGHUP, so the second is ignored. Under `nohup` all are.
-    """
-
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        # The default action needs no Python code to run, so it also ends a process that waits inside of a C library.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        asked(number)
-
-    numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -151,23 +126,22 @@ def require_address_space() -> None:
     Raises:
         ConfigurationError: The limit is too low.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MIN:
+    found = limit("RLIMIT_AS")
+    if found is not None and found[0] < ADDRESS_SPACE_MIN:
         raise ConfigurationError(
-            f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {limit >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
+            f"the limit of address space (RLIMIT_AS, `ulimit -v`) is {found[0] >> 20} MiB, and {ADDRESS_SPACE_MIN >> 20} MiB are "
             "needed, most of it only reserved: raise it, and limit memory by a cgroup instead (systemd's MemoryMax)"
         )
 
 
 def raise_open_files() -> None:
     """Raise the soft limit of open files to the hard limit: a table takes some for each partition, and 1024 are few."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems refuse what they call unlimited; then the limit stays
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_limit("RLIMIT_NOFILE")
 
 
 def trim_heap() -> None:
     """Return free memory to the system. glibc keeps what imports have left, 13 of 80 MB; other C libraries do not."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    library = None if sys.platform == "win32" else ctypes.CDLL(None)
+    trim = getattr(library, "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -3,18 +3,17 @@
 The names are a contract: `STREAMTABLE_` and the field's name in capitals; `STREAMTABLE_KAFKA_...` for librdkafka's own.
 """
 
-import difflib
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
-from streamtable.errors import ConfigurationError
+from streamtable.base.environment import EnvironmentSettings, Flag, one_of, seconds
 
 PREFIX = "STREAMTABLE_"
 KAFKA_PREFIX = "STREAMTABLE_KAFKA_"
@@ -65,7 +64,6 @@ _UNDERSCORED = {"log.level": "log_level"}  # the one name of librdkafka's with a
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_SHOWN_CHARS_MAX = 80
 _YEAR = 365 * 86_400
 
 
@@ -101,26 +99,8 @@ class KafkaOptions(Mapping[str, str]):
 # ---- what a value has to look like; each raises ValueError with the expectation --------------------------------------
 
 
-def _seconds(low: float, high: float) -> Callable[[object], float]:
-    def check(value: object) -> float:
-        if isinstance(value, str) and _DECIMAL.fullmatch(value):
-            value = float(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ValueError(f"seconds, a plain decimal number from {low:g} to {high:g}")
-        return float(value)
-
-    return check
-
-
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value not in {"true", "false"}:
-        raise ValueError("true or false")
-    return value == "true"
-
-
-def _address(value: object, lowest_port: int = 0) -> Address:
+def address_in(value: object, lowest_port: int = 0) -> Address:
+    """Return the address in a text. Raises `ValueError` with the expected form."""
     expected = f"host:port with a port from {lowest_port} to 65535, an IPv6 address in brackets"
     if isinstance(value, Address):
         value = str(value)
@@ -143,7 +123,7 @@ def _servers(value: object) -> str:
     expected = "host:port, several separated by commas, each once, ports from 1 to 65535, IPv6 in brackets"
     try:
         parts = value.split(",") if isinstance(value, str) else []
-        addresses = [str(_address(part.strip(" "), lowest_port=1)) for part in parts]
+        addresses = [str(address_in(part.strip(" "), lowest_port=1)) for part in parts]
     except ValueError:
         raise ValueError(expected) from None
     if not addresses or len({address.lower() for address in addresses}) < len(addresses):
@@ -188,58 +168,54 @@ def _kafka_options(value: object) -> KafkaOptions:
     return options
 
 
-def _one_of(literal: object) -> Callable[[object], object]:
-    choices = get_args(literal)
-
-    def check(value: object) -> object:
-        if value not in choices:
-            raise ValueError(" or ".join(choices))
-        return value
-
-    return check
-
-
 # ---- the settings ----------------------------------------------------------------------------------------------------
 
 
-class Settings(BaseModel):
-    """The settings of a process, read from its environment.
+class Settings(EnvironmentSettings):
+    """The settings of a process, read from its environment: the table from which options, defaults and their page are made.
 
     Attributes:
-        bootstrap_servers: The brokers of Kafka, `host:port` separated by commas.
+        bootstrap_servers: The brokers of Kafka.
         kafka: Options for librdkafka that break no guarantee.
-        kafka_token: The function that returns tokens to log in with; see `streamtable.auth.named`.
-        instance_id: The name of this process within its group; stable over restarts, different for each replica.
-        state_dir: The folder of tables on disk; created when needed.
-        http_address: The address of the REST server.
+        kafka_token: The function that returns [tokens to log in with](../operate/security.md#log-in-by-tokens):
+            `MODULE:FUNCTION`, `aws_msk_iam:REGION`, `azure:NAMESPACE` or `gcp`. Default: none.
+        instance_id: The name of this process within its group: stable across restarts, different for each replica. Default:
+            the host name; further processors of the group on the same host get `-2`, `-3`, … behind it.
+        state_dir: The folder of tables and views; a service's views are in `services/<service>-<instance id>`. Default:
+            `$XDG_STATE_HOME/streamtable`, or `~/.local/state/streamtable`.
+        http_address: The address of the REST server; port 0: a free port, printed.
         grpc_address: The address of the gRPC server.
-        metrics_address: The address of the metrics of a process without a REST server; None: they are not served.
+        metrics_address: The address where a process without a REST server serves `/metrics`, `/livez`, `/readyz`. Default:
+            none.
         guarantee: The guarantee of results in Kafka.
-        commit_interval: Seconds between commits.
-        log_format: The format of log lines; None: console if standard error is a terminal, else json.
+        commit_interval: The time between commits.
+        log_format: The format of log lines. Default: console in a terminal, else json.
         log_level: The lowest level of log lines that are written.
-        static_membership: Keep partitions over a restart; a killed process is then waited for.
-        state_retention: Seconds that the tables of partitions that moved to other members are kept on disk.
-        standby: `all`: keep a standby replica of every partition of the group's tables whose task runs elsewhere.
-        purge: Delete the records of topics between the groups of a flow once they are committed.
-        group_protocol: `classic` for brokers before 4.0.
-        start_timeout: Seconds to wait for Kafka's first answer; None: no limit.
-        shutdown_timeout: Seconds for the last commit and for leaving the group.
-        stall_timeout: Seconds without progress after which a processor is not ready.
-        stall_exit: Seconds without progress after which a processor's process exits; None: it never does.
-        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
-            reported.
-        store: URL of the central store of micro-batches, which may hold a password; read by `streamtable-microbatch`.
-        failpoint: The step at which to crash; for fault tests only.
+        static_membership: `true`: a restarted instance gets its partitions back without a rebalance; a killed process is
+            waited for.
+        state_retention: The time that the state of revoked partitions is kept.
+        standby: `all`: every process keeps a warm copy of all partitions of its group's tables; `none`: no copies.
+        purge: `true`: a group deletes from the [topics between the groups of a
+            flow](../explanation/flows.md#topics-between-groups-are-purged) what it has committed; `false`: they keep it.
+        group_protocol: `classic` is for brokers before 4.0.
+        start_timeout: The time until Kafka must have answered; then the process stops. Default: waits forever, and logs it.
+        shutdown_timeout: The time for a clean shutdown: commit and leave the group.
+        stall_timeout: The time without progress after which a processor is [not
+            ready](../operate/troubleshooting.md#a-processor-has-stalled). Set more than the longest call of a handler or of a
+            micro-batch's `process`.
+        stall_exit: The time without progress after which a processor's process exits with code 75, so that a supervisor
+            restarts it; at least `STREAMTABLE_STALL_TIMEOUT`. Default: never.
+        hanging_transaction_timeout: The time that partitions wait for an open transaction before it is
+            [reported](../operate/runbooks.md#streamtabletransactionhangs), and the processor is not ready. Set more than the
+            transactions of all programs that write to the inputs may take (`transaction.timeout.ms`; Kafka's default is 60 s).
+        store: Where micro-batches keep their rows: `embedded:`, in the group's table and `STREAMTABLE_STATE_DIR`, or the URL
+            of a central store: [its parameters](stores.md). It is never shown, as it may contain a password. Default:
+            `embedded:`.
+        failpoint: The point to crash at, for fault tests only. Default: none.
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        arbitrary_types_allowed=True,
-        hide_input_in_errors=True,
-        validate_default=True,
-    )
+    env_prefix: ClassVar[str] = PREFIX
+    env_others: ClassVar[tuple[str, ...]] = (f"{KAFKA_PREFIX}...",)
 
     bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = "127.0.0.1:9092"
     kafka: Annotated[KafkaOptions, BeforeValidator(_kafka_options)] = KafkaOptions({})
@@ -248,94 +224,70 @@ class Settings(BaseModel):
         default_factory=socket.gethostname
     )
     state_dir: Annotated[Path, BeforeValidator(_folder)] = Path("~/.local/state/streamtable")
-    http_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 8080)
-    grpc_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 50051)
-    metrics_address: Annotated[Address, BeforeValidator(_address)] | None = None
-    guarantee: Annotated[_GuaranteeName, BeforeValidator(_one_of(_GuaranteeName))] = "exactly_once"
-    commit_interval: Annotated[float, BeforeValidator(_seconds(0.01, 60))] = 0.2
-    log_format: Annotated[LogFormat, BeforeValidator(_one_of(LogFormat))] | None = None
-    log_level: Annotated[LogLevel, BeforeValidator(_one_of(LogLevel))] = "info"
-    static_membership: Annotated[bool, BeforeValidator(_boolean)] = False
-    state_retention: Annotated[float, BeforeValidator(_seconds(0, 10 * _YEAR))] = 86_400.0
-    standby: Annotated[Standby, BeforeValidator(_one_of(Standby))] = "none"
-    purge: Annotated[bool, BeforeValidator(_boolean)] = True
-    group_protocol: Annotated[GroupProtocol, BeforeValidator(_one_of(GroupProtocol))] = "consumer"
-    start_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
-    shutdown_timeout: Annotated[float, BeforeValidator(_seconds(1, 3_600))] = 30.0
-    stall_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 30.0
-    stall_exit: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
-    hanging_transaction_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 90.0
+    http_address: Annotated[Address, BeforeValidator(address_in)] = Address("127.0.0.1", 8080)
+    grpc_address: Annotated[Address, BeforeValidator(address_in)] = Address("127.0.0.1", 50051)
+    metrics_address: Annotated[Address, BeforeValidator(address_in)] | None = None
+    guarantee: Annotated[_GuaranteeName, one_of(*get_args(_GuaranteeName))] = "exactly_once"
+    commit_interval: Annotated[float, seconds(0.01, 60)] = 0.2
+    log_format: Annotated[LogFormat, one_of(*get_args(LogFormat))] | None = None
+    log_level: Annotated[LogLevel, one_of(*get_args(LogLevel))] = "info"
+    static_membership: Flag = False
+    state_retention: Annotated[float, seconds(0, 10 * _YEAR)] = 86_400.0
+    standby: Annotated[Standby, one_of(*get_args(Standby))] = "none"
+    purge: Flag = True
+    group_protocol: Annotated[GroupProtocol, one_of(*get_args(GroupProtocol))] = "consumer"
+    start_timeout: Annotated[float, seconds(1, 86_400)] | None = None
+    shutdown_timeout: Annotated[float, seconds(1, 3_600)] = 30.0
+    stall_timeout: Annotated[float, seconds(1, 86_400)] = 30.0
+    stall_exit: Annotated[float, seconds(1, 86_400)] | None = None
+    hanging_transaction_timeout: Annotated[float, seconds(1, 86_400)] = 90.0
     store: str | None = Field(default=None, repr=False)
     failpoint: str | None = None
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **defaults: Any) -> Self:
         """Return the settings of the environment.
 
         Args:
             environ: None: the process's own environment, as it is now.
+            defaults: The values of settings for which there is no variable.
 
         Raises:
             ConfigurationError: Lists everything that is wrong, with variable, value and expectation.
         """
         environ = os.environ if environ is None else environ
         problems: list[str] = []
-        values: dict[str, Any] = {}
         options: dict[str, str] = {}
-        for variable, text in environ.items():
-            if not variable.upper().startswith(PREFIX):
-                continue
-            field = variable.removeprefix(PREFIX).lower()
-            is_option = variable.startswith(KAFKA_PREFIX) and field not in {"kafka_", "kafka_token"}
-            if variable != variable.upper() or not (
-                is_option or field in cls.model_fields.keys() - {"kafka"}
-            ):
-                problems.append(
-                    f"{variable}: there is no such setting{_suggestion(variable, cls.model_fields)}"
-                )
-            elif text != text.strip() or not text or not text.isprintable():
-                shown = "" if is_option or field == "store" else f"={text!r}"
-                problems.append(f"{variable}{shown}: expected text without surrounding spaces, and not empty")
-            elif is_option and (name := _option_of_variable(variable)).removesuffix(".file") in _FROM_FILE:
-                try:
-                    options[name.removesuffix(".file")] = _secret(name, text)
-                except ValueError as error:
-                    problems.append(f"{variable}: {error}")
-            elif is_option:
-                options[_option_of_variable(variable)] = text
+        others = {name: text for name, text in environ.items() if not _is_option(name)}
+        for variable in environ.keys() - others.keys():
+            name, text = _option_of_variable(variable), environ[variable]
+            try:
+                if text != text.strip() or not text or not text.isprintable():
+                    raise ValueError("expected text without surrounding spaces, and not empty")
+                if name.removesuffix(".file") in _FROM_FILE:
+                    name, text = name.removesuffix(".file"), _secret(name, text)
+            except ValueError as error:
+                problems.append(f"{variable}: {error}")
             else:
-                values[field] = text
+                options[name] = text
         if state_home := environ.get("XDG_STATE_HOME"):
-            values.setdefault("state_dir", str(Path(state_home) / "streamtable"))
-        try:
-            settings = cls(kafka=KafkaOptions(options), **values)
-        except ValidationError as error:
-            problems += [_problem(details["loc"][0], details, values) for details in error.errors()]
-        if problems:
-            raise ConfigurationError(
-                "\n".join(["settings are wrong; nothing was started:", *sorted(problems)])
-            )
-        return settings
+            defaults.setdefault("state_dir", str(Path(state_home) / "streamtable"))
+        return cls._read(others, {"kafka": KafkaOptions(options)} | defaults, problems)
+
+    @classmethod
+    def variables(cls) -> dict[str, str]:
+        # The options of librdkafka are read otherwise.
+        return {name: field for name, field in super().variables().items() if field != "kafka"}
 
 
-def _problem(field: int | str, details: Any, values: Mapping[str, str]) -> str:
-    expected = str(details.get("ctx", {}).get("error", details["msg"]))
-    if field == "kafka":
-        return expected
-    text = values.get(str(field))
-    if text is None:
-        shown = " (its default)"
-    elif "@" in text:  # the form of a URL with a password
-        shown = ""
-    else:
-        shown = f"={text[:_SHOWN_CHARS_MAX]!r}" + "..." * (len(text) > _SHOWN_CHARS_MAX)
-    return f"{PREFIX}{str(field).upper()}{shown}: expected {expected}"
+def default_of(setting: str) -> Any:
+    """Return the default of a setting, which stands here alone."""
+    return Settings.model_fields[setting].default
 
 
-def _suggestion(variable: str, fields: Mapping[str, object]) -> str:
-    known = [PREFIX + field.upper() for field in fields] + [KAFKA_PREFIX + "..."]
-    close = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+def _is_option(variable: str) -> bool:
+    named = variable.startswith(KAFKA_PREFIX) and variable == variable.upper()
+    return named and variable not in {KAFKA_PREFIX, f"{KAFKA_PREFIX}TOKEN"}
 
 
 def _secret(option: str, text: str) -> str:

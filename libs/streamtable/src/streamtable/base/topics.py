@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from streamtable.base.keys import canonical
 from streamtable.base.no_key import NoKey
 from streamtable.base.partitioner import Partitioner, hash_of, legal_partitioner
-from streamtable.base.ports import Codec, WindowedKeys
+from streamtable.base.ports import Codec, TopicCodec, WindowedKeys
 from streamtable.errors import GraphError
 
 K = TypeVar("K")
@@ -80,7 +80,7 @@ class Stream(Generic[K, V]):
         legal_name(self.name, "stream")
         legal_codec(self.key, "key", f"stream {self.name!r}")
         legal_codec(self.value, "value", f"stream {self.name!r}")
-        object.__setattr__(self, "key", canonical(self.key))
+        _for_topic(self)
         legal_partitioner(self.partitioner, f"stream {self.name!r}")
 
     @property
@@ -111,8 +111,17 @@ class Table(Generic[K, V]):
         legal_name(self.name, "table")
         legal_key(self.key, f"table {self.name!r}")
         legal_codec(self.value, "value", f"table {self.name!r}")
-        object.__setattr__(self, "key", canonical(self.key))
+        _for_topic(self)
         legal_partitioner(self.partitioner, f"table {self.name!r}")
+
+
+def _for_topic(topic: Stream[Any, Any] | Table[Any, Any]) -> None:
+    """Replace the codecs of a new topic by those for its keys, and for its name."""
+    key, value, name = canonical(topic.key), topic.value, topic.name
+    object.__setattr__(topic, "key", key.for_topic(name, "key") if isinstance(key, TopicCodec) else key)
+    object.__setattr__(
+        topic, "value", value.for_topic(name, "value") if isinstance(value, TopicCodec) else value
+    )
 
 
 def hash_of_rows(topic: Stream[Any, Any] | Table[Any, Any]) -> Callable[[bytes], int]:

@@ -1,21 +1,21 @@
-"""Codecs: values to and from the bytes in topics. The schema registry by URL is in `streamtable.codec.registry`."""
+"""Codecs: values to and from the bytes in topics. Schema registries are in the package `streamtable_codecs`."""
 
 from streamtable.codec.avro import Avro, BoundSchema, avro_branch, avro_branch_of
-from streamtable.codec.framing import Confluent, Framing, Plain, Registry, SingleObject
+from streamtable.codec.framing import Framing, Plain, SingleObject
 from streamtable.codec.plain import Bytes, Json, Long, String
+from streamtable.codec.typed import Typed
 
 __all__ = [
     "Avro",
     "BoundSchema",
     "Bytes",
-    "Confluent",
     "Framing",
     "Json",
     "Long",
     "Plain",
-    "Registry",
     "SingleObject",
     "String",
+    "Typed",
     "avro_branch",
     "avro_branch_of",
 ]

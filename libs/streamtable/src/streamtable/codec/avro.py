@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from exactavro import (
@@ -62,7 +63,7 @@ class Avro(Generic[T]):
 
     Args:
         schema: A generated constant, a primitive's name, or a schema as JSON text or parsed JSON.
-        framing: The framing of the values: `SingleObject()` (default), `Plain()` or `Confluent(...)`.
+        framing: The framing of the values: `SingleObject()` (default), `Plain()`, or `Confluent(...)` of `streamtable_codecs`.
         max_bytes: The largest message that is decoded; larger ones are poison.
 
     Raises:
@@ -147,9 +148,21 @@ class Avro(Generic[T]):
         self._columns_from = _COLUMNS_FROM
         self._columns: ColumnReader | None = None
         self._pause = 0
+        self._of_topic: dict[Framing, Avro[T]] = {}
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Avro[T]":
+        """See `ports.TopicCodec`."""
+        framing = self._framing.for_topic(topic, part)
+        if framing is self._framing:
+            return self
+        bound = self._of_topic.get(framing)
+        if bound is None:
+            bound = self._of_topic[framing] = copy(self)
+            bound._framing, bound._write = framing, None  # noqa: SLF001 - its own copy
+        return bound
 
     def encode(self, value: T) -> bytes:
-        """See `ports.Codec`. With `Confluent` framing, the first call may also raise the errors of its registry."""
+        """See `ports.Codec`. The first call may also raise the errors of the framing's registry."""
         write = self._write
         if write is None:
             write = self._write = make_writer(self.schema, self._framing.prefix(self.schema))

@@ -14,7 +14,15 @@ from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices,
 from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.recovery.restore import Restore
 from streamtable.errors import Migrated, RewindNeeded, StoreCorrupted
-from streamtable.graph.custom_task import AT_ONCE, CustomTask, CustomTasks, Prepared, TaskServices, Written
+from streamtable.graph.custom_task import (
+    AT_ONCE,
+    CommitDue,
+    CustomTask,
+    CustomTasks,
+    Prepared,
+    TaskServices,
+    Written,
+)
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -96,16 +104,10 @@ class AdaptedTask(BaseTask):
         )
 
     @property
-    def due_at(self) -> float:
+    def commit_due(self) -> CommitDue:
         if self.uncommitted:
-            return AT_ONCE
-        due = self.task.due()
-        return self._moved_at + MOVED_SECONDS if due is None else due.at
-
-    @property
-    def alone(self) -> bool:
-        due = self.task.due()
-        return due is not None and due.alone and not self.uncommitted
+            return CommitDue(AT_ONCE)
+        return self.task.due() or CommitDue(self._moved_at + MOVED_SECONDS)
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:
         """Let the task prepare its next commit. Returns the awaitable of its asynchronous part, if it has one."""
@@ -115,6 +117,7 @@ class AdaptedTask(BaseTask):
             self._get,
             self._table.max_message_bytes - RECORD_OVERHEAD_BYTES if self._table is not None else None,
             reach.watermarks,
+            self.topic_ids,
             self._passed,
             reach.records_max,
         )
@@ -179,7 +182,7 @@ class AdaptedTask(BaseTask):
         self.must_recover = self._written is not None and self._written.ahead
 
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        seen, records = self.seen(work.next_offsets), self.records_at(work.next_offsets)
+        seen, records = self._seen(work.next_offsets), self._records_at(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
                 offset,

@@ -7,20 +7,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import InputTime
 from streamtable.base.ports import Store
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
-from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
-from streamtable.engine.time.silence import ObservedEnds
+from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral, Deferrals
+from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph.custom_task import AT_ONCE
+from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
+
+if TYPE_CHECKING:
+    from streamtable.engine.firing.runner import DueRunner
+    from streamtable.engine.waiting.join_wait import JoinWait
 
 MOVED_SECONDS = 1.0
 """A position that has only passed transaction markers is committed with the next records, or after this time."""
@@ -62,6 +66,18 @@ class CommitServices:
     records_max: int | None = None
 
 
+class Changed(NamedTuple):
+    """The size of the work of a task since its last commit.
+
+    Attributes:
+        bytes: About how many bytes the commit will write.
+        memory: About how many bytes of memory the changed rows take.
+    """
+
+    bytes: int = 0
+    memory: int = 0
+
+
 class BaseTask(ABC):
     """One partition of a group. Its work since the last commit can only be dropped as a whole.
 
@@ -79,6 +95,10 @@ class BaseTask(ABC):
         named_positions: The position of each named table of the group, by its name.
         must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
             offsets.
+        due: Fires rows that fall due; None: there are none. Its counts are read by other threads.
+        event_clock: The event time of the partition; None: it is not followed. Read by other threads.
+        join_wait: Which records wait for joined tables; None: none do.
+        deferrals: The calls that handlers have deferred; None: they cannot.
         kept_records: For each input, the record of the tables that the group keeps and has kept.
         traced: The trace contexts of the work since the last commit.
         ends: The ends of its inputs that the client last received, by topic.
@@ -87,6 +107,10 @@ class BaseTask(ABC):
 
     failure: StoreCorrupted | None = None
     must_recover = False
+    due: "DueRunner | None" = None
+    event_clock: EventClock | None = None
+    join_wait: "JoinWait | None" = None
+    deferrals: Deferrals | None = None
     kept_records: Mapping[str, KeptRecord] = MappingProxyType({})
 
     def __init__(
@@ -152,54 +176,6 @@ class BaseTask(ABC):
             now: Monotonic time.
         """
 
-    def observe_ends(self, observed: ObservedEnds) -> None:  # noqa: B027 - only of use where event time is followed
-        """Record the ends of the inputs, once all records that were read before have been handled."""
-
-    @property
-    def watermark_ms(self) -> int | None:
-        """The watermark; `NO_TIME` if there is none yet, None if event time is not followed. Read by other threads."""
-        return None
-
-    @property
-    def due_behind_ms(self) -> int | None:
-        """The lag of due rows behind their clock in milliseconds; None if no rows fall due. Read by other threads."""
-        return None
-
-    def count_due_rows(self, limit: int) -> Mapping[str, int]:  # noqa: ARG002 - of those that have such rows
-        """Return the number of rows that have not fallen due, by topic, as of the last full count. Called by one thread.
-
-        Args:
-            limit: The number of rows of each state table to count in this call.
-        """
-        return {}
-
-    def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
-        """Return the index of the first record that has to wait for a joined table; None if there is none."""
-        return None
-
-    def joined_until_ms(self) -> int:
-        """Return the latest time of records that need not wait for joined tables. Called after a record was held."""
-        return 0
-
-    # ---- due work without a record -----------------------------------------------------------------------------------
-
-    @property
-    def firing(self) -> bool:
-        """Whether `run_due` must finish before the next record is taken."""
-        return False
-
-    def run_due(self) -> bool:
-        """Do a slice of the work that falls due without a record. Returns whether there was any. Raises like `process`."""
-        return False
-
-    @property
-    def wakes_at(self) -> float | None:
-        """The wall-clock time, in seconds since 1970, when `run_due` next has work even if no record comes.
-
-        None: never. As of the last `run_due`.
-        """
-        return None
-
     # ---- before the commit -----------------------------------------------------------------------------------------
 
     @property
@@ -208,9 +184,9 @@ class BaseTask(ABC):
         """Whether the task has something to commit."""
 
     @property
-    def due_at(self) -> float:
-        """The monotonic time after which a dirty task is committed without waiting for others."""
-        return AT_ONCE
+    def commit_due(self) -> CommitDue:
+        """The time when a dirty task is committed without waiting for others."""
+        return CommitDue(AT_ONCE)
 
     @property
     def must_commit(self) -> bool:
@@ -218,31 +194,9 @@ class BaseTask(ABC):
         return False
 
     @property
-    def alone(self) -> bool:
-        """Whether it is committed in a transaction of its own, with a poll before the next such task.
-
-        For work that cannot be awaited together. If all of it were due at once, the last would always be late.
-        """
-        return False
-
-    @property
-    def pending_bytes(self) -> int:
-        """About how many bytes the next commit will write."""
-        return 0
-
-    @property
-    def changed_memory(self) -> int:
-        """About how many bytes of memory the rows take that have changed since the last commit."""
-        return 0
-
-    @property
-    def deferred(self) -> int:
-        """The number of deferred results that the next commit waits for."""
-        return 0
-
-    def take_deferred(self) -> list[Deferral]:
-        """Return the awaitables that were deferred; each result must be given to `finish`, in this order."""
-        return []
+    def changed(self) -> Changed:
+        """The size of the work since the last commit."""
+        return Changed()
 
     def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
         """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
@@ -267,14 +221,14 @@ class BaseTask(ABC):
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         """Return the offsets of all inputs with metadata. `position`: the position of its tables after the commit."""
 
-    def records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
+    def _records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
         """Return the records of the group's tables, by topic, for the metadata of these offsets."""
         handled = next_offsets.keys() - self.group.only_joined
         moved = any(next_offsets[topic] != self._started_at[topic] for topic in handled)
         tables = tables_left(self.kept_records.values()) if moved else set()
         return {topic: record.with_lacks(tables) for topic, record in self.kept_records.items()}
 
-    def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
+    def _seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
         """Return the state of the inputs, by topic, for the metadata of these offsets."""
         if not self.topic_ids:
             return {}

@@ -76,7 +76,8 @@ class Inputs:
         if observed is not None and observed is not self._noted and not again:
             self._noted = observed
             for task in self._tasks.values():
-                task.observe_ends(observed)
+                if task.event_clock is not None:
+                    task.event_clock.observe(observed, task.next_offsets)
 
     def pass_markers(self, max_records: int, timeout: float) -> None:
         """Wait briefly for the markers after the last records: they come a little later than these.

@@ -27,7 +27,7 @@ from streamtable.engine.recovery.retention import remove_old_state
 from streamtable.engine.recovery.standby import Standby, standby_tables
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.waiting.event_loop import event_loop_of
-from streamtable.engine.waiting.join_wait import JoinWait
+from streamtable.engine.waiting.holding import Holding
 from streamtable.engine.waiting.pending_work import PendingWork
 from streamtable.engine.waiting.wakeup import poll_timeout
 from streamtable.engine.watch.metrics import EngineMetrics
@@ -115,7 +115,7 @@ class Member:
         self._given = STEP_SECONDS  # the seconds of a step that the producer's transaction timeout allows for
         self._producer = self._first_producer()
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
-        self._holding = JoinWait(self._consumer, clock)
+        self._holding = Holding(self._consumer, clock)
         reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
         standby = Standby(
@@ -205,7 +205,7 @@ class Member:
 
     def _commit(self, tasks: Sequence[BaseTask]) -> None:
         began = self._clock.monotonic()
-        held = sum(task.pending_bytes for task in tasks)
+        held = sum(task.changed.bytes for task in tasks)
         if tasks and not self._renew_needed and not self._abandoned:
             self.heartbeat.commit_due((task.partition for task in tasks), began)
             self.inputs.refuse_recreated()
@@ -277,7 +277,7 @@ class Member:
         self, task: BaseTask, records: RecordBatch, since: float, gone_back: set[int]
     ) -> RecordBatch:
         """Let a task handle records. Returns those that must come after a commit; none if the task rewinds."""
-        others = sum(each.deferred for each in self.assignment.tasks.values() if each is not task)
+        others = self._deferred() - len(task.deferrals.waiting if task.deferrals else ())
         self.heartbeat.handles(records)
         try:
             taken = task.process(records, since, max(1, DEFERRED_MAX - others))
@@ -295,7 +295,7 @@ class Member:
             if task.partition in gone_back:
                 continue
             try:
-                worked = task.run_due()
+                worked = task.due is not None and task.due.run()
             except (RewindNeeded, RetryLater, StoreCorrupted, HandlerFailed) as error:
                 self._failed(task, error, gone_back)
                 continue
@@ -368,33 +368,41 @@ class Member:
         return started
 
     def _commit_what_is_due(self) -> None:
-        while (tasks := self._due()) and not self._abandoned:
+        while self._is_time() and (tasks := self._due()) and not self._abandoned:
             self._commit(tasks)
             if self._rewound or self._renew_needed:
                 return
 
-    def _due(self) -> list[BaseTask]:
-        """Return the tasks whose commit is due."""
+    def _due(self, *, alone: bool = False) -> list[BaseTask]:
+        """Return the tasks whose time has come, together or alone."""
         now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
-        if (
-            now - self._committed_at >= self.settings.commit_interval
-            or self._pending_bytes() >= self._budget.bytes
+        due = ((task, task.commit_due) for task in tasks if task.dirty)
+        return [task for task, when in due if when.alone == alone and when.at <= now]
+
+    def _is_time(self) -> bool:
+        """Whether tasks whose time has come are committed now."""
+        if self._clock.monotonic() - self._committed_at >= self.settings.commit_interval:
+            return True
+        changed = [task.changed for task in self.assignment.tasks.values()]
+        return (
+            sum(each.bytes for each in changed) >= self._budget.bytes
             # Changed rows cannot be evicted from the cache, and a commit takes as much memory again.
-            or sum(task.changed_memory for task in tasks) >= self.settings.cache_bytes // 4
-            or sum(task.deferred for task in tasks) >= DEFERRED_MAX
-            or any(task.must_commit for task in tasks)
-        ):
-            return [task for task in tasks if task.dirty and not task.alone and task.due_at <= now]
-        return []
+            or sum(each.memory for each in changed) >= self.settings.cache_bytes // 4
+            or self._deferred() >= DEFERRED_MAX
+            or any(task.must_commit for task in self.assignment.tasks.values())
+        )
 
     def _pending_bytes(self) -> int:
-        return sum(task.pending_bytes for task in self.assignment.tasks.values())
+        return sum(task.changed.bytes for task in self.assignment.tasks.values())
+
+    def _deferred(self) -> int:
+        tasks = self.assignment.tasks.values()
+        return sum(len(task.deferrals.waiting) for task in tasks if task.deferrals is not None)
 
     def _commit_one_alone(self) -> None:
-        now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
-        due = [task for task in tasks if task.dirty and task.alone and task.due_at <= now]
+        due = self._due(alone=True)
         if due and not self._abandoned and not (self._rewound or self._renew_needed):
-            self._commit([min(due, key=lambda task: task.due_at)])
+            self._commit([min(due, key=lambda task: task.commit_due.at)])
 
     def _housekeeping(self) -> None:
         now = self._clock.monotonic()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamtable.base.crash_marker import NOT_NOTED, InHand
-from streamtable.base.settings import legal_instance_id
+from streamtable.base.settings import default_of, legal_instance_id
 from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Guarantee
 from streamtable.engine.calls.handlers import Around
@@ -44,20 +44,20 @@ class ProcessorSettings:
     """
 
     instance_id: str
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    commit_interval: float = 0.2
+    guarantee: Guarantee = Guarantee(default_of("guarantee"))  # noqa: RUF009 - a value of an enum
+    commit_interval: float = default_of("commit_interval")
     commit_bytes: int = 16 * 1024 * 1024
     poll_records: int = 10_000
     poll_timeout: float = 0.05
     cache_bytes: int = 64 * 1024 * 1024
-    start_timeout: float | None = None
-    state_retention: float = 24 * 3600.0
-    standby: bool = False
+    start_timeout: float | None = default_of("start_timeout")
+    state_retention: float = default_of("state_retention")
+    standby: bool = default_of("standby") == "all"
     defer_timeout: float = 10.0
-    stall_timeout: float = 30.0
-    stall_exit: float | None = None
-    hanging_transaction_timeout: float = 90.0
-    purge: bool = True
+    stall_timeout: float = default_of("stall_timeout")
+    stall_exit: float | None = default_of("stall_exit")
+    hanging_transaction_timeout: float = default_of("hanging_transaction_timeout")
+    purge: bool = default_of("purge")
     around: Around | None = None
     tracer: Tracer = UNTRACED
     in_hand: InHand = NOT_NOTED

@@ -4,7 +4,6 @@ A task does no I/O but reading its store. Its work since the last commit can be 
 failure its records are handled carefully, so that each can be undone alone (`engine.calls.careful`).
 """
 
-from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from streamtable.base.event_time import InputTime
 from streamtable.base.ports import Store, TopicInfo
 from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
-from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
+from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Work
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.calls.handlers import Around
@@ -29,9 +28,9 @@ from streamtable.engine.named.tables import Named
 from streamtable.engine.records.dispatch import Dispatcher
 from streamtable.engine.time.event_time import EventClock
 from streamtable.engine.time.passed_on import PassedOn
-from streamtable.engine.time.silence import ObservedEnds
+from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph.custom_task import AT_ONCE
+from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handlers.services import Whole
 from streamtable.tables.joined import JoinedTable
@@ -128,21 +127,20 @@ class Task(BaseTask):
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
         handled = {change.table.name for change in group.changes}
-        self._waits = {join.table.name: int(join.wait * 1000) for join in group.joins if join.wait}
         self.joins = {
-            table.name: JoinedTable(
-                table.name,
-                self.stores[table.name],
-                table.value,
+            join.table.name: JoinedTable(
+                join.table.name,
+                self.stores[join.table.name],
+                join.table.value,
                 cache_bytes,
-                timed=table.name in self._waits,
+                timed=bool(join.wait),
                 # If changes are handled, the table is loaded only to the committed offset, whatever its time.
-                time_ms=-1 if table.name in handled else int(loaded_at * 1000),
+                time_ms=-1 if join.table.name in handled else int(loaded_at * 1000),
             )
-            for table in (join.table for join in group.joins)
+            for join in group.joins
         }
-        self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
-        self.event_clock: EventClock | None = None
+        if any(join.wait for join in group.joins):
+            self.join_wait = JoinWait(group, self.joins, clock)
         self._passed_on: PassedOn | None = None
         if group.event_time is not None:
             passes_on = any(edge.watermarks for edge in group.outputs)
@@ -175,6 +173,7 @@ class Task(BaseTask):
             event_clock=self.event_clock,
             repeats=repeats,
         )
+        self.due, self.deferrals = self._dispatcher.due, self._dispatcher.deferrals
         self.cache(cache_bytes)
 
     @property
@@ -185,7 +184,7 @@ class Task(BaseTask):
     def _own_table(self, cache_bytes: int) -> WorkingTable[Any] | None:
         if self.group.persist is None:
             return None
-        return WorkingTable(self.stores[self.group.table.name], self.group.persist.value, cache_bytes)
+        return WorkingTable(self.stores[self.group.table.name], self.group.table.value, cache_bytes)
 
     def _store_of(self, name: str) -> Store:
         return self.stores[self.group.named_topic(name)]
@@ -227,8 +226,7 @@ class Task(BaseTask):
         room: int = DEFERRED_MAX,
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
-        due = self._dispatcher.due
-        if due is not None and not due.fire_timers():
+        if self.due is not None and not self.due.fire_timers():
             return 0  # due rows come before these records
         with self._tracer.process(self.group.name, [records]) as span:
             taken = self._dispatcher.handle(records, room)
@@ -242,67 +240,12 @@ class Task(BaseTask):
                 self._moved_at = now
             self._dispatcher.next_offsets[topic] = NextOffset(offset)
 
-    def observe_ends(self, observed: ObservedEnds) -> None:
-        if self.event_clock is not None:
-            self.event_clock.observe(observed, self.next_offsets)
-
-    @property
-    def watermark_ms(self) -> int | None:
-        return None if self.event_clock is None else self.event_clock.watermark_ms
-
-    @property
-    def due_behind_ms(self) -> int | None:
-        return None if self._dispatcher.due is None else self._dispatcher.due.behind_ms
-
-    def count_due_rows(self, limit: int) -> Mapping[str, int]:
-        return {} if self._dispatcher.due is None else self._dispatcher.due.count_rows(limit)
-
-    def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
-        """Return the index of the first record that has to wait for a joined table; None if there is none.
-
-        Args:
-            records: Records of one topic.
-            waited_to: Records up to and including this offset have already waited.
-        """
-        if records.topic not in self._patient:
-            return None
-        limit = self.joined_until_ms()
-        late = range(bisect_right(records.offsets, waited_to), len(records))
-        return next((i for i in late if records.timestamp(i) > limit), None)
-
-    def joined_until_ms(self) -> int:
-        """Return the latest time of records that need not wait: joined tables have reached it, or the wait is over."""
-        now = int(self._clock.now() * 1000)
-        return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
-
-    # ---- what falls due without a record -----------------------------------------------------------------------------
-
     @property
     def _fired(self) -> int:
         """The number of due rows that handlers were called with since the last commit."""
-        return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
-
-    @property
-    def firing(self) -> bool:
-        return self._dispatcher.due is not None and self._dispatcher.due.timers_left
-
-    def run_due(self) -> bool:
-        return self._dispatcher.due is not None and self._dispatcher.due.run()
-
-    @property
-    def wakes_at(self) -> float | None:
-        return None if self._dispatcher.due is None else self._dispatcher.due.wakes_at
+        return 0 if self.due is None else self.due.fired
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
-
-    @property
-    def deferred(self) -> int:
-        """The number of deferred results that the next commit waits for."""
-        return len(self._dispatcher.deferrals.waiting)
-
-    def take_deferred(self) -> list[Deferral]:
-        """Return the awaitables that were deferred; each result must be given to `finish`, in this order."""
-        return self._dispatcher.deferrals.take()
 
     def finish(self, deferral: Deferral, result: Any) -> None:
         """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
@@ -335,20 +278,16 @@ class Task(BaseTask):
         return self.uncommitted or self._unchecked or bool(self._to_copy)
 
     @property
-    def due_at(self) -> float:
-        """The monotonic time of its next commit; positions that have only passed transaction markers can wait."""
-        return AT_ONCE if self.preparing or self.records or self._fired else self._moved_at + MOVED_SECONDS
+    def commit_due(self) -> CommitDue:
+        """The time of its next commit; positions that have only passed transaction markers can wait."""
+        at_once = self.preparing or self.records or self._fired
+        return CommitDue(AT_ONCE if at_once else self._moved_at + MOVED_SECONDS)
 
     @property
-    def pending_bytes(self) -> int:
-        """About how many bytes the next commit will write."""
-        rows = self.table.changed_bytes if self.table else 0
-        return self._dispatcher.outgoing.bytes + rows + sum(each.changed_bytes for each in self._kept)
-
-    @property
-    def changed_memory(self) -> int:
-        own = self.table.changed_memory if self.table else 0
-        return own + sum(kept.table.changed_memory for kept in self._states)
+    def changed(self) -> Changed:
+        own = (self.table.changed_bytes, self.table.changed_memory) if self.table else (0, 0)
+        written = self._dispatcher.outgoing.bytes + own[0] + sum(each.changed_bytes for each in self._kept)
+        return Changed(written, own[1] + sum(kept.table.changed_memory for kept in self._states))
 
     def work(self) -> Work:
         """Return the work to commit now.
@@ -391,7 +330,7 @@ class Task(BaseTask):
         """Return the marks that carry its watermark to readers of its outputs, after all that falls due before the commit."""
         if self._passed_on is None or self.event_clock is None:
             return ()
-        due, event_clock = self._dispatcher.due, self.event_clock
+        due, event_clock = self.due, self.event_clock
 
         def reached(stage: int) -> int:
             watermark_ms = event_clock.watermark_of(stage)
@@ -401,11 +340,10 @@ class Task(BaseTask):
 
     def _idle(self, stage: int) -> bool:
         """Return whether nothing of a stage will be written before its inputs have new records."""
-        due = self._dispatcher.due
         return (
             self.event_clock is not None
             and self.event_clock.idle(stage)
-            and (due is None or not due.awaits(stage))
+            and (self.due is None or not self.due.awaits(stage))
         )
 
     def _copy_known_rows(self) -> None:
@@ -419,7 +357,7 @@ class Task(BaseTask):
 
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         """Return the offsets of all inputs, each with the positions of the tables as metadata."""
-        seen, records = self.seen(work.next_offsets), self.records_at(work.next_offsets)
+        seen, records = self._seen(work.next_offsets), self._records_at(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
                 offset,

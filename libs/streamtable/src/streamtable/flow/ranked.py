@@ -10,17 +10,18 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from streamtable.base.decoding import decode_each
+from streamtable.base.decoding import ItemCodec
 from streamtable.base.keys import after_prefix
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
+from streamtable.flow.folds.folds import Keeping
 from streamtable.flow.folds.ordered_bytes import ordered_bytes
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.table import KeyedTable
 from streamtable.graph.aggregate import Ranked
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 K = TypeVar("K")
@@ -43,30 +44,24 @@ class Rank(NamedTuple):
     order: bytes
 
 
-class RankKey:
+@dataclass(frozen=True, repr=False, eq=False)
+class RankKey(ItemCodec[Rank]):
     """The codec of `Rank`: the length of the group's key as 4 bytes, the key, and the order.
 
     Args:
         key: The codec of the keys of the groups.
     """
 
-    def __init__(self, key: Codec[Any]) -> None:
-        self._key = key
+    key: Codec[Any]
 
     def encode(self, value: Rank) -> bytes:
-        return group_prefix(self._key.encode(value.key)) + value.order
+        return group_prefix(self.key.encode(value.key)) + value.order
 
     def decode(self, data: bytes) -> Rank:
         end = _LENGTH.size + (_LENGTH.unpack_from(data)[0] if len(data) >= _LENGTH.size else len(data))
         if end > len(data):
             raise DeserializationError(f"{data[:100]!r} is no key of a row in the order of its group")
-        return Rank(self._key.decode(data[_LENGTH.size : end]), data[end:])
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Rank]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"RankKey({codec_name(self._key)})"
+        return Rank(self.key.decode(data[_LENGTH.size : end]), data[end:])
 
 
 class Same(NamedTuple):
@@ -81,15 +76,15 @@ class Same(NamedTuple):
     row: bytes
 
 
-class SameCodec:
+@dataclass(frozen=True, repr=False, eq=False)
+class SameCodec(ItemCodec[Same]):
     """The codec of `Same`: the count as 8 bytes, then the row.
 
     Args:
         rows: The codec of the rows.
     """
 
-    def __init__(self, rows: Codec[Any]) -> None:
-        self._rows = rows
+    rows: Codec[Any]
 
     def encode(self, value: Same) -> bytes:
         return _COUNT.pack(value.number) + value.row
@@ -99,12 +94,6 @@ class SameCodec:
             raise DeserializationError(f"rows of a group begin with their count, not with {data!r}")
         return Same(_COUNT.unpack_from(data)[0], data[_COUNT.size :])
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Same]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"SameCodec({codec_name(self._rows)})"
-
 
 def group_prefix(key: bytes) -> bytes:
     """Return the beginning of the keys of all rows of a group, and of no other."""
@@ -112,7 +101,7 @@ def group_prefix(key: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class KeepRanked:
+class KeepRanked(Keeping):
     """The step that folds the changes of a grouped table by a ranked aggregate.
 
     Args:
@@ -125,14 +114,9 @@ class KeepRanked:
     ranks: State[Any, Any]
     aggregate: Ranked[Any, Any]
 
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the changes, where nothing follows."""
-        self.step(scope, records)
-
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the changes. Returns one change for each key whose row has changed, in the order of their last records."""
-        keys = records.raw_keys
-        assert keys is not None, "changes of a grouped table have encoded keys"
+        keys = records.encoded_keys
         ranks, table = scope.table(self.ranks).raw, scope.table(self.state).raw
         self._count(ranks, keys, records.values)
         last_of = dict(zip(keys, range(len(keys)), strict=True))
@@ -207,7 +191,6 @@ def ranked_table(
         f"{operator} {name!r}",
         node,
         step=keep.step,
-        leaf=keep.leaf,
         edges=(state, ranks),
         timed=True,
         makes=name,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Decoded
+from streamtable.base.decoding import ItemCodec
 from streamtable.errors import DeserializationError
 
 _LENGTH = Struct(">i")
@@ -26,7 +25,7 @@ class Sides(NamedTuple):
     right: Part
 
 
-class SidesCodec:
+class SidesCodec(ItemCodec[Sides]):
     """The codec of `Sides`.
 
     Args:
@@ -42,9 +41,6 @@ class SidesCodec:
     def decode(self, data: bytes) -> Sides:
         left, right = unpacked(data, 2)
         return Sides(left, right)
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Sides]:
-        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"SidesCodec({', '.join(self._codecs)})"

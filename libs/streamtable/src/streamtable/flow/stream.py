@@ -65,7 +65,7 @@ class KeyedStream(StreamJoins[K, V]):
             with_key: Call it with key and value.
         """
         step = steps.filter_values(predicate, with_key=with_key)
-        return self._same(self._add("filter", step))
+        return self._made(self._add("filter", step), self._key, self._value)
 
     @overload
     def map_values(
@@ -86,7 +86,7 @@ class KeyedStream(StreamJoins[K, V]):
             value: The codec of the new values, for a step behind that writes them to a topic of the flow's own.
         """
         step = steps.map_values(function, with_key=with_key)
-        return KeyedStream(self._plan, self._add("map_values", step), self._key, value)
+        return self._made(self._add("map_values", step), self._key, value)
 
     @overload
     def flat_map_values(
@@ -105,7 +105,7 @@ class KeyedStream(StreamJoins[K, V]):
     ) -> "KeyedStream[K, V2]":
         """Replace each record by any number of records with the same key. Arguments as in `map_values`."""
         step = steps.flat_map_values(function, with_key=with_key)
-        return KeyedStream(self._plan, self._add("flat_map_values", step), self._key, value)
+        return self._made(self._add("flat_map_values", step), self._key, value)
 
     def map(
         self, function: Callable[[K, V], tuple[K2, V2]], *, value: Codec[V2] | None = None
@@ -118,20 +118,20 @@ class KeyedStream(StreamJoins[K, V]):
             function: Returns the new key and the new value.
             value: The codec of the new values, as in `map_values`.
         """
-        return KeyedStream(self._plan, self._add("map", steps.map_pairs(function)), None, value)
+        return self._made(self._add("map", steps.map_pairs(function)), None, value)
 
     def flat_map(
         self, function: Callable[[K, V], Iterable[tuple[K2, V2]]], *, value: Codec[V2] | None = None
     ) -> "KeyedStream[K2, V2]":
         """Replace each record by any number of others, with other keys. Otherwise as `map`."""
-        return KeyedStream(self._plan, self._add("flat_map", steps.flat_map_pairs(function)), None, value)
+        return self._made(self._add("flat_map", steps.flat_map_pairs(function)), None, value)
 
     def peek(self, function: Callable[[K, V], object]) -> "KeyedStream[K, V]":
         """Call a function for each record, for its side effects, such as logging or counting.
 
         After a crash, or when a record of the batch has failed, it is called again for the same records.
         """
-        return self._same(self._add("peek", steps.peek(function)))
+        return self._made(self._add("peek", steps.peek(function)), self._key, self._value)
 
     # ---- branches --------------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,11 @@ class KeyedStream(StreamJoins[K, V]):
         mark, takes = steps.branches(predicates)
         marked = self._add("split", mark)
         return tuple(
-            self._same(self._plan.add(self._node.group, f"branch {number}", marked, step=take))
+            self._made(
+                self._plan.add(self._node.group, f"branch {number}", marked, step=take),
+                self._key,
+                self._value,
+            )
             for number, take in enumerate(takes, 1)
         )
 
@@ -164,7 +168,7 @@ class KeyedStream(StreamJoins[K, V]):
         node = self._plan.add(self._node.group, "merge", *nodes)
         key = None if None in keys else self._key
         value = self._value if all(each is self._value for each in values) else None
-        return KeyedStream(self._plan, node, key, value)
+        return self._made(node, key, value)
 
     # ---- other keys --------------------------------------------------------------------------------------------------------
 
@@ -323,15 +327,15 @@ class KeyedStream(StreamJoins[K, V]):
         node = self._plan.add(
             self._node.group, "process", self._node, step=steps.process(handler), edges=edges, singly=True
         )
-        return KeyedStream(self._plan, node, key, value)
+        return self._made(node, key, value)
 
     # ---- inside --------------------------------------------------------------------------------------------------------------
 
     def _add(self, label: str, step: Any) -> Node:
         return self._plan.add(self._node.group, label, self._node, step=step)
 
-    def _same(self, node: Node) -> "KeyedStream[K, V]":
-        return KeyedStream(self._plan, node, self._key, self._value)
+    def _made(self, node: Node, key: Codec[K2] | None, value: Codec[V2] | None) -> "KeyedStream[K2, V2]":
+        return KeyedStream(self._plan, node, key, value)
 
     def _through(
         self,
@@ -353,7 +357,7 @@ class KeyedStream(StreamJoins[K, V]):
             check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)
         group = "" if beside is None else beside._node.group  # noqa: SLF001 - of this package
         behind = through(self._plan, node, name, operator, key, codec, group)
-        return KeyedStream(self._plan, behind, key, codec)
+        return self._made(behind, key, codec)
 
 
 def through(

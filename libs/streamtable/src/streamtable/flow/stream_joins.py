@@ -1,5 +1,6 @@
 """The joins of a stream, as its methods."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -29,13 +30,17 @@ V2 = TypeVar("V2")
 V3 = TypeVar("V3")
 
 
-class StreamJoins(Generic[K, V]):
+class StreamJoins(ABC, Generic[K, V]):
     """The joins of a keyed stream with streams and tables. `KeyedStream` inherits them."""
 
     _plan: Plan
     _node: Node
     _key: Codec[K] | None
     _value: Codec[V] | None
+
+    @abstractmethod
+    def _made(self, node: Node, key: Codec[K2] | None, value: Codec[V2] | None) -> "KeyedStream[K2, V2]":
+        """Return the stream of a node."""
 
     def join(
         self,
@@ -221,8 +226,6 @@ class StreamJoins(Generic[K, V]):
     def _with_rows(
         self, operator: str, table: "KeyedTable[K, V2]", function: Callable[..., V3], value: Codec[V3] | None
     ) -> "KeyedStream[K, V3]":
-        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
-
         check_part(self._plan, table, f"{operator}()", KeyedTable)
         key = checked_keys(self._key, f"{operator}()")
         check_both_windowed(f"{operator}()", key, table._key)  # noqa: SLF001 - of this package
@@ -231,7 +234,7 @@ class StreamJoins(Generic[K, V]):
         step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
         label = f"{operator} with {rows.label}"
         node = self._plan.add(self._node.group, label, self._node, step=step, reads=rows)
-        return KeyedStream(self._plan, node, self._key, value)
+        return self._made(node, self._key, value)
 
     def _with_global(
         self,
@@ -241,14 +244,12 @@ class StreamJoins(Generic[K, V]):
         on: Callable[[V], K2 | None],
         value: Codec[V3] | None,
     ) -> "KeyedStream[K, V3]":
-        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
-
         check_kind(table, f"{operator}()", Table)
         check_function(on, f"{operator}() has on", "takes the key of the row from the value")
         step = join_rows(global_rows_of(table, on), function, inner=operator == "join_global")
         label = f"{operator} with table {table.name}"
         node = self._plan.add(self._node.group, label, self._node, step=step, edges=(Lookup(table),))
-        return KeyedStream(self._plan, node, self._key, value)
+        return self._made(node, self._key, value)
 
     def _as_of(
         self,
@@ -260,8 +261,6 @@ class StreamJoins(Generic[K, V]):
         grace: timedelta,
         value: Codec[V3] | None,
     ) -> "KeyedStream[K, V3]":
-        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
-
         what = f"{operator}({name!r})"
         check_part(self._plan, table, what, KeyedTable)
         key = checked_keys(self._key, what)
@@ -275,7 +274,7 @@ class StreamJoins(Generic[K, V]):
             )
         nodes = self._node, versions
         join = AsOfJoin.of(operator, name, function, history, grace)
-        return KeyedStream(self._plan, join.added(self._plan, nodes, table._node, key, values), key, value)  # noqa: SLF001 - the same
+        return self._made(join.added(self._plan, nodes, table._node, key, values), key, value)  # noqa: SLF001 - the same
 
     def _joined(
         self,
@@ -287,14 +286,12 @@ class StreamJoins(Generic[K, V]):
         grace: timedelta,
         value: Codec[V3] | None,
     ) -> "KeyedStream[K, V3]":
-        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
-
         what = f"{operator}({name!r})"
-        check_part(self._plan, other, what, KeyedStream)
+        check_part(self._plan, other, what, type(self))
         right: StreamJoins[K, Any] = other
         key = checked_keys(self._key, what)
         check_both_windowed(what, key, checked_keys(right._key, what))
         values = checked_codecs(operator, name, "values", self._value, right._value)
         join = StreamJoin(operator, name, Bounds.of(within, grace), function)
         node = join.added(self._plan, (self._node, right._node), key, values)
-        return KeyedStream(self._plan, node, key, value)
+        return self._made(node, key, value)

@@ -74,10 +74,20 @@ class Aggregate(ABC, Generic[E_contra, V]):
 
         Override it where a whole batch can be folded faster than by `first` and `add`, with the same result.
         """
-        first, add_, now = self.first, self.add, rows.changing(keys)
-        for key, event in zip(keys, events, strict=True):
-            row = now[key]
-            now[key] = first(event) if row is None else add_(row, event)
+        _fold(self.first, self.add, rows, keys, events)
+
+
+def _fold(
+    first: Callable[[E_contra], V | None],
+    add: Callable[[V, E_contra], V | None],
+    rows: AggregateRows[V],
+    keys: Sequence[bytes],
+    events: Sequence[E_contra],
+) -> None:
+    now = rows.changing(keys)
+    for key, event in zip(keys, events, strict=True):
+        row = now[key]
+        now[key] = first(event) if row is None else add(row, event)
 
 
 @dataclass(frozen=True)
@@ -148,10 +158,7 @@ class OfNumbers(Aggregate[E_contra, V]):
         numbers: Sequence[Any] = events
         if self.of is not itself:
             numbers, keys = numbers_only(map(self.of, events), keys)
-        start, combine, now = self.start, self.combine, rows.changing(keys)
-        for key, number in zip(keys, numbers, strict=True):
-            row = now[key]
-            now[key] = start(number) if row is None else combine(row, number)
+        _fold(self.start, self.combine, rows, keys, numbers)
 
 
 @dataclass(frozen=True)
@@ -347,10 +354,7 @@ class Reduce(Aggregate[V, V]):
         return self.remove is not None
 
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
-        copy, combine, now = self.copy, self.combine, rows.changing(keys)
-        for key, event in zip(keys, events, strict=True):
-            row = now[key]
-            now[key] = copy(event) if row is None else combine(row, event)
+        _fold(self.copy, self.combine, rows, keys, events)
 
 
 @dataclass(frozen=True)
@@ -385,7 +389,4 @@ class Folded(Aggregate[E_contra, V]):
         return self.subtractor is not None
 
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
-        start, adder, now = self.start, self.adder, rows.changing(keys)
-        for key, event in zip(keys, events, strict=True):
-            row = now[key]
-            now[key] = adder(start() if row is None else row, event)
+        _fold(self.first, self.adder, rows, keys, events)

@@ -67,6 +67,7 @@ class TaskServices:
         get: Returns the committed row of a key in the group's own table.
         row_bytes_max: The maximum size of a key and its row together, in bytes; None if the group keeps no table.
         watermarks: Returns watermarks, as `ports.Cluster` does.
+        topic_ids: The id of each input, which changes when the topic is deleted and created again.
         passed: The next offset of each input after all records that were fed: behind the last record and the transaction
             markers that follow it.
         records_max: The maximum number of records to process for one commit; None: no limit.
@@ -77,6 +78,7 @@ class TaskServices:
     get: Callable[[bytes], bytes | None]
     row_bytes_max: int | None
     watermarks: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Watermarks]]
+    topic_ids: Mapping[str, str]
     passed: Mapping[str, NextOffset]
     records_max: int | None = None
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
+from streamtable.base.decoding import codec_name
+from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
@@ -272,6 +274,7 @@ class Group(Generic[K, V]):
         stages: The stages of its inputs, which follow event time one after the other.
         states: The state tables.
         timers: The timers.
+        rows_evolve: Whether the schema of the rows is recorded, and may change.
         all_states: The state tables, and those that hold the pending timers.
         named_tables: The tables beside the group's public one, by the suffixes of their topics' names: the engine's own,
             and the state tables.
@@ -309,13 +312,14 @@ class Group(Generic[K, V]):
         self.persist: Persist[V] | None = persists[0] if persists else None
         self.states: tuple[State[Any, Any], ...] = tuple(e for e in edges if isinstance(e, State))
         self.timers: tuple[Timer[K, Any, V], ...] = tuple(e for e in edges if isinstance(e, Timer))
+        self.rows_evolve = self.persist is not None and has_schema(codec_name(self.persist.value))
         self.all_states = (*self.states, *timer_states(self.timers))
         self.named_tables = _checked_names(
             self.name,
             [
                 *([IDS] if any(e.once for e in self.inputs) else []),
                 *([HANDLED] if self.changes else []),
-                *([STATES] if self.all_states else []),
+                *([STATES] if self.all_states or self.rows_evolve else []),
                 *(state.name for state in self.all_states),
             ],
         )
@@ -336,7 +340,7 @@ class Group(Generic[K, V]):
         self._check_table()
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
-        """Return the factory of tasks that are not over local tables, as in the `Tester`; None for a plain group."""
+        """Return the factory of tasks that are not over local tables, unless `tasks=` is given; None for a plain group."""
         return None
 
     def _check_counts(self, persists: int, loops: int) -> None:

@@ -9,7 +9,7 @@ def on_click(ctx: Context[str, None], click: Click) -> None:
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from streamtable.base.keys import canonical
 from streamtable.base.ports import Codec
@@ -20,11 +20,6 @@ from streamtable.graph.edge import Edge
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-def codec_name(codec: Codec[Any]) -> str:
-    """Return the text that is recorded for a codec: its own, if that is the same in each process."""
-    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
 
 
 RESERVED = frozenset(

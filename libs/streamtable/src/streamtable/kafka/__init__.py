@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamtable.auth import TokenFunction, TokenSource, named
 from streamtable.base.partitioner import LIBRDKAFKA, Partitioner
-from streamtable.base.settings import GroupProtocol, Settings
+from streamtable.base.settings import GroupProtocol, Settings, default_of
 from streamtable.base.tracing import Tracer
 from streamtable.errors import AuthenticationFailed, ConfigurationError
 from streamtable.kafka import options
@@ -58,8 +58,8 @@ class Kafka:
 
     bootstrap_servers: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold a password
-    group_protocol: GroupProtocol = "consumer"
-    static_membership: bool = False
+    group_protocol: GroupProtocol = default_of("group_protocol")  # noqa: RUF009 - a text
+    static_membership: bool = default_of("static_membership")
     admin_timeout: float = 10.0
     tracer: Tracer | None = field(default=None, repr=False, compare=False)
     token: TokenFunction | None = field(default=None, repr=False)

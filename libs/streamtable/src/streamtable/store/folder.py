@@ -1,16 +1,15 @@
 """The folder of a store on disk: which process owns it, and which table and partition it holds."""
 
 import errno
-import fcntl
 import json
 import os
-import resource
 import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
 
 from streamtable.base.folders import make_private
+from streamtable.base.posix import limit, lock_file
 from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
 
 FORMAT = 2
@@ -52,9 +51,9 @@ class Folder:
 
     def _claim(self, *, spare: bool) -> int:
         while True:
-            lock = os.open(self._owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = os.open(self._owner, os.O_RDWR | os.O_CREAT, 0o644)  # not inherited (PEP 446)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(lock)
                 # If the file was deleted meanwhile (by `destroy`), our lock would be on a removed file: retry.
                 if self._owner.exists() and os.fstat(lock).st_ino == self._owner.stat().st_ino:
                     os.ftruncate(lock, 0)
@@ -62,7 +61,7 @@ class Folder:
                     self._release_requested.unlink(missing_ok=True)
                     return lock
             except BlockingIOError as error:
-                holder = os.pread(lock, 300, 0).decode(errors="replace") or "a process that is just starting"
+                holder = os.read(lock, 300).decode(errors="replace") or "a process that is just starting"
                 os.close(lock)
                 if not spare:
                     self._release_requested.touch()
@@ -132,14 +131,14 @@ class Folder:
                 self._release_requested.unlink(missing_ok=True)
                 self._owner.unlink()
                 self.path.rmdir()
-        with suppress(OSError):
+        with suppress(OSError, TypeError):  # Windows takes no open file here
             os.utime(self._lock)  # the start of the time that the folder is unused
         os.close(self._lock)
 
 
 def too_many_files(path: Path) -> StoreBroken:
     """Return the error for a process that may open no more files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = limit("RLIMIT_NOFILE") or ("unlimited", "unlimited")
     return StoreBroken(
         f"{path} cannot be opened: this process has as many open files as its limit allows (soft {soft}, hard {hard}), and each "
         f"table takes {FILES_MIN} or more for each partition: raise the limit (ulimit -Hn, LimitNOFILE of systemd, --ulimit "

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import structlog
 
+from streamtable.base.closing import Closing
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import ClusterClient, Log, TopicInfo, WindowedKeys
@@ -123,7 +124,7 @@ class _Read(NamedTuple):
     missed: bool = False
 
 
-class Following(Generic[K, V]):
+class Following(Closing, Generic[K, V]):
     """The records of one key from an offset on, without end; a context manager. Made by `Tail.follow`; it has one reader.
 
     Attributes:
@@ -195,14 +196,8 @@ class Following(Generic[K, V]):
         if self._job is not None and not self._job.cancel():
             wait([self._job])
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Tail(Generic[K, V]):
+class Tail(Closing, Generic[K, V]):
     """The records of a stream by key, live, from any offset on. Made by `App.tail`. Any thread.
 
         with app.tail(PAGE_MINUTES) as closed, closed.follow("/index.html") as minutes:
@@ -267,12 +262,6 @@ class Tail(Generic[K, V]):
         if client is not None:
             client.close()
         self._closed(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def ready(self) -> bool:

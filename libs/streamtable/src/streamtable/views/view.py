@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
+from streamtable.base.closing import Closing
 from streamtable.base.keys import as_key, prefix_span, spans_of
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.base.tracing import tracer_of
@@ -93,7 +94,7 @@ class Snapshot(Generic[K, V]):
         return self._rows
 
 
-class View(Generic[K, V]):
+class View(Closing, Generic[K, V]):
     """A full, local, current copy of a table. Made by `App.view`. Any thread may read.
 
         with app.view(CLICK_COUNT.table) as clicks:
@@ -153,12 +154,6 @@ class View(Generic[K, V]):
         self._updater.remove(self._replicas)
         if self._closed is not None:
             self._closed(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def ready(self) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
+from streamtable.base.closing import Closing
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.topics import Table
 from streamtable.errors import ChangesMissed, UnreadableRow
@@ -47,7 +48,7 @@ class Change(Generic[K, V]):
     offset: int
 
 
-class Watch(Generic[K, V]):
+class Watch(Closing, Generic[K, V]):
     """The endless changes of a view's rows; a context manager. Made by `View.watch`.
 
         for change in view.watch("alice"):  # a thread of its own
@@ -156,12 +157,6 @@ class Watch(Generic[K, V]):
         if change is None:
             raise StopAsyncIteration
         return change
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _take(self) -> Change[K, V] | None:
         """Return the first pending change that can be decoded; None if there is none."""

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class HandlerCalls:
-    """Calls the handlers of one partition of a group.
+    """Calls the handlers of one partition of a group, with the parts that each way to call them shares.
 
     Args:
         group: The group's name.
@@ -52,7 +52,7 @@ class HandlerCalls:
         context: The context that handlers of single records are called with.
         outgoing: The outputs; dead letters are added to them.
         deferrals: The deferred calls of the task.
-        clock: The clock, for the log.
+        clock: The wall clock, and the monotonic one.
 
     Attributes:
         careful: Whether each record since the last rewind can be undone by itself.
@@ -76,19 +76,21 @@ class HandlerCalls:
         self.failures = 0  # records that were undone alone, since the start
         self.tombstones = Counter[str]()  # skipped since the last commit, by topic
         self._group = group
-        self._mode = mode
-        self._undo = undo
-        self._context = context
-        self._outgoing = outgoing
-        self._deferrals = deferrals
+        self.mode = mode
+        self.undo = undo
+        self.context = context
+        self.outgoing = outgoing
+        self.deferrals = deferrals
+        self.clock = clock
         self._limited_log = LimitedLog(log, clock)
         self._failed_keys: set[bytes] = set()  # of deferred calls, since the last commit
 
-    # ---- records ---------------------------------------------------------------------------------------------------
+    @property
+    def must_commit(self) -> bool:
+        """Whether a commit must come before the next record."""
+        return self.deferrals.full or self.context.interrupted
 
-    def begin(self, on_error: OnError) -> None:
-        """Note the policy for what the next handler defers."""
-        self._deferrals.on_error = on_error
+    # ---- records ---------------------------------------------------------------------------------------------------
 
     def fast(self, on_error: OnError, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
         """Run a function that calls handlers. `singly`: the context knows which record failed.
@@ -96,13 +98,13 @@ class HandlerCalls:
         Raises:
             RewindNeeded: One has failed. The records since the last commit must be read again, and handled carefully.
         """
-        self._deferrals.on_error = on_error
+        self.deferrals.on_error = on_error
         try:
             return call()
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            index = self._context.index if singly else 0 if len(records) == 1 else None
+            index = self.context.index if singly else 0 if len(records) == 1 else None
             self.look_closer(records, index, error)
 
     def each(
@@ -114,7 +116,7 @@ class HandlerCalls:
         handler: Callable[[Any, Any], None],
     ) -> int:
         """Call a handler for each record, carefully. Returns the number of records that were handled."""
-        undo, context, deferrals = self._undo, self._context, self._deferrals
+        undo, context, deferrals = self.undo, self.context, self.deferrals
         deferrals.on_error = on_error
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
             undo.begin()
@@ -138,8 +140,8 @@ class HandlerCalls:
         Returns:
             How many were handled.
         """
-        for first in range(0, len(records), self._mode.batch_records):
-            chunk = records.part(first, min(first + self._mode.batch_records, len(records)))
+        for first in range(0, len(records), self.mode.batch_records):
+            chunk = records.part(first, min(first + self.mode.batch_records, len(records)))
             if len(chunk) > 1 and self._all_good(on_error, chunk, call):
                 continue
             for index in range(len(chunk)):
@@ -171,30 +173,30 @@ class HandlerCalls:
         if not self.careful:
             self.fast(on_error, records, call, singly=True)
             return True
-        self._deferrals.on_error = on_error
-        self._undo.begin()
+        self.deferrals.on_error = on_error
+        self.undo.begin()
         try:
             call()
-            self._undo.keep(records, index, on_error)
+            self.undo.keep(records, index, on_error)
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - the same
-            self._undo.undo(rows or _known(records.keys[index : index + 1]))
+            self.undo.undo(rows or _known(records.keys[index : index + 1]))
             return self.give_up(on_error, records, index, error)
         return True
 
     def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
         """Run a visit's handler for one row, carefully; a row that fails is skipped."""
-        self._deferrals.on_error = on_error
-        self._undo.begin()
+        self.deferrals.on_error = on_error
+        self.undo.begin()
         try:
             call()
-            self._undo.keep(record, 0, on_error)
+            self.undo.keep(record, 0, on_error)
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - the same
-            self._undo.undo([key])
-            self._mode.begin(0)
+            self.undo.undo([key])
+            self.mode.begin(0)
             failed = self._failure(record, 0, error)
             self._limited_log.warning(
                 "row is skipped", group=self._group, key=key, error=str(failed), exc_info=error
@@ -205,7 +207,7 @@ class HandlerCalls:
         if error is TOMBSTONE:
             self.tombstones[records.topic] += 1
         elif not isinstance(error, HandlerFailed) or on_error is OnError.DEAD_LETTER:
-            self._outgoing.set_aside(records, index, error)
+            self.outgoing.set_aside(records, index, error)
         elif on_error is OnError.SKIP:
             self._limited_log.warning("record is skipped", group=self._group, error=str(error))
         else:
@@ -216,7 +218,7 @@ class HandlerCalls:
     def give_up(self, on_error: OnError, records: RecordBatch, index: int, error: Exception) -> bool:
         """Count a record as failed and treat it as `on_error` says. Returns False if the process must stop at it."""
         self.failures += 1
-        self._mode.begin(0)
+        self.mode.begin(0)
         return self.leave_out(on_error, records, index, self._failure(records, index, error))
 
     def look_closer(self, records: RecordBatch, index: int | None, error: Exception) -> NoReturn:
@@ -226,10 +228,10 @@ class HandlerCalls:
             RewindNeeded: Always.
         """
         self._limited_log.warning(
-            "handler failed, the records since the last commit are handled again one by one",
+            "handler failed: rewinding to the last commit, records are reprocessed one by one",
             error=str(self._failure(records, index, error)), exc_info=error,
         )  # fmt: skip
-        self._mode.begin(self.records + len(records))
+        self.mode.begin(self.records + len(records))
         offset = None if index is None else records.offsets[index]
         raise RewindNeeded(
             "a handler failed", topic=records.topic, partition=records.partition, offset=offset
@@ -246,27 +248,27 @@ class HandlerCalls:
         failed_before = not isinstance(result, BaseException) and deferral.raw_key in self._failed_keys
         if failed_before:
             # Its row holds what a record did that will be undone, so nothing is known of this one yet.
-            self._mode.deferrals_max = max(1, min(self._mode.deferrals_max, self._deferrals.taken) // 4)
+            self.mode.deferrals_max = max(1, min(self.mode.deferrals_max, self.deferrals.taken) // 4)
             return
-        self._deferrals.finishing = True
+        self.deferrals.finishing = True
         if self.careful:
-            self._undo.begin()
+            self.undo.begin()
         try:
             self._finish(deferral, result)
             if self.careful:
-                self._undo.keep(deferral.records, deferral.index, deferral.on_error)
+                self.undo.keep(deferral.records, deferral.index, deferral.on_error)
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:
             if self.careful:
-                self._undo.undo([deferral.raw_key])
+                self.undo.undo([deferral.raw_key])
             self._failed_keys.add(deferral.raw_key)
             self._condemn(
                 OutputSource(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
             )
             raise RewindNeeded("a deferred call failed") from error
         finally:
-            self._deferrals.finishing = False
+            self.deferrals.finishing = False
 
     def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
         """Find the records that have made the outputs that Kafka refused.
@@ -278,12 +280,12 @@ class HandlerCalls:
         Returns:
             False if trying again would end as it did.
         """
-        self._mode.begin(self.records, singly=True)
+        self.mode.begin(self.records, singly=True)
         if not self.careful:
             return True  # now the records are not known; next time they are
         goes_on = False
         for output in outputs:
-            source = self._outgoing.sources[output] if output < len(self._outgoing.sources) else None
+            source = self.outgoing.sources[output] if output < len(self.outgoing.sources) else None
             if source is None:
                 continue
             if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
@@ -303,7 +305,7 @@ class HandlerCalls:
         except (Fatal, StoreCorrupted):
             raise
         except StreamtableError as error:
-            self._mode.begin(self.records)
+            self.mode.begin(self.records)
             raise RewindNeeded(error.message, topic=error.topic, partition=error.partition) from error
 
     # ---- commit and rewind ---------------------------------------------------------------------------------------------
@@ -311,46 +313,46 @@ class HandlerCalls:
     def committed(self) -> None:
         """Forget the records that were handled: they are committed."""
         if not self._failed_keys:
-            self._mode.deferrals_max = min(self._mode.deferrals_max * 2, 1 << 62)
+            self.mode.deferrals_max = min(self.mode.deferrals_max * 2, 1 << 62)
         self._forget()
-        if not self._mode.active:
+        if not self.mode.active:
             self.careful = False
 
     def rewind(self) -> None:
         """Forget the records that were handled: they are undone."""
         self._forget()
-        self.careful = self._mode.active
+        self.careful = self.mode.active
         self.stopped = None
 
     def _forget(self) -> None:
         self.records = 0
         self.tombstones = Counter()
         self._failed_keys = set()
-        self._undo.forget()
+        self.undo.forget()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _all_good(self, on_error: OnError, chunk: RecordBatch, call: Callable[[RecordBatch], None]) -> bool:
-        self._deferrals.on_error = on_error
-        self._undo.begin()
+        self.deferrals.on_error = on_error
+        self.undo.begin()
         try:
             call(chunk)
-            self._undo.keep(chunk, UNKNOWN, on_error)
+            self.undo.keep(chunk, UNKNOWN, on_error)
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception:  # noqa: BLE001 - one of them raises it again
-            self._undo.undo(_known(chunk.keys))
+            self.undo.undo(_known(chunk.keys))
             return False
         return True
 
     def _finish(self, deferral: Deferral, result: Any) -> None:
-        self._context.stand(deferral.records, deferral.index, deferral.key)
-        self._context.stand_at_row(deferral.raw_key, deferral.key)
+        self.context.stand(deferral.records, deferral.index, deferral.key)
+        self.context.stand_at_row(deferral.raw_key, deferral.key)
         if isinstance(result, asyncio.CancelledError):
             raise HandlerFailed("what it has deferred was cancelled") from result
         if isinstance(result, BaseException):
             raise result
-        deferral.then(self._context, result)
+        deferral.then(self.context, result)
 
     def _condemn(self, source: OutputSource, error: Exception, key: bytes | None) -> None:
         records, index, on_error = source.records, source.index, source.on_error
@@ -360,11 +362,11 @@ class HandlerCalls:
             group=self._group, error=str(failed), then=on_error.value, exc_info=error,
         )  # fmt: skip
         offset = records.offsets[index]
-        self._mode.begin(self.records)
+        self.mode.begin(self.records)
         if on_error is OnError.SKIP and key is not None and key != records.keys[index]:
-            self._mode.condemn_row(records.topic, offset, key)  # of a visit: its other rows are visited
+            self.mode.condemn_row(records.topic, offset, key)  # of a visit: its other rows are visited
         else:
-            self._mode.condemn(records.topic, offset, failed, records.keys[index])
+            self.mode.condemn(records.topic, offset, failed, records.keys[index])
 
     def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(

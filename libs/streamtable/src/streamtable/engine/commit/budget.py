@@ -102,7 +102,7 @@ class CommitBudget:
             self._shrink(2)
 
     def failed(self, held: int, seconds: float) -> None:
-        """Note that a commit failed. If it took long, its size is the likely cause, and the next ones are smaller.
+        """Note that a commit failed. If it took long, its size is the likely cause: commits become smaller.
 
         If it held one record only, or was the second in a row, they are given more time too.
 
@@ -122,7 +122,7 @@ class CommitBudget:
             self.records = min(self.records, records)
         self._shrink(4)
         log.warning(
-            "commit failed after a long time",
+            "slow commit failed: reducing the commit size",
             group=self._group, seconds=round(seconds, 1), bytes=held, bytes_next=self.bytes, records_next=self.records,
             step_seconds_next=self.step_seconds,
         )  # fmt: skip

@@ -8,14 +8,10 @@ from typing import Any
 
 import structlog
 
-from streamtable.base.clock import Clock
 from streamtable.base.event_time import NO_TIME
 from streamtable.base.limited_log import LimitedLog
 from streamtable.base.types import RecordBatch
-from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.deferral import Deferrals
 from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, HandlerCalls
-from streamtable.engine.calls.undo import RecordUndo
 from streamtable.engine.due.chunks import time_of
 from streamtable.engine.due.index import DueIndex, key_of
 from streamtable.engine.firing.message import DueMessage
@@ -23,7 +19,6 @@ from streamtable.engine.firing.pending import PendingRows
 from streamtable.engine.firing.timers import TimerCalls
 from streamtable.engine.named.meanings import StateRecords
 from streamtable.engine.named.state import KeptState
-from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
 from streamtable.graph.due import Due
@@ -141,14 +136,9 @@ class DueRunner:
         kept: Its state tables; tables without rows that fall due are omitted.
         records: The recorded progress of each state table.
         reach: The services that handlers can use.
-        calls: Whether handlers are called carefully.
-        mode: The careful mode of the partition, and the rows that have failed.
-        undo: Undoes the effects of a failed handler.
-        outgoing: The outputs; dead letters are added to them.
-        clock: The wall clock, and the monotonic one for the length of slices.
+        calls: The calls of handlers, with what they share. Handlers of due rows cannot defer.
         event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
-        deferrals: Deferred calls, which handlers of due rows cannot make.
 
     Attributes:
         fired: The number of rows that were handled, skipped or deleted since the last commit.
@@ -166,13 +156,8 @@ class DueRunner:
         records: StateRecords,
         reach: HandlerServices,
         calls: HandlerCalls,
-        mode: CarefulMode,
-        undo: RecordUndo,
-        outgoing: OutputBuffer,
-        clock: Clock,
         event_clock: EventClock | None,
         timers: TimerCalls | None,
-        deferrals: Deferrals,
     ) -> None:
         self.fired = self.total = 0
         self.behind_ms = 0
@@ -182,15 +167,11 @@ class DueRunner:
         self._partition = partition
         self._records = records
         self._calls = calls
-        self._mode = mode
-        self._undo = undo
-        self._outgoing = outgoing
-        self._clock = clock
-        self._limited_log = LimitedLog(log, clock)
+        self._limited_log = LimitedLog(log, calls.clock)
 
         def now_of(state: str, kind: str) -> int | None:
             if kind == "wall":
-                return int(clock.now() * 1000)
+                return int(calls.clock.now() * 1000)
             reached = NO_TIME if event_clock is None else event_clock.watermark_of(self._stage_of(state))
             return None if reached == NO_TIME else reached
 
@@ -207,7 +188,6 @@ class DueRunner:
             if each.state.due is not None and each.index is not None
         ]
         self._timers = timers
-        self._deferrals = deferrals
         in_order = [each for each in self._states if each.name == TIMERS["event"]]
         self._event_timers = in_order[0] if in_order else None
         self._opened = False
@@ -223,7 +203,7 @@ class DueRunner:
         """
         self._open()
         before = self.total
-        end = self._clock.monotonic() + _SLICE_SECONDS
+        end = self._calls.clock.monotonic() + _SLICE_SECONDS
         held = False
         for each in self._states:
             self._look(each)
@@ -321,7 +301,7 @@ class DueRunner:
         self._open()
         self._look(self._event_timers)
         if self._event_timers.pending:
-            self._run(self._event_timers, self._clock.monotonic() + _SLICE_SECONDS)
+            self._run(self._event_timers, self._calls.clock.monotonic() + _SLICE_SECONDS)
         return not self._event_timers.pending
 
     @contextmanager
@@ -352,13 +332,13 @@ class DueRunner:
         until = self.total + _ROWS_OF_SLICE_MAX
         while self.total < until and self._fire(each, now, each.rows_at_once):
             self._look(each)
-            if self._clock.monotonic() >= end:
+            if self._calls.clock.monotonic() >= end:
                 return
         while self.total < until and each.index.any_over(now):
             keys = each.index.over(now, _ROWS_AT_ONCE_MAX)
             each.delete(keys)
             self._count(len(keys))
-            if self._clock.monotonic() >= end:
+            if self._calls.clock.monotonic() >= end:
                 return
 
     def _fire(self, each: DueState, now: int, limit: int) -> int:
@@ -367,13 +347,13 @@ class DueRunner:
         entries = each.index.take(now, 1 if self._calls.careful else limit)
         if not entries:
             return 0
-        began = self._clock.monotonic()
-        self._deferrals.refused = True
+        began = self._calls.clock.monotonic()
+        self._calls.deferrals.refused = True
         try:
             done = self._call(each, entries, now)
         finally:
-            self._deferrals.refused = False
-        took = self._clock.monotonic() - began
+            self._calls.deferrals.refused = False
+        took = self._calls.clock.monotonic() - began
         if took > _CALL_SECONDS:
             each.rows_at_once = max(1, each.rows_at_once // 2)
         elif took < _CALL_SECONDS / 4 and done == limit:
@@ -397,10 +377,10 @@ class DueRunner:
             raise
         except Exception as error:
             self._limited_log.warning(
-                "handler of due rows failed, work since the last commit is repeated one by one",
+                "handler of due rows failed: rewinding to the last commit, records are reprocessed one by one",
                 error=str(self._failure(each, error)), exc_info=error,
             )  # fmt: skip
-            self._mode.begin(self._calls.records + self.fired + len(entries))
+            self._calls.mode.begin(self._calls.records + self.fired + len(entries))
             raise RewindNeeded(
                 "a handler failed", topic=each.rows.topic, partition=self._partition
             ) from error
@@ -410,37 +390,37 @@ class DueRunner:
         return done
 
     def _fire_carefully(self, each: DueState, entry: bytes, now: int) -> None:
-        self._undo.begin()
+        self._calls.undo.begin()
         try:
             each.call([entry], now, careful=True)
-            self._undo.keep_unsourced()
+            self._calls.undo.keep_unsourced()
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            self._undo.undo(())
+            self._calls.undo.undo(())
             self._give_up(each, entry, error)
         each.index.fired(entry)
-        self._mode.handled(1)
+        self._calls.mode.handled(1)
         self._count(1)
 
     def _give_up(self, each: DueState, entry: bytes, error: Exception) -> None:
         """Handle a failed row by its `on_error` policy."""
         self._calls.failures += 1
-        self._mode.begin(0)
+        self._calls.mode.begin(0)
         failed = self._failure(each, error)
         on_error = each.on_error(key_of(entry))
         if on_error is OnError.STOP:
             raise failed
-        self._undo.begin()
+        self._calls.undo.begin()
         if on_error is OnError.DEAD_LETTER:
             message = DueMessage(key_of(entry), each.kept.table.peek_encoded(key_of(entry)), time_of(entry))
             record = RecordBatch(each.rows.topic, self._partition, [message])
-            self._outgoing.set_aside(record, 0, failed)
+            self._calls.outgoing.set_aside(record, 0, failed)
         else:
             self._limited_log.warning("due row is skipped", group=self._group, error=str(failed))
         if not each.due.keep:
             each.delete([key_of(entry)])
-        self._undo.keep_unsourced()
+        self._calls.undo.keep_unsourced()
 
     def _failure(self, each: DueState, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(

@@ -1,20 +1,23 @@
 """The meanings of the state tables of a group, recorded in the group's named table `states`.
 
-A table must be read with the codecs and the rules that it was written with. A program that has changed them stops before
-it reads the first row.
+A table must be read with the codecs and the rules that it was written with, or with a codec whose schema accepts all that
+was written (`base.evolution`). A program that has changed them stops before it reads the first row.
 
-The key of a meaning is the name of a state, or `timer` and the name of a timer; its row is a text. A state whose rows fall
+The key of a meaning is the name of a state; `table` for the group's own table, if the schema of its rows is recorded; or `timer` and the name of a timer; its row is a text. A state whose rows fall
 due has two further keys, its name, NUL and `fired` or `kept`, for the progress of firing and deletion (`engine.due.index`).
 """
 
 from collections.abc import Iterable
 from typing import Any
 
+from streamtable.base.decoding import codec_name, codecs_name
+from streamtable.base.evolution import evolved, without_schemas
 from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
 from streamtable.graph.group import Group
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.graph.timer import TIMERS
+from streamtable.tables.kept import OWN
 
 _FIRED, _KEPT = b"fired", b"kept"
 
@@ -26,10 +29,13 @@ class StateRecords(NamedTable):
         """Compare the states of a group with their recorded meanings, and record new ones.
 
         Raises:
-            StateMeaningChanged: A state means something else now.
+            StateMeaningChanged: A state means something else now, or its schema does not accept the rows.
         """
         for state in group.all_states:
             self._check(group, state.name, meaning_of(state), group.named_topic(state.name))
+        if group.persist is not None and group.rows_evolve:
+            rows = codecs_name(group.key, group.persist.value)
+            self._check(group, OWN, rows, group.table.name)
         for timer in group.timers:
             meaning = f"{timer.clock} time; payload {codec_name(timer.payload)}"
             self._check(group, f"timer {timer.name}", meaning, group.named_topic(TIMERS[timer.clock]))
@@ -39,13 +45,19 @@ class StateRecords(NamedTable):
         if recorded is None:
             self.put(name.encode(), meaning.encode())
         elif recorded != meaning.encode():
-            raise StateMeaningChanged(
-                state=name,
-                group=group.name,
-                recorded=recorded.decode(errors="replace"),
-                declared=meaning,
-                topic=topic,
-            )
+            before = recorded.decode(errors="replace")
+            now, reason = evolved(before, meaning)
+            if reason:
+                raise StateMeaningChanged(
+                    state=name,
+                    group=group.name,
+                    recorded=without_schemas(before),
+                    declared=without_schemas(meaning),
+                    topic=topic,
+                    reason=reason,
+                )
+            if now != before:
+                self.put(name.encode(), now.encode())
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
         """Return the progress of a state: the positions that firing, and deletion by age, have reached."""
@@ -68,7 +80,7 @@ def meaning_of(state: State[Any, Any]) -> str:
 
 
 def _parts(state: State[Any, Any]) -> Iterable[str]:
-    yield f"{codec_name(state.key)} to {codec_name(state.value)}"
+    yield codecs_name(state.key, state.value)
     if state.due is not None:
         yield f"rows fall due by {state.due.clock} time, {'as the key' if state.due.by_key else 'as the row'} says"
     if state.meaning:

@@ -130,9 +130,8 @@ class Dispatcher:
         self.due: DueRunner | None = None
         if state_records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
-                group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
-                clock, event_clock, self._timers, self.deferrals,
-            )  # fmt: skip
+                group, partition, states, state_records, reach, self._calls, event_clock, self._timers
+            )
         self._choose_rows()
         self._routes = self._make_routes()
         self._calls_of_rows = 0  # of visits, and deferred results; see `position`
@@ -193,10 +192,7 @@ class Dispatcher:
             handler,
             partial(self._call_batch, edge),
             self._calls,
-            self._mode,
-            self._context,
             self._ids,
-            lambda: self.deferrals.full or self._context.interrupted,
             self._timed(edge),
             self.due if self.due is not None and self.due.in_order else None,
         ).handle

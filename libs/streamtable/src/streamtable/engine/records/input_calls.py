@@ -17,7 +17,6 @@ from streamtable.engine.time.event_time import TimedInput
 from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
 from streamtable.graph.group import Input, OnError
 from streamtable.graph.once import ids_of
-from streamtable.handlers.context import Context
 
 Whole = Callable[[RecordBatch, Sequence[Any], Sequence[Any]], None]
 """Handles records with their decoded keys and events in one call."""
@@ -56,10 +55,7 @@ class InputCalls:
         handler: Called for each record; None if the input has a batch handler or an aggregate.
         whole: Calls the batch handler or the aggregate.
         calls: Calls user code, and undoes what fails.
-        mode: The careful mode of the partition, and the records that have failed.
-        context: The context that the handler is called with.
         ids: The ids that were accepted; None if no input of the group has `once`.
-        must_commit: Whether a commit must come before the next record.
         timed: Takes the event times of the records; None if the input does not advance event time.
         due: Fires timers in event time, between the records; None if the group has none.
     """
@@ -70,10 +66,7 @@ class InputCalls:
         handler: Handler | None,
         whole: Whole,
         calls: HandlerCalls,
-        mode: CarefulMode,
-        context: Context[Any, Any],
         ids: IdTable | None,
-        must_commit: Callable[[], bool],
         timed: TimedInput | None = None,
         due: DueRunner | None = None,
     ) -> None:
@@ -81,10 +74,7 @@ class InputCalls:
         self._handler = handler
         self._whole = whole
         self._calls = calls
-        self._mode = mode
-        self._context = context
         self._ids = ids
-        self._must_commit = must_commit
         self._timed = timed
         self._due = due
         self._call = self._call_each if edge.once is None else self._call_new
@@ -111,7 +101,9 @@ class InputCalls:
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
         edge = self._edge
-        bad = unfit(records, keys, events, self._mode, deletions=edge.tombstones, keyless=edge.stream.keyless)
+        bad = unfit(
+            records, keys, events, self._calls.mode, deletions=edge.tombstones, keyless=edge.stream.keyless
+        )
         if self._timed is None:
             return self._in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)
@@ -208,7 +200,7 @@ class InputCalls:
             if self._calls.failures > failures:
                 assert self._ids is not None, "the graph has this table"
                 self._ids.take_back_failed(self._edge.stream.name)
-            if self._must_commit():
+            if self._calls.must_commit:
                 return index + 1
         return len(decoded)
 
@@ -236,13 +228,13 @@ class InputCalls:
         if self._handler is not None:
             if calls.careful:
                 return calls.each(on_error, records, decoded.keys, decoded.events, self._handler)
-            calls.begin(on_error)
+            calls.deferrals.on_error = on_error
             try:
-                return self._context.each(records, decoded.keys, decoded.events, self._handler)
+                return calls.context.each(records, decoded.keys, decoded.events, self._handler)
             except NOT_THE_RECORDS_FAULT:
                 raise
             except Exception as error:  # noqa: BLE001 - user code may raise anything
-                calls.look_closer(records, self._context.index, error)
+                calls.look_closer(records, calls.context.index, error)
         if calls.careful:
             return calls.chunks(on_error, records, self._decode_and_call)
         whole = partial(self._whole, records, decoded.keys, decoded.events)

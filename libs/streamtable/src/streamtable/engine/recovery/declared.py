@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from streamtable.base.decoding import codecs_name
+from streamtable.base.evolution import without_schemas
 from streamtable.base.topics import Stream
 from streamtable.graph.group import HANDLED, IDS, STATES, Group, Input
-from streamtable.graph.state import codec_name
 from streamtable.tables.kept import OWN, Keeps, KeptTables, bounded_codecs, bounded_meaning, inner_topic
 
 
@@ -35,7 +36,7 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
 def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:
     """Return an inner topic. Like a table's records, its records may not have been read when a version ends."""
     kept = _fed(group, stream.name, inner_topic(stream.name), stream.name, is_table=False)
-    means = bounded_codecs(f"{codec_name(stream.key)} to {codec_name(stream.value)}")
+    means = bounded_codecs(without_schemas(codecs_name(stream.key, stream.value)))
     return replace(kept, means=dict.fromkeys(kept.fed_by, means))
 
 
@@ -50,7 +51,7 @@ def _fed(group: Group[Any, Any], fed: str, name: str, topic: str, *, is_table: b
 def _rows(group: Group[Any, Any]) -> dict[str, str]:
     """Return the meaning of the rows of the group's own table, by input."""
     assert group.persist is not None, "asked for a group with a table"
-    codecs = f"{codec_name(group.key)} to {codec_name(group.persist.value)}"
+    codecs = without_schemas(codecs_name(group.key, group.persist.value))
     means = dict.fromkeys(group.input_topics, codecs)
     return means | {edge.stream.name: bounded_meaning(f"{codecs}; {_fold(edge)}") for edge in group.inputs}
 

@@ -218,7 +218,7 @@ class Standby:
         load = plan_replica(changelog, local, asked_at, owned=owned)
         if owned and changelog.marks.low > 0 and (local is None or load.discard):
             log.warning(
-                "no standby of a table whose changelog has lost its beginning", table=place.topic,
+                "standby disabled: changelog truncated", table=place.topic,
                 partition=place.partition, begins=changelog.marks.low,
             )  # fmt: skip
             self._refuse(place)

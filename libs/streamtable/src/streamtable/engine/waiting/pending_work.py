@@ -27,7 +27,7 @@ class PendingWork:
             True if all calls succeeded; None if nothing was deferred; False if a handler or a store has failed: all tasks
             must rewind, and those with a `failure` must be rebuilt.
         """
-        waiting = [(task, deferral) for task in tasks for deferral in task.take_deferred()]
+        waiting = [(task, each) for task in tasks if task.deferrals for each in task.deferrals.take()]
         if not waiting:
             return None
         found = self._loop.run(results([deferral for _, deferral in waiting], self._defer_timeout))

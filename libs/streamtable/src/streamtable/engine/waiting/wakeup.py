@@ -19,10 +19,11 @@ def poll_timeout(
         clock: The wall clock and the monotonic one.
     """
     timeout = settings.poll_timeout
-    wakes_at = min((task.wakes_at for task in tasks if task.wakes_at is not None), default=None)
+    wakes = (task.due.wakes_at for task in tasks if task.due is not None)
+    wakes_at = min((each for each in wakes if each is not None), default=None)
     if wakes_at is not None:
         timeout = min(timeout, max(wakes_at - clock.now(), 0.0))
-    due_at = min((task.due_at for task in tasks if task.dirty), default=None)
+    due_at = min((task.commit_due.at for task in tasks if task.dirty), default=None)
     if due_at is not None:
         due_at = max(due_at, committed_at + settings.commit_interval)
         timeout = min(timeout, max(due_at - clock.monotonic(), 0.0))

@@ -134,7 +134,7 @@ class EngineMetrics:
 
     def _count_due_rows(self, task: BaseTask) -> Iterator[tuple[str, int]]:
         try:
-            counts = task.count_due_rows(_ROWS_COUNTED_MAX)
+            counts = {} if task.due is None else task.due.count_rows(_ROWS_COUNTED_MAX)
         except (StoreCorrupted, RetryLater):
             return  # as above, or it was closed meanwhile
         for topic, rows in counts.items():
@@ -143,14 +143,15 @@ class EngineMetrics:
 
     def _times(self, tasks: Sequence[BaseTask]) -> None:
         """Set the event-time gauges of these partitions where they have one, and drop all others."""
-        watermarks = {task.partition: task.watermark_ms for task in tasks}
+        watermarks = {task.partition: task.event_clock.watermark_ms for task in tasks if task.event_clock}
         self._of_partitions(self._metrics.watermark_timestamp, watermarks)
-        self._of_partitions(self._metrics.due_behind, {task.partition: task.due_behind_ms for task in tasks})
+        behind = {task.partition: task.due.behind_ms for task in tasks if task.due}
+        self._of_partitions(self._metrics.due_behind, behind)
 
-    def _of_partitions(self, gauge: Gauge, found: Mapping[int, int | None]) -> None:
+    def _of_partitions(self, gauge: Gauge, found: Mapping[int, int]) -> None:
         shown = set()
         for partition, time_ms in found.items():
-            if time_ms is not None and time_ms != NO_TIME:
+            if time_ms != NO_TIME:
                 gauge.labels(self._group.name, str(partition)).set(time_ms / 1000)
                 shown.add(partition)
         for partition in self._timed.get(gauge, set()) - shown:

@@ -1,15 +1,15 @@
 """Emission at intervals of event time: the changes of a table, at most once per row and interval."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.windows.keys import START
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 K = TypeVar("K")
@@ -20,30 +20,24 @@ _BEHIND = START.pack((1 << 63) - 1)
 """Behind the times of the pending changes of a row."""
 
 
-class PendingRow(Generic[V]):
+@dataclass(frozen=True, repr=False, eq=False)
+class PendingRow(ItemCodec[tuple[V | None]]):
     """A codec of pending changes: a tuple of the row, or of None where the row was deleted.
 
     Args:
         rows: The codec of the rows.
     """
 
-    def __init__(self, rows: Codec[V]) -> None:
-        self._rows = rows
+    rows: Codec[V]
 
     def encode(self, value: tuple[V | None]) -> bytes:
         (row,) = value
-        return _DELETED if row is None else _ROW + self._rows.encode(row)
+        return _DELETED if row is None else _ROW + self.rows.encode(row)
 
     def decode(self, data: bytes) -> tuple[V | None]:
         if data[:1] not in {_ROW, _DELETED}:
             raise DeserializationError(f"a pending change begins with {data[:1]!r} instead of '+' or '-'")
-        return (self._rows.decode(data[1:]) if data[:1] == _ROW else None,)
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[tuple[V | None]]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"PendingRow({codec_name(self._rows)})"
+        return (self.rows.decode(data[1:]) if data[:1] == _ROW else None,)
 
 
 @dataclass(frozen=True)
@@ -65,8 +59,7 @@ class EmitLater:
     apart: bool
 
     def __call__(self, scope: Scope, changes: Columns) -> None:
-        keys, late_before = changes.raw_keys, changes.late_before
-        assert keys is not None, "rows of a table have encoded keys"
+        keys, late_before = changes.encoded_keys, changes.late_before
         assert late_before is not None, "the plan requests them"
         interval, pending = self.interval_ms, scope.table(self.pending).raw
         times = [(reached // interval + 1) * interval for reached in late_before]

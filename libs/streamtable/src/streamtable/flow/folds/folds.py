@@ -1,17 +1,19 @@
 """The stateful steps: folds of whole batches into the rows of a state table."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.arithmetic import numbers_only
+from streamtable.base.decoding import codec_name
 from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Step
 from streamtable.graph.aggregate import Aggregate, Last, OfNumbers, itself
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
 V = TypeVar("V")
@@ -93,11 +95,16 @@ class Folding(Protocol):
     def fold(self, rows: AggregateRows[Any], keys: Sequence[bytes], events: Sequence[Any]) -> None: ...
 
 
-class Keeping(Protocol):
-    """Folds records into a table: `step` returns its changes, `leaf` is for one that nothing follows."""
+class Keeping(ABC):
+    """The step that folds records into a table."""
 
-    def step(self, scope: Scope, records: Columns) -> Columns: ...
-    def leaf(self, scope: Scope, records: Columns) -> None: ...
+    @abstractmethod
+    def step(self, scope: Scope, records: Columns) -> Columns:
+        """Fold the records. Returns the changes of rows."""
+
+    def leaf(self, scope: Scope, records: Columns) -> None:
+        """Fold the records, where nothing follows."""
+        self.step(scope, records)
 
 
 Function = Callable[..., Any]
@@ -172,7 +179,34 @@ def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeepRows(Keeping):
+    """The step that folds whole batches into rows, each record into the row of its key or of what it is placed in.
+
+    Args:
+        state: The table.
+    """
+
+    state: State[Any, Any]
+
+    @abstractmethod
+    def folding(self, scope: Scope) -> Folding:
+        """Return the fold."""
+
+    def placed(self, scope: Scope, records: Columns) -> Columns:  # noqa: ARG002 - of windows
+        """Return the records by the keys of their rows."""
+        return records
+
+    def leaf(self, scope: Scope, records: Columns) -> None:
+        records = self.placed(scope, records)
+        self.folding(scope).fold(scope.table(self.state).raw, records.encoded_keys, records.values)
+
+    def step(self, scope: Scope, records: Columns) -> Columns:
+        """Fold the records. Returns one change for each row, in the order of their last records."""
+        return changes_of(scope, self.state, self.folding(scope), self.placed(scope, records))
+
+
+@dataclass(frozen=True)
+class Keep(KeepRows):
     """The step that folds records into a state table, by their keys.
 
     Args:
@@ -180,24 +214,15 @@ class Keep:
         aggregate: The aggregate that makes rows.
     """
 
-    state: State[Any, Any]
     aggregate: Aggregate[Any, Any]
 
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the records, where nothing follows."""
-        keys = records.raw_keys
-        assert keys is not None, "the builder refuses state after changed keys"
-        self.aggregate.fold(scope.table(self.state).raw, keys, records.values)
-
-    def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns one change for each key, in the order of their last records."""
-        return changes_of(scope, self.state, self.aggregate, records)
+    def folding(self, scope: Scope) -> Folding:  # noqa: ARG002 - it needs no more
+        return self.aggregate
 
 
 def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records: Columns) -> Columns:
     """Fold records into a table. Returns one change for each key, in the order of their last records."""
-    keys = records.raw_keys
-    assert keys is not None, "the builder refuses state after changed keys"
+    keys = records.encoded_keys
     last_of = dict(zip(keys, range(len(keys)), strict=True))
     rows = scope.table(state).raw.changing(keys)
     olds = map(rows.__getitem__, last_of)
@@ -205,7 +230,7 @@ def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records
     before = dict(zip(last_of, olds if isinstance(aggregate, Last) else kept_apart(state, olds), strict=True))
     aggregate.fold(_Changing(rows), keys, records.values)
     changes = records.without_headers().at(sorted(last_of.values()))
-    changed = changes.raw_keys or ()
+    changed = changes.encoded_keys
     return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
 
 

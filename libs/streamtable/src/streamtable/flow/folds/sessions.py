@@ -12,7 +12,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from streamtable.flow.folds.folds import kept_apart
+from streamtable.flow.folds.folds import Keeping, kept_apart
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.windows.keys import END_START
@@ -37,7 +37,7 @@ _EARLIER_MAX = 15  # sessions of a key before its last one; those before them ar
 
 
 @dataclass(frozen=True)
-class KeepSessions:
+class KeepSessions(Keeping):
     """The step that folds records into the rows of their sessions; the rows of merged sessions become one row.
 
     Args:

@@ -6,14 +6,13 @@ also when they are closed: a record that comes out of order makes windows that b
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
-from streamtable.flow.folds.folds import kept_apart
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec
+from streamtable.flow.folds.folds import Keeping, kept_apart
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.sides import packed, unpacked
@@ -22,7 +21,7 @@ from streamtable.flow.windows.windows import Sliding
 from streamtable.graph.aggregate import Aggregate
 from streamtable.graph.due import Due
 from streamtable.graph.edge import OnError
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.due_rows import DueRows
 from streamtable.handlers.state_table import StateRows
 
@@ -39,28 +38,22 @@ class Around(NamedTuple):
     after: Any
 
 
-class AroundRows:
+@dataclass(frozen=True, repr=False, eq=False)
+class AroundRows(ItemCodec[Around]):
     """The codec of `Around`: both rows, each behind its length as 4 bytes, which is -1 if there is no row.
 
     Args:
         rows: The codec of the rows.
     """
 
-    def __init__(self, rows: Codec[Any]) -> None:
-        self._rows = rows
+    rows: Codec[Any]
 
     def encode(self, value: Around) -> bytes:
-        return packed([None if row is None else self._rows.encode(row) for row in value])
+        return packed([None if row is None else self.rows.encode(row) for row in value])
 
     def decode(self, data: bytes) -> Around:
-        until, after = (None if part is None else self._rows.decode(part) for part in unpacked(data, 2))
+        until, after = (None if part is None else self.rows.decode(part) for part in unpacked(data, 2))
         return Around(until, after)
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Around]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"AroundRows({codec_name(self._rows)})"
 
 
 def times_state(
@@ -94,7 +87,7 @@ def _forgotten(_: DueRows[Any, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class KeepSliding:
+class KeepSliding(Keeping):
     """The step that folds records into the rows of their sliding windows.
 
     Args:
@@ -110,10 +103,6 @@ class KeepSliding:
     aggregate: Aggregate[Any, Any]
     window: Sliding
     late: Late
-
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the records, where nothing follows."""
-        self.step(scope, records)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key and window, in the order of the records that have made them."""

@@ -10,12 +10,12 @@ from fractions import Fraction
 from math import inf, isfinite, isnan, nan
 from typing import Any, NamedTuple
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Json, Long
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.flow.folds.folds import changes_of
-from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.folds.folds import KeepRows
+from streamtable.flow.plan.columns import Scope
 from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -59,7 +59,8 @@ class ExactSum(NamedTuple):
             return inf if self.finite > 0 else -inf
 
 
-class ExactSumCodec:
+@dataclass(frozen=True, repr=False, eq=False)
+class ExactSumCodec(ItemCodec[ExactSum]):
     """A codec of `ExactSum`: numerator, denominator and the three counts as text."""
 
     def encode(self, value: ExactSum) -> bytes:
@@ -74,12 +75,6 @@ class ExactSumCodec:
         except (ValueError, ZeroDivisionError) as error:
             raise DeserializationError(f"no exact sum, but {data[:40]!r}") from error
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[ExactSum]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return "ExactSumCodec()"
-
 
 def holds_floats(codec: Codec[Any]) -> bool:
     """Return whether a codec may have bytes for NaN and infinity."""
@@ -89,7 +84,7 @@ def holds_floats(codec: Codec[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class KeepSum:
+class KeepSum(KeepRows):
     """The step that adds numbers of rows to the sums of their groups, or takes them away; each value is (added, number).
 
     Args:
@@ -97,18 +92,10 @@ class KeepSum:
         exact: The table of the exact sums of those that are not finite; None: the codec of the sums has no such numbers.
     """
 
-    state: State[Any, Any]
     exact: State[Any, Any] | None
 
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the records, where nothing follows."""
-        keys = records.raw_keys
-        assert keys is not None, "the builder refuses state after changed keys"
-        _Summing(self, scope).fold(scope.table(self.state).raw, keys, records.values)
-
-    def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns one change for each key, in the order of their last records."""
-        return changes_of(scope, self.state, _Summing(self, scope), records)
+    def folding(self, scope: Scope) -> "_Summing":
+        return _Summing(self, scope)
 
     def not_finite(self, scope: Scope, key: bytes, row: Any, number: Any, *, added: bool) -> Any:
         """Return the sum after a change before or after which it is not finite."""

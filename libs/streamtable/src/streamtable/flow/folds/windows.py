@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamtable.base.topics import Stream
-from streamtable.flow.folds.folds import changes_of
+from streamtable.flow.folds.folds import Keep
 from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
 from streamtable.flow.windows.keys import START
 from streamtable.flow.windows.windows import TimeWindow
-from streamtable.graph.aggregate import Aggregate
 from streamtable.graph.state import State
 
 
@@ -48,7 +47,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class KeepWindows:
+class KeepWindows(Keep):
     """The step that folds records into the rows of their tumbling or hopping windows.
 
     Args:
@@ -58,22 +57,10 @@ class KeepWindows:
         late: The output of late records.
     """
 
-    state: State[Any, Any]
-    aggregate: Aggregate[Any, Any]
     window: TimeWindow
     late: Late
 
-    def leaf(self, scope: Scope, records: Columns) -> None:
-        """Fold the records, where nothing follows."""
-        found = self._in_windows(scope, records)
-        keys = found.raw_keys or ()
-        self.aggregate.fold(scope.table(self.state).raw, keys, found.values)
-
-    def step(self, scope: Scope, records: Columns) -> Columns:
-        """Fold the records. Returns one change for each key and window, in the order of their last records."""
-        return changes_of(scope, self.state, self.aggregate, self._in_windows(scope, records))
-
-    def _in_windows(self, scope: Scope, records: Columns) -> Columns:
+    def placed(self, scope: Scope, records: Columns) -> Columns:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
         raw, times, late_before = records.keyed_times()
         scope.table(self.state).offered += len(times)
@@ -92,7 +79,7 @@ class KeepWindows:
                 self.late.leave_out(scope, records, [index in used for index in range(len(times))])
         if indexes is not None:
             records = records.at(indexes)
-            raw = records.raw_keys or ()
+            raw = records.encoded_keys
         ends = {start: START.pack(start) for start in kinds}
         if len(kinds) == 1:
             (end,) = ends.values()

@@ -137,7 +137,7 @@ class AsOfJoin:
         return plan.add(group, f"joined by {self.name!r}", waited)
 
     def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
-        """Let records wait, and note versions; each is a pair of its side and the value or row."""
+        """Buffer records until they are joined, and note versions; each is a pair of its side and the value or row."""
         raw, times, late_before = records.keyed_times()
         kept = scope.table(state)
         table = kept.raw

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from streamtable.base.decoding import decode_each
+from streamtable.base.decoding import ItemCodec, codec_name
 from streamtable.base.keys import after_prefix
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream
 from streamtable.codec import Bytes
 from streamtable.errors import DeserializationError
@@ -28,7 +28,7 @@ from streamtable.flow.plan.nodes import Node, Source
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.sides import Part, packed, unpacked
 from streamtable.graph.group import Input, Output
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 _LENGTH = Struct(">I")
@@ -56,7 +56,7 @@ class Parts:
     parts: tuple[Part, ...] = ()
 
 
-class PartsCodec:
+class PartsCodec(ItemCodec[Parts]):
     """The codec of `Parts`.
 
     Args:
@@ -78,9 +78,6 @@ class PartsCodec:
             raise DeserializationError(f"{data!r} is no row of a join by foreign key")
         version: int = _VERSION.unpack_from(data)[0]
         return Parts(version, tuple(unpacked(data[_VERSION.size :], self._count, self._least)))
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Parts]:
-        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"PartsCodec({', '.join([str(self._count), *self._codecs])})"
@@ -175,8 +172,7 @@ class Left:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Follow changes of left rows, each a pair, and answers. Returns one change for each key, as `TableJoin` does."""
-        keys = records.raw_keys
-        assert keys is not None, "changes of tables keep their keys"
+        keys = records.encoded_keys
         local = [_ROW + key for key in keys]
         table = scope.table(self.state).raw
         rows = table.changing(local)
@@ -278,8 +274,7 @@ class Right:
 
     def step(self, scope: Scope, records: Columns) -> None:
         """Follow subscriptions, and changes of right rows, each a pair."""
-        keys = records.raw_keys
-        assert keys is not None, "changes of tables keep their keys"
+        keys = records.encoded_keys
         table = scope.table(self.state).raw
         sent: list[tuple[bytes, Part, Parts, int]] = []
         for index, (key, value) in enumerate(zip(keys, records.values, strict=True)):

@@ -9,11 +9,10 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any, Literal, NamedTuple
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.decoding import ItemCodec, codec_name
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, Fatal, GraphError
 from streamtable.flow.checks import LONGEST, check_duration
-from streamtable.graph.state import codec_name
 
 _MS = timedelta(milliseconds=1)
 
@@ -185,15 +184,15 @@ def next_row(number: int) -> "Waiting":
     return Waiting(_NEXT, False, number, None)
 
 
-class PlaceKey:
+@dataclass(frozen=True, repr=False, eq=False)
+class PlaceKey(ItemCodec[Place]):
     """The codec of the keys of waiting records.
 
     Args:
         key: The codec of the records' keys.
     """
 
-    def __init__(self, key: Codec[Any]) -> None:
-        self._key = key
+    key: Codec[Any]
 
     def encode(self, value: Place) -> bytes:
         return place(*value)
@@ -212,12 +211,6 @@ class PlaceKey:
             raise DeserializationError(f"{data!r} is no key of a record that waits to be joined")
         return found
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Place]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"PlaceKey({codec_name(self._key)})"
-
 
 class Waiting(NamedTuple):
     """A record that waits for those that match it.
@@ -235,7 +228,7 @@ class Waiting(NamedTuple):
     value: Any
 
 
-class WaitingCodec:
+class WaitingCodec(ItemCodec[Waiting]):
     """The codec of waiting records.
 
     Args:
@@ -260,9 +253,6 @@ class WaitingCodec:
         if side & _EMPTY:
             return Waiting(side & ~_EMPTY, matched, late_before, None)
         return Waiting(side, matched, late_before, self._values[side].decode(data[_HEAD.size :]))
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Waiting]:
-        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"WaitingCodec({', '.join(map(codec_name, self._values))})"

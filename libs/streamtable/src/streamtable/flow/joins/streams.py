@@ -334,7 +334,7 @@ class _Joining:
         self._matched[raw] = row
 
     def _add(self, side: Side, keys: Sequence[bytes], times: Sequence[int], records: list[bytes]) -> None:
-        """Let records wait."""
+        """Buffer records until they match or expire."""
         life = self._lives[side]
         due_ms = max(max(times) + life, self._table.gone_before_ms())
         self._recent.add(side, keys, records, due_ms, self._table.commits)

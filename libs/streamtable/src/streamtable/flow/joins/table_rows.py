@@ -17,20 +17,15 @@ Find = Callable[[Scope, Columns], Sequence[Any]]
 def rows_of(node: Node, state: State[Any, Any] | None) -> Find:
     """Return the lookup of the rows of a table that the flow keeps or reads. Raises `GraphError`: no table keeps them."""
     if state is not None:
-        return lambda scope, records: scope.table(state).raw.get_many(_keys_of(records))
+        return lambda scope, records: scope.table(state).raw.get_many(records.encoded_keys)
     source = node.source
     if source is not None and source.kind == "table":
         topic: Any = source.topic
-        return lambda scope, records: list(map(scope.joined_rows(topic).get, _keys_of(records)))
+        return lambda scope, records: list(map(scope.joined_rows(topic).get, records.encoded_keys))
     raise GraphError(
         f"join_table() with the rows of {node.label}(), which are not kept: join the table before it, or keep them by "
         "to_stream().to_table(name)"
     )
-
-
-def _keys_of(records: Columns) -> Sequence[bytes]:
-    assert records.raw_keys is not None, "the builder refuses joins after changed keys"
-    return records.raw_keys
 
 
 def global_rows_of(table: Table[Any, Any], on: Function) -> Find:

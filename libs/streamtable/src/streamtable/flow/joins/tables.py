@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamtable.base.decoding import codec_name
 from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import GraphError
 from streamtable.flow.joins.rules import LEFT, RIGHT, stored_values
@@ -12,7 +13,7 @@ from streamtable.flow.plan.nodes import Node, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
 from streamtable.graph.due import Due
-from streamtable.graph.state import State, codec_name
+from streamtable.graph.state import State
 from streamtable.handlers.due_rows import DueRows
 
 Function = Callable[..., Any]
@@ -91,8 +92,7 @@ class TableJoin:
         A key whose rows are as they were has none. Where records may be handled again, it has one: its rows may be of the
         first time, whose output was not written.
         """
-        keys = changes.raw_keys
-        assert keys is not None, "changes of tables keep their keys"
+        keys = changes.encoded_keys
         rows = scope.table(state).raw.changing(keys)
         last_of = dict(zip(keys, range(len(keys)), strict=True))
         before = {key: rows[key] for key in last_of}

@@ -11,8 +11,8 @@ from operator import add
 from struct import Struct
 from typing import Any
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
 from streamtable.flow.joins.rules import Side, WaitingCodec, next_row, stored_values
 
@@ -86,7 +86,7 @@ def replace_record(records: list[bytes], old: bytes, new: bytes) -> None:
         records[at] = new
 
 
-class WaitingRecords:
+class WaitingRecords(ItemCodec[bytes]):
     """The codec of rows that stay encoded.
 
     Args:
@@ -105,9 +105,6 @@ class WaitingRecords:
         if len(data) < _HEAD_BYTES:
             raise DeserializationError(f"{data[:20]!r} is no record that waits to be joined")
         return data
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[bytes]:
-        return decode_each(self.decode, data)
 
     def next_row(self, number: int) -> bytes:
         """Return the row that holds the number of the next record."""

@@ -97,12 +97,17 @@ class Columns:
             self.decoded_keys = self.codec.decode_many(self.raw_keys).values
         return self.decoded_keys
 
+    @property
+    def encoded_keys(self) -> Sequence[bytes]:
+        """The encoded keys, for a step that keeps state by key: the builder refuses one after changed keys."""
+        assert self.raw_keys is not None, "the builder refuses state after changed keys"
+        return self.raw_keys
+
     def keyed_times(self) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
         """Return the encoded keys, the event times and `late_before`, for a step that keeps state by time."""
-        assert self.raw_keys is not None, "the builder refuses state after changed keys"
         assert self.times is not None, "the plan requests them"
         assert self.late_before is not None, "the plan requests them"
-        return self.raw_keys, self.times, self.late_before
+        return self.encoded_keys, self.times, self.late_before
 
     def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
         """Return the same records with other values."""
@@ -130,8 +135,7 @@ class Columns:
         late_before: Sequence[int],
     ) -> "Columns":
         """Return one record for each of these indexes, in order, with another value and other times, and without headers."""
-        raw_keys, order = self.raw_keys, self.order
-        assert raw_keys is not None, "the builder refuses state after changed keys"
+        raw_keys, order = self.encoded_keys, self.order
         keys = list(map(raw_keys.__getitem__, indexes))
         if order is not None:
             place = 0

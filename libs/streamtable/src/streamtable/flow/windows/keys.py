@@ -1,15 +1,15 @@
 """Keys of windowed tables: a key and its window, in the bytes that Kafka Streams writes and reads."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded, WindowedKeys
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow.windows.zone_days import ZoneDays
-from streamtable.graph.state import codec_name
 
 K = TypeVar("K")
 
@@ -35,7 +35,8 @@ class Windowed(NamedTuple, Generic[K]):
     end_ms: int
 
 
-class StartKey(ABC, Generic[K]):
+@dataclass(frozen=True, repr=False)
+class StartKey(ItemCodec[Windowed[K]]):
     """A codec of the keys of windows whose end follows from their start: the key's bytes, then the start as 8 bytes, big-endian.
 
     Kafka Streams writes the keys of its tumbling, hopping and sliding windows in this way. The end is not written: as with
@@ -65,9 +66,6 @@ class StartKey(ABC, Generic[K]):
         start = self._start(data)
         return Windowed(self.key.decode(data[: -START.size]), start, self.end_of(start))
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
-        return decode_each(self.decode, data)
-
     def inner(self, data: bytes) -> bytes:
         return data[: -START.size]
 
@@ -92,6 +90,7 @@ class StartKey(ABC, Generic[K]):
         return start
 
 
+@dataclass(frozen=True, repr=False)
 class WindowedKey(StartKey[K]):
     """A codec of the keys of windows of a fixed size: the bytes of the key, then the start of the window. See `StartKey`.
 
@@ -100,9 +99,7 @@ class WindowedKey(StartKey[K]):
         size_ms: The milliseconds from the start of a window to its end.
     """
 
-    def __init__(self, key: Codec[K], size_ms: int) -> None:
-        self.key = key
-        self.size_ms = size_ms
+    size_ms: int
 
     def end_of(self, start: int) -> int:
         return start + self.size_ms
@@ -111,16 +108,8 @@ class WindowedKey(StartKey[K]):
     def longest_ms(self) -> int:
         return self.size_ms
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WindowedKey) and (self.key, self.size_ms) == (other.key, other.size_ms)
 
-    def __hash__(self) -> int:
-        return hash((type(self.key), self.size_ms))
-
-    def __repr__(self) -> str:
-        return f"WindowedKey({codec_name(self.key)}, {self.size_ms})"
-
-
+@dataclass(frozen=True, repr=False)
 class DayWindowKey(StartKey[K]):
     """A codec of the keys of windows of days in a time zone, as `Tumbling(days=, zone=)` makes them. See `StartKey`.
 
@@ -130,9 +119,12 @@ class DayWindowKey(StartKey[K]):
         zone: The name of the time zone. A window ends with its last day there.
     """
 
-    def __init__(self, key: Codec[K], days: int, zone: str) -> None:
-        self.key = key
-        self._zone_days = ZoneDays(days, zone)
+    days: int
+    zone: str
+
+    @cached_property
+    def _zone_days(self) -> ZoneDays:
+        return ZoneDays(self.days, self.zone)
 
     def end_of(self, start: int) -> int:
         return self._zone_days.end_of(start)
@@ -141,21 +133,9 @@ class DayWindowKey(StartKey[K]):
     def longest_ms(self) -> int:
         return self._zone_days.longest_ms
 
-    def _fields(self) -> tuple[Codec[K], int, str]:
-        return self.key, self._zone_days.days, self._zone_days.zone
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DayWindowKey) and self._fields() == other._fields()
-
-    def __hash__(self) -> int:
-        return hash((type(self.key), *self._fields()[1:]))
-
-    def __repr__(self) -> str:
-        _, days, zone = self._fields()
-        return f"DayWindowKey({codec_name(self.key)}, {days}, {zone!r})"
-
-
-class SessionKey(Generic[K]):
+@dataclass(frozen=True, repr=False)
+class SessionKey(ItemCodec[Windowed[K]]):
     """A codec of session keys: the bytes of the key, then end and start of the session as 8 bytes each, big-endian.
 
     This is how Kafka Streams writes the keys of its session windows.
@@ -164,8 +144,7 @@ class SessionKey(Generic[K]):
         key: The codec of the keys.
     """
 
-    def __init__(self, key: Codec[K]) -> None:
-        self.key = key
+    key: Codec[K]
 
     def encode(self, value: Windowed[K]) -> bytes:
         key, start, end = _parts(value)
@@ -174,9 +153,6 @@ class SessionKey(Generic[K]):
     def decode(self, data: bytes) -> Windowed[K]:
         end, start = _unpacked(data)
         return Windowed(self.key.decode(data[: -END_START.size]), start, end)
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
-        return decode_each(self.decode, data)
 
     def inner(self, data: bytes) -> bytes:
         return data[: -END_START.size]
@@ -188,15 +164,6 @@ class SessionKey(Generic[K]):
     def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
         end, start = _unpacked(data)
         return start < until_ms and end >= since_ms
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SessionKey) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash((SessionKey, type(self.key)))
-
-    def __repr__(self) -> str:
-        return f"SessionKey({codec_name(self.key)})"
 
 
 def _parts(value: Any) -> "Windowed[Any]":

@@ -1,13 +1,12 @@
 """The keys of pending changes, which are emitted at a time: the key of the row, then the time."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from streamtable.base.decoding import decode_each
-from streamtable.base.ports import Codec, Decoded
+from streamtable.base.decoding import ItemCodec
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
 from streamtable.flow.windows.keys import START
-from streamtable.graph.state import codec_name
 
 K = TypeVar("K")
 
@@ -24,15 +23,15 @@ class Pending(NamedTuple, Generic[K]):
     at_ms: int
 
 
-class PendingKey(Generic[K]):
+@dataclass(frozen=True, repr=False, eq=False)
+class PendingKey(ItemCodec[Pending[K]]):
     """A codec of the keys of pending changes: the bytes of the row's key, then the time as 8 bytes, big-endian.
 
     Args:
         key: The codec of the keys of the rows.
     """
 
-    def __init__(self, key: Codec[K]) -> None:
-        self.key = key
+    key: Codec[K]
 
     def encode(self, value: Pending[K]) -> bytes:
         return self.key.encode(value.key) + START.pack(value.at_ms)
@@ -44,12 +43,6 @@ class PendingKey(Generic[K]):
                 f"the key of a pending change has {len(data)} bytes: it has at least 8"
             )
         return Pending(self.key.decode(data[: -START.size]), at_ms)
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Pending[K]]:
-        return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"PendingKey({codec_name(self.key)})"
 
 
 def emitted_at(key: bytes, _: bytes) -> int | None:

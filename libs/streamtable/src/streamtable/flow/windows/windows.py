@@ -114,6 +114,22 @@ class StartWindow(Window):
 
 
 @dataclass(frozen=True)
+class SizedWindow(StartWindow):
+    """Windows of one size."""
+
+    @property
+    @abstractmethod
+    def size_ms(self) -> int:
+        """The milliseconds from the start of a window to its end."""
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return WindowedKey(inner, self.size_ms)
+
+    def end_of(self, start: int) -> int:
+        return start + self.size_ms
+
+
+@dataclass(frozen=True)
 class TimeWindow(StartWindow):
     """Windows that are where they are whatever records there are, [start, end)."""
 
@@ -128,7 +144,7 @@ class TimeWindow(StartWindow):
 
 
 @dataclass(frozen=True)
-class Tumbling(TimeWindow):
+class Tumbling(SizedWindow, TimeWindow):
     """Windows that follow each other without gaps: each record belongs to exactly one.
 
     They have a size, `Tumbling(timedelta(minutes=1), grace=...)`, and are aligned to 1970; or they are days of a time zone,
@@ -180,10 +196,10 @@ class Tumbling(TimeWindow):
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
         if (days := self._zone_days) is not None:
             return DayWindowKey(inner, days.days, days.zone)
-        return WindowedKey(inner, self.size_ms)
+        return super().key(inner)
 
     def end_of(self, start: int) -> int:
-        return start + self.size_ms if self._zone_days is None else self._zone_days.end_of(start)
+        return super().end_of(start) if self._zone_days is None else self._zone_days.end_of(start)
 
     def assign(self, times: Sequence[int]) -> Assigned:
         if not times:
@@ -198,7 +214,7 @@ class Tumbling(TimeWindow):
 
 
 @dataclass(frozen=True)
-class Hopping(TimeWindow):
+class Hopping(SizedWindow, TimeWindow):
     """Windows of the same length that begin at regular times and may overlap: a record may belong to several.
 
     Args:
@@ -239,12 +255,6 @@ class Hopping(TimeWindow):
     def meaning(self) -> str:
         return f"hopping windows of {self.size_ms} ms every {self.every_ms} ms, {self._closing}"
 
-    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
-
-    def end_of(self, start: int) -> int:
-        return start + self.size_ms
-
     def assign(self, times: Sequence[int]) -> Assigned:
         size, every = self.size_ms, self.every_ms
         # From the first start above time - size. Kafka Streams omits windows that start before 1970.
@@ -254,7 +264,7 @@ class Hopping(TimeWindow):
 
 
 @dataclass(frozen=True)
-class Sliding(StartWindow):
+class Sliding(SizedWindow):
     """Windows around each group of records of a key that are at most `difference` apart, both ends inclusive.
 
     The windows of a key are those that end at one of its records, and those that begin one millisecond after one of its
@@ -279,12 +289,6 @@ class Sliding(StartWindow):
     @property
     def meaning(self) -> str:
         return f"sliding windows of {self.size_ms} ms, {self._closing}"
-
-    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
-
-    def end_of(self, start: int) -> int:
-        return start + self.size_ms
 
     def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
         # The end belongs to the window: without a grace, a record in order must still find the window that ends at it open.

@@ -1,0 +1,158 @@
+"""JSON of a type, by msgspec or pydantic: functions that read and write it, and its schema."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
+
+import msgspec
+
+from exactjson.refining import refine
+from exactjson.schemas import bare, closed, unknown_field
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"(?s)(.*?)(?: - at `(?:(key)` in `)?\$(.*)`)?")
+
+
+class Unsuitable(ValueError):
+    """JSON cannot be checked against a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Generic[T]):
+    """JSON of a type.
+
+    Attributes:
+        title: The name of the type.
+        read: Decodes JSON and checks it. Raises any exception for a text that does not fit; `fault` describes it.
+        write: Encodes a value. Its types are not checked: values are as a program has made them.
+        plain: Converts a value to dicts, lists and the like.
+        schema: The JSON schema of the type, without the parts that are for people, and with additions for comparisons.
+        document: The JSON schema of the type as its library makes it.
+    """
+
+    title: str
+    read: Callable[[bytes], T]
+    write: Callable[[T], bytes]
+    plain: Callable[[T], Any]
+    schema: Mapping[str, Any]
+    document: Mapping[str, Any]
+
+    def write_checked(self, value: T) -> bytes:
+        """Encode a value. Raises any exception for one that would not be read again, or that holds NaN or infinity."""
+        data = self.write(value)
+        self.read(data)
+        if b"null" in data and not _finite(
+            self.plain(value)
+        ):  # what NaN is written as; only then look for one
+            raise ValueError("NaN and infinity are no JSON numbers")
+        return data
+
+
+def checked(kind: Any, *, strict: bool = False, sort_keys: bool = False) -> Checked[Any]:
+    """Return the JSON of a type: a struct, a dataclass, a `TypedDict`, a model of pydantic, or a type made of them.
+
+    Args:
+        kind: The type.
+        strict: Whether fields that the type does not have are refused, which costs a second look at each text.
+        sort_keys: Whether the names of dicts are sorted when they are written.
+
+    Raises:
+        Unsuitable: JSON cannot be checked against the type.
+    """
+    title = _title_of(kind)
+    try:
+        made = (
+            _by_pydantic(kind, title) if _has_models(kind) else _by_msgspec(kind, title, sort_keys=sort_keys)
+        )
+    except Exception as error:
+        message = str(error).partition("\n")[0]
+        raise Unsuitable(f"JSON cannot be checked against {title}: {message}") from error
+    if not strict:
+        return made
+    schema = closed(made.schema)
+
+    def read(data: bytes) -> Any:
+        value = made.read(data)
+        if unknown := unknown_field(json.loads(data), schema, schema):
+            raise msgspec.ValidationError(f"unknown field - at `{unknown}`")
+        return value
+
+    return replace(made, read=read, schema=schema)
+
+
+def fault(error: Exception) -> str:
+    """Return the fault of JSON, after its place: `$.items[2].price: expected float, got str`."""
+    if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
+        first, *more = cast("Any", error).errors(include_url=False, include_input=False)
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        others = f" (and {len(more)} more)" if more else ""
+        return f"${place}: {_lowered(first['msg'])}{others}"
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    if not isinstance(error, msgspec.ValidationError):
+        return str(error) or type(error).__name__
+    found = _PLACE.fullmatch(str(error))
+    assert found is not None, "the pattern matches any text"
+    what, key, place = found.groups()
+    return f"${place or ''}: {'a key: ' if key else ''}{_lowered(what)}".replace("`", "")
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _by_msgspec(kind: Any, title: str, *, sort_keys: bool) -> Checked[Any]:
+    document, schema = msgspec.json.schema(kind), msgspec.json.schema(kind)
+    refine(kind, schema)
+    write = msgspec.json.Encoder(order="deterministic" if sort_keys else None).encode
+    return Checked(
+        title, msgspec.json.Decoder(kind).decode, write, msgspec.to_builtins, bare(schema), document
+    )
+
+
+def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only for those who use its models
+    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - the same
+
+    class WithKeys(GenerateJsonSchema):
+        """Says the type of keys too."""
+
+        def dict_schema(self, schema: Any) -> dict[str, Any]:
+            made = super().dict_schema(schema)
+            keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
+            return (
+                made if keys in ({}, {"type": "string"}) else {**made, "propertyNames": {"const": repr(keys)}}
+            )
+
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return Checked(
+        title,
+        adapter.validate_json,
+        lambda value: adapter.dump_json(value, by_alias=True, warnings=False),
+        adapter.dump_python,
+        bare(adapter.json_schema(schema_generator=WithKeys)),
+        adapter.json_schema(),
+    )
+
+
+def _has_models(kind: Any) -> bool:
+    """Return whether a type is a model of pydantic, or made of them."""
+    return hasattr(kind, "__pydantic_core_schema__") or any(map(_has_models, get_args(kind)))
+
+
+def _title_of(kind: Any) -> str:
+    if get_origin(kind) is None and hasattr(kind, "__name__"):
+        return str(kind.__name__)
+    return re.sub(r"\b(?:\w+\.)+", "", str(kind))
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    return not isinstance(value, list | tuple | set | frozenset) or all(map(_finite, value))

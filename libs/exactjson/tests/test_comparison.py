@@ -1,0 +1,232 @@
+"""Whether a schema accepts what another one accepts: never said of one that does not."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time
+from enum import Enum
+from itertools import count
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from exactjson import checked, unreadable
+
+
+class Item(msgspec.Struct):
+    price: float
+
+
+class WholeItem(msgspec.Struct):
+    price: int
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Tree(msgspec.Struct):
+    name: str
+    parts: list["Tree"] = []
+
+
+class CountedTree(msgspec.Struct):
+    name: str
+    parts: list["CountedTree"] = []
+    size: int = 0
+
+
+class StrictTree(msgspec.Struct):
+    name: int
+    parts: list["StrictTree"] = []
+
+
+class Model(BaseModel):
+    a: int
+    b: str | None = None
+
+
+class OlderModel(BaseModel):
+    a: int
+
+
+class Created(msgspec.Struct, tag=True):
+    id: str
+
+
+class Deleted(msgspec.Struct, tag=True):
+    id: str
+
+
+class Fields(TypedDict):
+    a: int
+
+
+@dataclass
+class Event:
+    at: str
+    other: "Created | Deleted | None" = None
+
+
+@dataclass
+class LaterEvent:
+    at: datetime
+    other: "Created | Deleted | None" = None
+
+
+NUMBERS = count()
+
+
+def fault(old: Any, new: Any) -> str:
+    return unreadable(checked(old).schema, checked(new).schema)
+
+
+def struct(**fields: Any) -> Any:
+    """A struct of fields; a pair is a type and its default."""
+    made = [(name, *each) if isinstance(each, tuple) else (name, each) for name, each in fields.items()]
+    return msgspec.defstruct(f"Row{next(NUMBERS)}", made, kw_only=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (struct(a=int), struct(a=int)),
+        (struct(a=int), struct(a=float)),
+        (struct(a=int), struct(a=int | None)),
+        (struct(a=int), struct(a=Any)),
+        (struct(a=int, b=str), struct(a=int)),
+        (struct(a=int), struct(a=int, b=(str, ""))),
+        (struct(a=int), struct(a=(int, 0))),
+        (struct(a=Literal["x"]), struct(a=str)),
+        (struct(a=Literal["x"]), struct(a=Literal["x", "y"])),
+        (struct(a=WholeItem), struct(a=Item)),
+        (list[WholeItem], list[Item]),
+        (dict[str, int], dict[str, float]),
+        (tuple[int, int], tuple[float, float]),
+        (tuple[int, int], list[int]),
+        (Annotated[int, msgspec.Meta(ge=5, le=6)], Annotated[int, msgspec.Meta(ge=4, le=6)]),
+        (Created, Created | Deleted),
+        (Tree, CountedTree),
+        (OlderModel, Model),
+        (Fields, dict[str, int]),
+        (datetime, str),
+        (list[Annotated[datetime, msgspec.Meta(tz=True)]], list[datetime]),
+        (dict[int, str], dict[str, str]),
+    ],
+)
+def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> None:
+    assert fault(old, new) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (struct(a=str), struct(a=int), r"\$\.a: string was written, and integer is read"),
+        (struct(a=float), struct(a=int), r"\$\.a: number was written, and integer is read"),
+        (struct(a=int | None), struct(a=int), r"\$\.a: null was written, and integer is read"),
+        (struct(a=Any), struct(a=int), r"\$\.a: any value was written, and integer is read"),
+        (struct(a=int), struct(a=int, b=str), r"\$\.b: the field is required, and there are rows without it"),
+        (struct(a=(int, 0)), struct(a=int), r"\$\.a: the field is required"),
+        (struct(a=(int, 0)), struct(a=(int, 1)), r"\$\.a: its default was 0 and is 1"),
+        (struct(a=str), struct(a=Literal["x"]), r"\$\.a: string was written, and only \['x'\] is read"),
+        (Literal["x", "z"], Literal["x", "y"], r"\$: 'z' is not among \['x', 'y'\]"),
+        (list[Item], list[WholeItem], r"\$\[\]\.price: number was written, and integer is read"),
+        (dict[str, float], dict[str, int], r"\$\[\]: number was written"),
+        (list[int], tuple[int, int], r"\$\[0\]|minItems"),
+        (tuple[int, str], tuple[int, int], r"\$\[1\]: string was written, and integer is read"),
+        (int, Annotated[int, msgspec.Meta(ge=4)], r"\$: minimum 4 is new"),
+        (Annotated[int, msgspec.Meta(ge=3)], Annotated[int, msgspec.Meta(ge=4)], r"\$: minimum 4 is new"),
+        (str, Annotated[str, msgspec.Meta(pattern="^a")], r"\$: pattern '\^a' is new"),
+        (Created | Deleted, Created, r"\$\.type: 'Deleted' is not among \['Created'\]"),
+        (int | str, int | None, r"\$: string is none of the types that are read"),
+        (Tree, StrictTree, r"\$\.name: string was written, and integer is read"),
+        (Model, OlderModel, None),
+        (dict[str, str], Fields, r"\$\.a: the field is required"),
+        (struct(a=str), struct(a=datetime), r"\$\.a: format 'any-date-time' is new"),
+        (struct(a=str | None), struct(a=datetime | None), r"\$\.a: string is none of the types"),
+        (tuple[Item, str], tuple[Item, time], r"\$\[1\]: format 'any-time' is new"),
+        (dict[str, str], dict[int, str], r"\$: propertyNames .* is new"),
+        (dict[str, Model], dict[int, Model], r"\$: propertyNames .* is new"),
+        (Event, LaterEvent, r"\$\.at: format 'any-date-time' is new"),
+        (str, Colour, r"\$: string was written, and only \['blue', 'red'\] is read"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(old: Any, new: Any, reason: str | None) -> None:
+    found = fault(old, new)
+    assert found == "" if reason is None else re.search(reason, found), found
+
+
+def test_a_strict_type_does_not_read_fields_that_were_written_before() -> None:
+    old, new = checked(struct(a=int, b=str)), checked(struct(a=int), strict=True)
+    assert unreadable(old.schema, new.schema) == "$.b: the field was written, and unknown fields are refused"
+
+
+SIMPLE = [int, float, str, bool, type(None), Literal["x"], Literal["x", "y"]]
+types: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(SIMPLE),
+    lambda inner: st.one_of(
+        inner.map(lambda each: list[each]),  # type: ignore[valid-type] # made at run time
+        inner.map(lambda each: dict[str, each]),  # type: ignore[valid-type]
+        st.tuples(inner, inner).map(tuple.__class_getitem__),
+        inner.map(lambda each: each | None),
+        st.dictionaries(
+            st.sampled_from("abc"), inner | st.sampled_from([(int, 0), (str, ""), (int, 1)]), max_size=3
+        ).map(lambda fields: struct(**fields)),
+    ),
+    max_leaves=5,
+)
+
+
+SCALARS = {
+    "integer": st.integers(-9, 9),
+    "number": st.floats(-9, 9) | st.integers(-9, 9),
+    "string": st.sampled_from(["", "x", "y"]),
+    "boolean": st.booleans(),
+    "null": st.none(),
+}
+
+
+def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one for each kind
+    """JSON values that fit a schema, without unknown fields: what a program of this type writes."""
+    if "$ref" in schema:
+        return values(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    if "anyOf" in schema:
+        return st.one_of([values(each, root) for each in schema["anyOf"]])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    if schema["type"] in SCALARS:
+        return SCALARS[schema["type"]]
+    match schema["type"]:
+        case "object" if "properties" in schema:
+            parts = {name: values(each, root) for name, each in schema["properties"].items()}
+            required = {name: parts.pop(name) for name in schema.get("required", ())}
+            return st.fixed_dictionaries(required, optional=parts)
+        case "object":
+            return st.dictionaries(
+                st.sampled_from("abcd"),
+                values(schema.get("additionalProperties", {"type": "null"}), root),
+                max_size=2,
+            )
+        case "array" if "prefixItems" in schema:
+            return st.tuples(*(values(each, root) for each in schema["prefixItems"])).map(list)
+    return st.lists(values(schema["items"], root), max_size=2)
+
+
+@settings(max_examples=300, deadline=None)
+@given(types, types, st.data())
+def test_whatever_is_said_to_be_readable_is_read(old: Any, new: Any, data: st.DataObject) -> None:
+    before, now = checked(old), checked(new)
+    schema: Any = before.schema
+    if not unreadable(schema, now.schema):
+        value = data.draw(values(schema, schema))
+        now.read(msgspec.json.encode(value))
+
+
+@settings(max_examples=100, deadline=None)
+@given(types)
+def test_a_type_reads_itself(kind: Any) -> None:
+    assert fault(kind, kind) == ""

@@ -1,0 +1,283 @@
+"""`Capture`: the group that makes a table of a database's changes."""
+
+from datetime import timedelta
+from typing import Any, Generic, Literal, TypeVar
+
+from prometheus_client import Counter
+
+from streamtable import Context, Group, Input, Loop, OnError, Persist, Stream, Table
+from streamtable.errors import GraphError
+from streamtable_capture.captured import Captured, CapturedRows, Rows
+from streamtable_capture.change import Change
+from streamtable_capture.connect_key import ConnectKey
+from streamtable_capture.debezium import Debezium
+from streamtable_capture.notes import DELETED, MOVES, JsonNotes, Note, key_of_move
+from streamtable_capture.positions import Position, beyond, position_of
+
+K = TypeVar("K")
+T = TypeVar("T")
+Row = Captured[T]
+
+_DAYS_KEPT = timedelta(days=7)
+_NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+
+
+class Capture(Group[K, Captured[T]], Generic[K, T]):
+    """A group whose table is a table of a database, row by row: for joins, views and flows.
+
+    Rows are created, read by snapshots, updated and deleted as the changes say. Values that a change left alone, and that
+    the database did not send, are taken from the row that the group has; after a change of the primary key, from the row of the
+    old key. With each row the source position of its last change is kept: a change that is not beyond it, as after a restart of
+    the connector, is dropped and counted.
+
+    Args:
+        name: The name of the group; its table is the topic `<name>-table`.
+        stream: The connector's topic, with the values of `Debezium(T)` and the keys of `ConnectKey`.
+        repeats: What to do with a change that is not beyond the position of its row: "drop" it; or "apply" all changes as they
+            come, for topics whose changes have no position.
+        deleted_for: How long the positions of deleted rows are kept, so that a repeated change does not bring a row back: longer
+            than a connector may be down. As long a row with a new key waits for the values of its old key.
+        on_error: The policy for a change that cannot be applied, such as one without the value of a column that the group
+            does not have either.
+        version: See `Group`.
+
+    Attributes:
+        repeated: The number of changes that were dropped, `streamtable_capture_repeated_total`. It is in no registry until you
+            register it: `registry.register(CUSTOMERS.repeated)`.
+
+    Raises:
+        GraphError: The stream has other values than `Debezium`, or no keys.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stream: Stream[K, Change[T]],
+        *,
+        repeats: Literal["drop", "apply"] = "drop",
+        deleted_for: timedelta = _DAYS_KEPT,
+        on_error: OnError = OnError.DEAD_LETTER,
+        version: str = "",
+    ) -> None:
+        codec = stream.value
+        if not isinstance(codec, Debezium):
+            raise GraphError(
+                f"Capture {name!r} reads {stream.name!r} with {codec!r}: give its stream value=Debezium(...)"
+            )
+        self.rows = codec.rows
+        self.repeated = Counter(
+            "streamtable_capture_repeated",
+            "Changes dropped because their row was beyond them already",
+            ("group",),
+            registry=None,
+        )
+        self._repeats = self.repeated.labels(name)
+        self._drop = repeats == "drop"
+        self._kept_ms = deleted_for // timedelta(milliseconds=1)
+        self._moved: Stream[K, Note] = Stream(f"{name}-loop", stream.key, JsonNotes(), stream.partitioner)
+        super().__init__(
+            name,
+            Input(
+                Stream(stream.name, stream.key, codec.keeping(), stream.partitioner),
+                self._apply,
+                tombstones=True,
+                on_error=on_error,
+            ),
+            Loop(self._moved, self._arrived, on_error=on_error),
+            Persist(CapturedRows(self.rows)),
+            DELETED,
+            MOVES,
+            version=version,
+        )
+
+    @property
+    def table(self) -> Table[K, T]:  # type: ignore[override] # its rows, without the positions that the group itself keeps
+        """The table of the database, as others read it."""
+        own = super().table
+        return Table(own.name, own.key, Rows(self.rows), group=self.name, partitioner=own.partitioner)
+
+    def _apply(self, ctx: Context[K, Row[T]], change: Change[T] | None) -> None:
+        """Apply a change to the row of its key."""
+        held = ctx.value
+        position = None if change is None else position_of(change.source)
+        if change is None or (position is None and change.deletes):
+            self._tombstone(ctx, held)
+            return
+        note = None
+        if self._drop:
+            if position is None:
+                ctx.fail(
+                    f"the change of table {change.source.qualified_table!r} has no position to compare: flattened records need "
+                    "add.fields=op,lsn (or your database's position); else declare repeats='apply'"
+                )
+            note = ctx.table(DELETED).get(ctx.raw_key) if held is None else None
+            last = (None if note is None else note["position"]) if held is None else held.position
+            if last is not None and self._is_repeat(ctx, held, change, position, last):
+                return
+        pending = None if note is None else note.get("pending")
+        if change.deletes:
+            self._delete(ctx, held, position, pending)
+            return
+        if change.unavailable:
+            row = self._completed(ctx, change, held, position, pending)
+        else:
+            row = change.after
+            if row is None:
+                ctx.fail(f"a change with op {change.op!r} has no row")
+            waited_for = position if pending is None else pending
+            if waited_for is not None and (pending is not None or _header(ctx, _OLD_KEY) is not None):
+                self._wait_no_longer(ctx, waited_for)
+        if row is not None:
+            ctx.set(Captured(self.rows, row, position))
+
+    def _is_repeat(
+        self,
+        ctx: Context[K, Row[T]],
+        held: Row[T] | None,
+        change: Change[T],
+        position: Position,
+        last: Position,
+    ) -> bool:
+        """Whether the row, or its deletion, is as new as the change."""
+        later = beyond(position, last)
+        if later is None:
+            ctx.fail(
+                f"the position {position!r} of table {change.source.qualified_table!r} cannot be compared with {last!r} of the row: "
+                "has the topic changes of two databases?"
+            )
+        if not later:
+            self._repeats.inc()
+            if change.deletes and held is not None:
+                self._remember(ctx, last, tombstone=True)
+        return not later
+
+    def _tombstone(self, ctx: Context[K, Row[T]], held: Row[T] | None) -> None:
+        """Delete a row whose deletion was compacted away; the tombstone of a deletion that was dropped changes nothing."""
+        if held is None:
+            return
+        notes = ctx.table(DELETED)
+        found = notes.get(ctx.raw_key)
+        if found is not None and found["tombstone"]:
+            notes.delete(ctx.raw_key)
+            self._repeats.inc()
+        else:
+            ctx.delete()
+
+    def _delete(
+        self,
+        ctx: Context[K, Row[T]],
+        held: Row[T] | None,
+        position: Position | None,
+        pending: Position | None,
+    ) -> None:
+        """Delete the row. If its key has changed, send its values to the new key, whose change may lack some."""
+        new_key, moves = _header(ctx, _NEW_KEY), ctx.table(MOVES)
+        if new_key is not None and position is not None:
+            waiting = None if pending is None else moves.get(key_of_move(ctx.raw_key, pending))
+            if waiting is not None:
+                moves.put(key_of_move(ctx.raw_key, pending), {**waiting, "next": [new_key, position]})
+            else:
+                self._send(ctx, new_key, position, None if held is None else self.rows.columns(held.row))
+        elif pending is not None:
+            self._wait_no_longer(ctx, pending)
+        ctx.delete()
+        if position is not None:
+            self._remember(ctx, position, tombstone=False)
+
+    def _completed(
+        self,
+        ctx: Context[K, Row[T]],
+        change: Change[T],
+        held: Row[T] | None,
+        position: Position | None,
+        pending: Position | None,
+    ) -> T | None:
+        """Return the row of a change that lacks columns; None if it waits for the values of its old key."""
+        moves, known, missing = ctx.table(MOVES), change.known or {}, change.unavailable
+        if held is not None:
+            return self._merged(known, missing, self.rows.columns(held.row))
+        of_move = position if pending is None else pending
+        found = None if of_move is None else moves.get(key_of_move(ctx.raw_key, of_move))
+        if pending is not None and found is not None:
+            # The row has changed again while it waits.
+            known = {**{name: value for name, value in found["known"].items() if name in missing}, **known}
+            missing = tuple(name for name in missing if name not in known)
+        elif found is not None and found["row"] is not None:
+            moves.delete(key_of_move(ctx.raw_key, of_move))
+            return self._merged(known, missing, found["row"])
+        elif found is not None or of_move is None or _header(ctx, _OLD_KEY) is None:
+            ctx.fail(_unavailable(change.source.qualified_table, missing))
+        if not missing:
+            return self._merged(known, (), {})
+        until = ctx.timestamp_ms + self._kept_ms
+        waiting = {
+            "known": known,
+            "missing": missing,
+            "table": change.source.qualified_table,
+            "position": position,
+            "until": until,
+        }
+        moves.put(key_of_move(ctx.raw_key, of_move), waiting)
+        ctx.table(DELETED).put(
+            ctx.raw_key, {"position": position, "tombstone": False, "pending": of_move, "until": until}
+        )
+        return None
+
+    def _arrived(self, ctx: Context[K, Row[T]], moved: Note) -> None:
+        """Complete the row that waits for the values of its old key; or keep them, if it has not come yet."""
+        moves, key = ctx.table(MOVES), key_of_move(ctx.raw_key, moved["position"])
+        waiting = moves.get(key)
+        if waiting is None:
+            moves.put(key, {"row": moved["row"], "until": ctx.timestamp_ms + self._kept_ms})
+            return
+        if "done" in waiting:
+            moves.delete(key)
+            return
+        if moved["row"] is None:
+            ctx.fail(_unavailable(waiting["table"], waiting["missing"]))
+        row = self._merged(waiting["known"], waiting["missing"], moved["row"])
+        moves.delete(key)
+        if "next" in waiting:
+            new_key, position = waiting["next"]
+            self._send(ctx, new_key, position, self.rows.columns(row))
+        else:
+            ctx.set(Captured(self.rows, row, waiting["position"]))
+
+    def _merged(self, known: Note, missing: tuple[str, ...], old: Note) -> T:
+        row: T = self.rows.converted({**known, **{name: old[name] for name in missing if name in old}})
+        return row
+
+    def _remember(self, ctx: Context[K, Row[T]], position: Position, *, tombstone: bool) -> None:
+        """Keep the position of a deletion; `tombstone`: the one that follows it is to change nothing."""
+        note = {"position": position, "tombstone": tombstone, "until": ctx.timestamp_ms + self._kept_ms}
+        ctx.table(DELETED).put(ctx.raw_key, note)
+
+    def _send(self, ctx: Context[K, Row[T]], new_key: str, position: Position, row: Note | None) -> None:
+        """Send the values of a row to its new key, which is given as the connector writes it in a header."""
+        codec = self.inputs[0].stream.key
+        decode = codec.decode_header if isinstance(codec, ConnectKey) else codec.decode
+        ctx.loopback(self._moved, decode(new_key.encode()), {"position": position, "row": row})
+
+    def _wait_no_longer(self, ctx: Context[K, Row[T]], position: Position) -> None:
+        """Drop the values that a change of the primary key sends here, now or when they come: the row does not need them."""
+        moves, key = ctx.table(MOVES), key_of_move(ctx.raw_key, position)
+        found = moves.get(key)
+        if found is not None and "row" in found:
+            moves.delete(key)
+        else:
+            moves.put(key, {"done": True, "until": ctx.timestamp_ms + self._kept_ms})
+
+
+def _header(ctx: Context[Any, Any], name: str) -> str | None:
+    """Return the text of a header; None if the record does not have it."""
+    return next(
+        (value.decode() for header, value in ctx.headers if header == name and value is not None), None
+    )
+
+
+def _unavailable(table: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(map(repr, columns))
+    return (
+        f"the value of {names} in table {table!r} is unavailable, and the group has no row to take it from: the topic begins later, "
+        f"or was compacted. Take a new snapshot, and set ALTER TABLE {table} REPLICA IDENTITY FULL"
+    )

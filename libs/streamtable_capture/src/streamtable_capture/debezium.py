@@ -1,0 +1,266 @@
+"""The codec of Debezium's change envelopes, and of flattened records."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, defstruct
+
+from streamtable import Decoded, decode_each
+from streamtable.errors import DeserializationError, Fatal, SerializationError
+from streamtable_capture.change import Change, Source, Transaction
+from streamtable_capture.rows import Plan, RowType
+from streamtable_capture.schemas import Schemas, semantics
+
+T = TypeVar("T")
+
+PLACEHOLDER = "__debezium_unavailable_value"
+
+
+class Truncated(Fatal):
+    """A table was truncated in the database. The record has no key, so it reaches one partition of the topic only.
+
+    Args:
+        table: The table.
+        lsn: The position of the truncation in PostgreSQL's log; None elsewhere.
+    """
+
+    def __init__(self, table: str, lsn: int | None) -> None:
+        self.table, self.lsn = table, lsn
+        super().__init__(
+            f"table {table!r} was truncated at position {lsn}, and rows of all partitions are affected: this record says so in one "
+            "alone. Empty the captured table ('streamtable group reset GROUP --to latest --empty-table') and take a new "
+            "snapshot, or skip the record ('streamtable group skip') if the rows are to stay"
+        )
+
+
+class _Columns(Struct, kw_only=True):
+    """An envelope whose row is converted column by column."""
+
+    op: str
+    after: dict[str, Any] | None = None
+    before: Raw = Raw(b"null")
+    source: Source = Source()
+    transaction: Transaction | None = None
+    ts_ms: int | None = None
+
+
+class _Marks(Struct, kw_only=True, rename=lambda name: f"__{name}"):
+    """What `ExtractNewRecordState` adds to a row: with its default prefix, and `add.fields` of the envelope or the source."""
+
+    deleted: str | bool = False
+    op: str | None = None
+    table: str = ""
+    source_table: str = ""
+    source_schema: str = ""
+    lsn: int | None = None
+    source_lsn: int | None = None
+    ts_ms: int | None = None
+    source_ts_ms: int = 0
+    source_file: str | None = None
+    source_pos: int | None = None
+    source_row: int | None = None
+    source_gtid: str | None = None
+    source_server_id: int | None = None
+
+    def source(self) -> Source:
+        return Source(
+            schema=self.source_schema,
+            table=self.source_table or self.table,
+            ts_ms=self.source_ts_ms,
+            lsn=self.lsn if self.lsn is not None else self.source_lsn,
+            file=self.source_file,
+            pos=self.source_pos,
+            row=self.source_row,
+            gtid=self.source_gtid,
+            server_id=self.source_server_id,
+        )
+
+
+@dataclass(frozen=True)
+class _Unavailable:
+    """How the connectors write a value that the database did not send, in columns of all types."""
+
+    text: str
+
+    def columns(self, row: Mapping[str, Any], known: Mapping[str, object]) -> tuple[str, ...]:
+        """Return the columns of a row that are unavailable, of those that are known; of all if none are."""
+        data = self.text.encode()
+        forms = (self.text, b64encode(data).decode(), [self.text], list(data), {self.text: self.text})
+        return tuple(name for name, value in row.items() if value in forms and (not known or name in known))
+
+    def marks(self) -> tuple[bytes, ...]:
+        """Return what the text of a record with such a value contains."""
+        data = self.text.encode()
+        return data, b64encode(data), b"[" + b",".join(b"%d" % byte for byte in data)
+
+
+class Debezium(Generic[T]):
+    """The codec of changes that a Debezium connector writes as JSON; its values are `Change`.
+
+    Args:
+        row: The class of the rows: a `msgspec.Struct`, a dataclass or a `TypedDict` with a field for each column that you want,
+            or `dict` for rows as the connector wrote them. A column that the class does not have is passed over.
+        schemas: Whether the converter writes schemas (`value.converter.schemas.enable`, Connect's default is true). Values of
+            Debezium's semantic types are then converted as the schema says; without schemas, as the fields are annotated.
+        flattened: Whether the connector flattens its records with the transformation `ExtractNewRecordState`. Give it
+            `add.fields=op,lsn,source.ts_ms` (or the position of your database) and `delete.tombstone.handling.mode=rewrite`.
+        table: The table that the topic must be of, such as `public.customers`; others are poison. "": any.
+        unavailable: What to do with a change without the values of columns that it left alone. "refuse": it is poison, as
+            nobody can tell the row. "keep": the change names them in `unavailable`, as `Capture` needs it.
+        placeholder: The connector's `unavailable.value.placeholder`.
+
+    Raises:
+        GraphError: The class cannot be a row.
+    """
+
+    def __init__(
+        self,
+        row: type[T],
+        *,
+        schemas: bool = False,
+        flattened: bool = False,
+        table: str = "",
+        unavailable: str = "refuse",
+        placeholder: str = PLACEHOLDER,
+    ) -> None:
+        self.rows: RowType[T] = RowType(row)
+        self.schemas, self.flattened, self.table = schemas, flattened, table
+        self.unavailable, self.placeholder = unavailable, placeholder
+        self._unavailable = _Unavailable(placeholder)
+        self._marks = self._unavailable.marks()
+        self._change: Any = defstruct(
+            "Change", [("after", row | None, None)], bases=(Change,), namespace={"rows": self.rows}, kw_only=True,
+            rename={"raw_before": "before"},
+        )  # fmt: skip
+        self._envelope: msgspec.json.Decoder[Change[T]] = msgspec.json.Decoder(self._change)
+        self._columns = msgspec.json.Decoder(_Columns)
+        self._flat_marks = msgspec.json.Decoder(_Marks)
+        self._by_schema: Schemas[Plan] = Schemas(self._plan_of)
+
+    def keeping(self) -> "Debezium[T]":
+        """Return the same codec with `unavailable="keep"`."""
+        return Debezium(
+            self.rows.row_class,
+            schemas=self.schemas,
+            flattened=self.flattened,
+            table=self.table,
+            unavailable="keep",
+            placeholder=self.placeholder,
+        )
+
+    def encode(self, value: Change[T]) -> bytes:
+        """Return an envelope as a connector writes it, for tests. Raises `SerializationError` for other forms of changes."""
+        if self.schemas or self.flattened or self.rows.own_plan:
+            raise SerializationError(
+                f"{self!r} writes no changes: those of a database are written by its connector"
+            )
+        body = {
+            "before": value.raw_before,
+            "after": value.after,
+            "source": value.source,
+            "transaction": value.transaction,
+        }
+        try:
+            return msgspec.json.encode({**body, "op": value.op, "ts_ms": value.ts_ms})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise SerializationError(f"{self!r}: {error}") from error
+
+    def decode(self, data: bytes) -> Change[T]:
+        plan = self.rows.own_plan
+        if self.schemas:
+            plan, data = self._by_schema.split(data)
+        if data == b"null":  # a tombstone behind a transformation, as Connect writes it without schemas
+            return Change(op="d")
+        careful = bool(plan) or any(mark in data for mark in self._marks)
+        try:
+            decode_form = self._flat if self.flattened else self._whole
+            change = decode_form(data, plan, careful=careful)
+        except msgspec.MsgspecError as error:
+            raise self.rows.unfit(error) from error
+        if self.table and change.source.qualified_table not in {self.table, ""}:
+            raise DeserializationError(
+                f"a change of table {change.source.qualified_table!r}, not of {self.table!r}: give each table a topic of its own"
+            )
+        if change.op == "t":
+            raise Truncated(change.source.qualified_table, change.source.lsn)
+        if change.unavailable and self.unavailable == "refuse":
+            self._refuse(change)
+        return change
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Change[T]]:
+        return decode_each(self.decode, data)
+
+    def _plan_of(self, schema: Mapping[str, Any]) -> Plan:
+        fields = schema.get("fields", [])
+        if not self.flattened:
+            after = [each for each in fields if each.get("field") == "after"]
+            fields = after[0].get("fields", []) if after else []
+        return self.rows.plan(semantics(fields))
+
+    def _whole(self, data: bytes, plan: Plan, *, careful: bool) -> Change[T]:
+        """Decode an envelope; `careful`: its columns may have to be converted, or be unavailable."""
+        if not careful:
+            try:
+                return self._envelope.decode(data)
+            except msgspec.ValidationError as error:
+                self._explain(data, error)
+        found = self._columns.decode(data)
+        made: Change[T] = self._change(
+            op=found.op, source=found.source, transaction=found.transaction, ts_ms=found.ts_ms, raw_before=found.before
+        )  # fmt: skip
+        if found.after is not None:
+            self._fill(made, found.after, plan)
+        return made
+
+    def _flat(self, data: bytes, plan: Plan, *, careful: bool) -> Change[T]:
+        """Decode a flattened record."""
+        marks = self._flat_marks.decode(data)
+        gone = marks.deleted in {True, "true"} or marks.op == "d"
+        made: Change[T] = self._change(
+            op="d" if gone else marks.op or "u", source=marks.source(), ts_ms=marks.ts_ms
+        )
+        if gone:
+            return made
+        columns = msgspec.json.decode(data, type=dict[str, Any]) if careful or self.rows.plain else None
+        if columns is None:
+            made.after = self.rows.row(data, {})
+        else:
+            if self.rows.plain:
+                columns = {name: value for name, value in columns.items() if not name.startswith("__")}
+            self._fill(made, columns, plan)
+        return made
+
+    def _fill(self, change: Change[T], columns: dict[str, Any], plan: Plan) -> None:
+        """Give a change its row; or, if columns are unavailable, the others."""
+        change.unavailable = self._unavailable.columns(columns, self.rows.fields)
+        if not change.unavailable:
+            change.after = self.rows.made(columns, plan)
+            return
+        known = {name: value for name, value in columns.items() if name not in change.unavailable}
+        change.known = self.rows.convert(known, plan)
+
+    def _explain(self, data: bytes, error: msgspec.ValidationError) -> NoReturn:
+        """Raise what is wrong with the form of a message, or else that its row does not fit."""
+        if "required field `op`" in str(error):
+            form = "a message with a schema: declare schemas=True" if b'"payload"' in data[:20_000] else (
+                "no envelope, as it has no op: declare flattened=True if the connector flattens its records"
+            )  # fmt: skip
+            raise DeserializationError(form) from error
+        raise self.rows.unfit(error) from error
+
+    def _refuse(self, change: Change[T]) -> NoReturn:
+        names = ", ".join(map(repr, change.unavailable))
+        table = change.source.qualified_table
+        raise DeserializationError(
+            f"the value of {names} in table {table!r} is unavailable: the change left it alone, and the database did not send it. "
+            f"Read the topic with Capture, which has the row, or set ALTER TABLE {table} REPLICA IDENTITY FULL"
+        )
+
+    def __repr__(self) -> str:
+        flags = "".join(
+            f", {name}=True" for name, on in (("schemas", self.schemas), ("flattened", self.flattened)) if on
+        )
+        return f"Debezium({self.rows}{flags})"

@@ -1,0 +1,43 @@
+"""Positions of changes in their source: which of two changes of a row came later.
+
+PostgreSQL's is the LSN of the change's own log record. Changes of one row come in the order of these: a transaction can
+write a row only after the one that wrote it before has ended.
+"""
+
+import re
+from typing import Any
+
+from streamtable_capture.change import Source
+
+Position = int | list[Any]
+"""An LSN; or of a binlog: the server, the time in milliseconds, and the numbers that order its changes. JSON can hold it."""
+
+_NUMBER = re.compile(r"(\d+)$")
+_TRANSACTION = re.compile(r"^(?P<server>.*?)[:\-](?P<number>\d+)$")
+
+
+def position_of(source: Source) -> Position | None:
+    """Return the position of a change; None if its source has none that can be compared."""
+    if source.lsn is not None:
+        return source.lsn
+    if source.gtid is not None and (found := _TRANSACTION.match(source.gtid)):
+        # The number of the transaction orders its server's binlog also after another server has taken over the files.
+        numbers = [int(found["number"]), source.pos or 0, source.row or 0]
+        return [found["server"], source.ts_ms, *numbers]
+    if source.file is not None and (file := _NUMBER.search(source.file)) and source.pos is not None:
+        return [f"server {source.server_id}", source.ts_ms, int(file[1]), source.pos, source.row or 0]
+    return None
+
+
+def beyond(new: Position, old: Position) -> bool | None:
+    """Return whether a change came after another one; None if their positions cannot be compared.
+
+    Changes of two servers, as before and after a failover, are compared by their times.
+    """
+    if isinstance(new, int) and isinstance(old, int):
+        return new > old
+    if isinstance(new, int) or isinstance(old, int):
+        return None
+    if new[0] == old[0] and len(new) == len(old):
+        return bool(new[2:] > old[2:])
+    return None if new[1] == old[1] else bool(new[1] > old[1])

@@ -1,0 +1,357 @@
+"""The table of a `Capture` is the table of the database, whatever order and repeats its changes come in."""
+
+import itertools
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libs.streamtable_capture.tests.recorded_topics import Recorded, recorded
+from libs.streamtable_capture.tests.shop_database import BIO
+from libs.streamtable_capture.tests.shop_rows import Customer, Line
+from msgspec import Struct
+
+from streamtable import Changes, Context, Group, Input, Join, Json, Persist, RowChange, Stream, String, Table
+from streamtable.errors import GraphError
+from streamtable.flow import Flow
+from streamtable_capture import Capture, Change, ConnectKey, Debezium, Source, Truncated
+from streamtable_testing import Tester
+
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "schemas": {"schemas": True},
+    "flat": {"flattened": True},
+    "flat-schemas": {"flattened": True, "schemas": True},
+}
+ANNA = {7: Customer(7, "anna", True, BIO)}
+
+
+def customers(
+    form: str = "plain", **given: Any
+) -> tuple[Stream[int, Change[Customer]], Capture[int, Customer]]:
+    schema = '{"type":"struct","fields":[{"type":"int32","optional":false,"field":"id"}],"optional":false,"name":"NAME"}'
+    name = f"{form}.public.customers.Key"
+    key = ConnectKey(schema=schema.replace("NAME", name) if "schemas" in form else None, id=int)
+    raw = Stream("public.customers", key, Debezium(Customer, **FORMS.get(form, {"flattened": True})))
+    return raw, Capture("customers", raw, **given)
+
+
+def play(tester: Tester, records: Iterable[Recorded], topic: str = "public.customers") -> None:
+    for each in records:
+        tester.emit_raw(topic, each.key, each.value, headers=each.headers, timestamp_ms=each.timestamp_ms)
+
+
+@pytest.fixture
+def tester() -> Iterable[Tester]:
+    with Tester(partitions=3) as made:
+        yield made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_recorded_changes_make_the_rows_of_the_database(tester: Tester, form: str) -> None:
+    _, group = customers(form)
+    tester.run(group)
+    play(tester, recorded(form, "customers"))
+    assert tester.table(group.table) == ANNA
+    assert not tester.dead_letters(group)
+
+
+def test_flattened_records_with_bare_tombstones_are_applied_as_they_come(tester: Tester) -> None:
+    _, group = customers("flat-tombstones", repeats="apply")
+    tester.run(group)
+    play(
+        tester, [each for each in recorded("flat-tombstones", "customers") if b'"id":2' in (each.key or b"")]
+    )
+    assert tester.table(group.table) == {}
+
+
+def test_without_positions_changes_are_refused_unless_they_are_to_be_applied_as_they_come(
+    tester: Tester,
+) -> None:
+    _, group = customers("flat-tombstones")
+    tester.run(group)
+    play(tester, recorded("flat-tombstones", "customers"))
+    assert "add.fields=op,lsn" in tester.dead_letters(group)[0].reason
+
+
+@pytest.mark.parametrize("form", ["plain", "schemas"])
+def test_a_restarted_connector_that_repeats_everything_changes_nothing(tester: Tester, form: str) -> None:
+    _, group = customers(form)
+    tester.run(group)
+    records = recorded(form, "customers")
+    play(tester, records)
+    for start in range(len(records)):
+        play(tester, records[start:])
+        assert tester.table(group.table) == ANNA
+    assert group.repeated.labels("customers")._value.get() > 0
+
+
+def of_key(record: Recorded) -> bytes:
+    return record.key or b""
+
+
+@settings(max_examples=20)
+@given(st.randoms(use_true_random=False))
+def test_the_partitions_of_a_topic_may_be_read_in_any_order(random: Any) -> None:
+    by_key = {
+        key: list(found)
+        for key, found in itertools.groupby(sorted(recorded("plain", "customers"), key=of_key), of_key)
+    }
+    _, group = customers()
+    with Tester(partitions=3) as tester:
+        tester.run(group)
+        while left := [key for key, records in by_key.items() if records]:
+            play(tester, [by_key[random.choice(left)].pop(0)])
+        assert tester.table(group.table) == ANNA
+        assert not tester.dead_letters(group)
+
+
+def change(op: str, lsn: int, row: Customer | None = None) -> Change[Customer]:
+    return Change(op=op, after=row, source=Source(lsn=lsn, schema="public", table="customers", ts_ms=1))
+
+
+class Shop:
+    """Emits changes as a connector does, unavailable values included."""
+
+    def __init__(self, tester: Tester, **given: Any) -> None:
+        self.raw, self.group = customers(**given)
+        self.tester = tester
+        tester.run(self.group)
+
+    def emit(
+        self,
+        key: int,
+        op: str,
+        lsn: int,
+        *,
+        bio: str | None = None,
+        unavailable: bool = False,
+        **headers: int,
+    ) -> None:
+        row = None if op == "d" else Customer(key, f"at {lsn}", True, bio)
+        if unavailable and row is not None:
+            row.bio = "__debezium_unavailable_value"
+        named = [(f"__debezium.{name}", b'{"id":%d}' % other) for name, other in headers.items()]
+        self.tester.emit(self.raw, key, change(op, lsn, row), headers=named)
+
+    def tombstone(self, key: int) -> None:
+        self.tester.emit(self.raw, key, None)
+
+    @property
+    def rows(self) -> dict[int, Customer]:
+        return dict(self.tester.table(self.group.table))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [letter.reason for letter in self.tester.dead_letters(self.group)]
+
+
+@pytest.fixture
+def shop(tester: Tester) -> Shop:
+    return Shop(tester)
+
+
+def test_an_unavailable_column_keeps_the_value_of_the_row(shop: Shop) -> None:
+    shop.emit(1, "r", 10, bio="long")
+    shop.emit(1, "u", 20, unavailable=True)
+    assert shop.rows == {1: Customer(1, "at 20", True, "long")}
+
+
+def test_an_unavailable_column_without_a_row_is_a_dead_letter_that_names_column_table_and_remedy(
+    shop: Shop,
+) -> None:
+    shop.emit(1, "u", 20, unavailable=True)
+    assert shop.rows == {}
+    (reason,) = shop.reasons
+    assert "'bio' in table 'public.customers'" in reason
+    assert "public.customers REPLICA IDENTITY FULL" in reason
+
+
+def test_a_deletion_that_is_repeated_after_the_row_was_made_again_takes_nothing_away(shop: Shop) -> None:
+    shop.emit(1, "c", 10)
+    shop.emit(1, "d", 20)
+    shop.tombstone(1)
+    shop.emit(1, "c", 30)
+    shop.emit(1, "d", 20)
+    shop.tombstone(1)
+    assert shop.rows == {1: Customer(1, "at 30", True, None)}
+    assert shop.group.repeated.labels("customers")._value.get() == 2
+
+
+def test_a_change_that_is_repeated_after_its_row_was_deleted_brings_nothing_back(shop: Shop) -> None:
+    shop.emit(1, "c", 10)
+    shop.emit(1, "d", 20)
+    shop.tombstone(1)
+    shop.emit(1, "c", 10)
+    assert shop.rows == {}
+    shop.emit(1, "c", 30)
+    assert shop.rows == {1: Customer(1, "at 30", True, None)}
+
+
+def test_a_tombstone_whose_deletion_was_compacted_away_deletes(shop: Shop) -> None:
+    shop.emit(1, "c", 10)
+    shop.tombstone(1)
+    shop.tombstone(1)
+    assert shop.rows == {}
+
+
+def test_a_snapshot_beside_the_stream_does_not_overtake_it(shop: Shop) -> None:
+    shop.emit(1, "u", 20)
+    shop.emit(1, "r", 15)
+    assert shop.rows == {1: Customer(1, "at 20", True, None)}
+
+
+@pytest.mark.parametrize("deletion_first", [True, False])
+def test_a_row_whose_key_has_changed_takes_unavailable_columns_from_the_old_key(
+    shop: Shop, *, deletion_first: bool
+) -> None:
+    shop.emit(1, "c", 10, bio="long")
+    if deletion_first:
+        shop.emit(1, "d", 20, newkey=7)
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {7: Customer(7, "at 20", True, "long")}
+    assert not shop.reasons
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_a_row_whose_key_changes_twice_takes_them_along(shop: Shop, order: tuple[int, ...]) -> None:
+    shop.emit(1, "c", 10, bio="long")
+    steps = [
+        lambda: shop.emit(1, "d", 20, newkey=7),
+        lambda: shop.emit(7, "c", 20, unavailable=True, oldkey=1),
+        lambda: shop.emit(7, "d", 30, newkey=8),
+        lambda: shop.emit(8, "c", 30, unavailable=True, oldkey=7),
+    ]
+    if order.index(1) > order.index(2):
+        return  # two changes of one key keep their order
+    for each in order:
+        steps[each]()
+    assert shop.rows == {8: Customer(8, "at 30", True, "long")}
+    assert not shop.reasons
+
+
+def test_a_row_that_waits_for_its_old_key_takes_later_changes(shop: Shop) -> None:
+    shop.emit(1, "c", 10, bio="long")
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    shop.emit(7, "u", 30, unavailable=True)
+    assert shop.rows == {1: Customer(1, "at 10", True, "long")}
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {7: Customer(7, "at 30", True, "long")}
+
+
+def test_a_row_that_waits_and_gets_all_its_columns_waits_no_longer(shop: Shop) -> None:
+    shop.emit(1, "c", 10, bio="long")
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    shop.emit(7, "u", 30, bio="own")
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {7: Customer(7, "at 30", True, "own")}
+
+
+def test_a_row_that_waits_for_a_key_that_the_group_never_had_is_a_dead_letter(shop: Shop) -> None:
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {}
+    assert "REPLICA IDENTITY FULL" in shop.reasons[0]
+
+
+def test_a_row_that_waits_in_vain_becomes_a_dead_letter(tester: Tester) -> None:
+    shop = Shop(tester, deleted_for=timedelta(seconds=20))
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    assert not shop.reasons
+    shop.tester.advance(60)
+    assert "has waited for 'bio' of its old key" in shop.reasons[0]
+
+
+def test_a_truncation_stops_the_group(tester: Tester) -> None:
+    raw = Stream("public.lines", ConnectKey(order_id=int, line=int), Debezium(Line))
+    tester.run(Capture("lines", raw))
+    with pytest.raises(Truncated, match=r"public\.lines"):
+        play(tester, recorded("truncates", "lines"), "public.lines")
+
+
+def test_positions_of_two_databases_in_one_topic_are_dead_letters(tester: Tester) -> None:
+    shop = Shop(tester)
+    shop.emit(1, "c", 10)
+    mysql = Change(
+        op="u",
+        after=Customer(1, "x", True),
+        source=Source(file="b.1", pos=4, table="customers", schema="public"),
+    )
+    tester.emit(shop.raw, 1, mysql)
+    assert "cannot be compared" in shop.reasons[0]
+
+
+def test_a_captured_table_is_joined_followed_viewed_and_read_by_flows(tester: Tester) -> None:
+    shop = Shop(tester)
+    orders = Stream("orders", ConnectKey(id=int), String())
+    seen: list[tuple[str | None, ...]] = []
+    names: Table[int, Any] = shop.group.table
+
+    def joined(ctx: Context[int, Any], order: str) -> None:
+        row = ctx.join(names)
+        ctx.set(f"{order} of {row.name if row else 'nobody'}")
+
+    def changed(_ctx: Context[int, None], found: RowChange[Customer]) -> None:
+        seen.append(tuple(row.name if row else None for row in (found.old, found.new)))
+
+    flow = Flow("active")
+    active = flow.table(names, group="active-flow").filter(lambda row: row.active)
+    lengths = active.group_by("by-name", lambda _row: "all", key=String()).count("number")
+    tester.run(
+        Group("joins", Input(orders, joined), Join(names), Persist(String())),
+        Group("follows", Changes(names, changed, start="earliest")),
+        flow,
+    )
+    view = tester.view(names)
+    shop.emit(1, "c", 10, bio="long")
+    shop.emit(1, "u", 20, unavailable=True)
+    tester.emit(orders, 1, "a book")
+    assert tester.table(Table("joins-table", ConnectKey(id=int), String())) == {1: "a book of at 20"}
+    assert seen == [(None, "at 10"), ("at 10", "at 20")]
+    assert view.get(1) == Customer(1, "at 20", True, "long")
+    assert tester.table(lengths.table) == {"all": 1}
+    shop.emit(1, "d", 30)
+    assert view.get(1) is None
+    assert tester.table(lengths.table) == {"all": 0}
+
+
+def test_the_topic_of_the_table_is_json_that_other_programs_read(tester: Tester) -> None:
+    shop = Shop(tester)
+    shop.emit(1, "c", 10)
+    raw: Table[int, Any] = Table("customers-table", ConnectKey(id=int), Json())
+    assert tester.table(raw) == {1: {"id": 1, "name": "at 10", "active": True, "bio": None, "__position": 10}}
+
+
+class Wider(Struct):
+    id: int
+    name: str
+    joined: int = 0
+
+
+def test_rows_that_were_written_before_a_column_was_added_have_its_default(tester: Tester) -> None:
+    shop = Shop(tester)
+    shop.emit(1, "c", 10)
+    wider = Capture("customers", Stream("public.customers", ConnectKey(id=int), Debezium(Wider)))
+    assert tester.table(wider.table) == {1: Wider(1, "at 10", 0)}
+
+
+@pytest.mark.parametrize("crash_at", ["outputs-produced", "offsets-sent", "committed"])
+def test_a_killed_processor_leaves_every_change_applied_once(tester: Tester, crash_at: str) -> None:
+    _, group = customers()
+    tester.run(group)
+    records = recorded("plain", "customers")
+    play(tester, records[:2])
+    tester.crash(group, at=crash_at)
+    play(tester, records[2:])
+    tester.start(group)
+    assert tester.table(group.table) == ANNA
+    assert group.repeated.labels("customers")._value.get() == 0
+
+
+def test_a_capture_reads_changes_only() -> None:
+    values: Any = Json()
+    with pytest.raises(GraphError, match="value=Debezium"):
+        Capture("customers", Stream("raw", ConnectKey(id=int), values))

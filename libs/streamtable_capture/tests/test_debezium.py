@@ -1,0 +1,229 @@
+"""Envelopes and flattened records of the real connector, in each JSON form."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict
+from uuid import UUID
+
+import pytest
+from libs.streamtable_capture.tests.recorded_topics import recorded
+from libs.streamtable_capture.tests.shop_database import BIO
+from libs.streamtable_capture.tests.shop_rows import BareTyped, Customer, Line, Typed
+from msgspec import Struct
+
+from streamtable.errors import DeserializationError, GraphError
+from streamtable_capture import Change, Debezium, Source, Truncated, event_time
+
+# ruff: noqa: DTZ001 - columns without a time zone are datetimes without one
+VALUES = {
+    "id": 1, "i2": 2, "r": 1.5, "d": 2.25, "n": Decimal("12345.67"), "vn": Decimal("-1234.5678"), "b": b"\0\1\xff",
+    "u": UUID("6b29fc40-ca47-1067-b31d-00dd010662da"), "j": {"a": 1}, "jb": '{"b": [1, 2]}', "dt": date(2024, 2, 29),
+    "tm": time(1, 2, 3, 4000), "tmu": time(1, 2, 3, 4), "ts3": datetime(2024, 2, 29, 1, 2, 3, 4000),
+    "ts": datetime(1969, 12, 31, 23, 59, 59, 999999), "tz": datetime(2024, 2, 28, 23, 2, 3, 4, UTC),
+    "iv": timedelta(days=2, hours=3), "bits": 0b1010101011, "e": "ok", "arr": [1, 2],
+    "pt": bytes.fromhex("0101000000000000000000f03f0000000000000040"),
+}  # fmt: skip
+FORMS = {
+    "plain": Debezium(Customer, unavailable="keep"),
+    "schemas": Debezium(Customer, schemas=True, unavailable="keep"),
+    "flat": Debezium(Customer, flattened=True, unavailable="keep"),
+    "flat-schemas": Debezium(Customer, schemas=True, flattened=True, unavailable="keep"),
+    "flat-tombstones": Debezium(Customer, flattened=True, unavailable="keep"),
+}
+
+
+def changes(form: str, table: str, codec: Debezium[Any]) -> list[Change[Any]]:
+    return [codec.decode(record.value) for record in recorded(form, table) if record.value is not None]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_the_same_in_every_form(form: str) -> None:
+    found = changes(form, "customers", FORMS[form])
+    rows = [change.after for change in found if change.after is not None]
+    assert rows == [Customer(1, "ann", True, BIO), Customer(2, "bob", True, None)]
+    assert [change.unavailable for change in found if change.unavailable] == [("bio",), ("bio",)]
+    assert [change.known["name"] for change in found if change.known] == ["anna", "anna"]
+    assert sum(change.deletes for change in found) == 2
+
+
+@pytest.mark.parametrize("form", ["plain", "schemas", "flat", "flat-schemas"])
+def test_operations_positions_and_times_are_those_of_the_source(form: str) -> None:
+    found = changes(form, "customers", FORMS[form])
+    assert sorted(change.op for change in found) == ["c", "d", "d", "r", "r", "u"]
+    assert all(change.source.lsn and event_time(change) == change.source.ts_ms > 1.7e12 for change in found)
+    assert {change.source.qualified_table for change in found} == {"public.customers"}
+
+
+def test_a_change_has_its_place_in_its_transaction() -> None:
+    moved = [each for each in changes("plain", "customers", FORMS["plain"]) if each.transaction]
+    assert {each.transaction and each.transaction.total_order for each in moved if each.op in "dc"} == {1, 2}
+
+
+@pytest.mark.parametrize("form", ["plain", "flat"])
+def test_without_schemas_values_become_what_the_fields_are_annotated_with(form: str) -> None:
+    full, empty = (each.after for each in changes(form, "typed", Debezium(Typed, flattened=form == "flat")))
+    assert {name: getattr(full, name) for name in VALUES} == VALUES
+    assert {getattr(empty, name) for name in VALUES} == {2, None}
+
+
+@pytest.mark.parametrize("form", ["schemas", "flat-schemas"])
+@pytest.mark.parametrize("row", [Typed, BareTyped])
+def test_with_schemas_values_become_what_the_schema_says(form: str, row: type[Any]) -> None:
+    codec = Debezium(row, schemas=True, flattened=form.startswith("flat"))
+    full, empty = (each.after for each in changes(form, "typed", codec))
+    assert {name: getattr(full, name) for name in VALUES} == VALUES
+    assert {getattr(empty, name) for name in VALUES} == {2, None}
+
+
+def test_a_bare_date_without_a_schema_is_poison_that_says_how_to_declare_it() -> None:
+    with pytest.raises(DeserializationError, match="MICRO_TIMESTAMP"):
+        changes("plain", "typed", Debezium(Struct_with("ts", datetime | None)))
+
+
+def Struct_with(name: str, kind: Any) -> type[Any]:  # noqa: N802 - it makes a class
+    return type("Row", (Struct,), {"__annotations__": {name: kind}})
+
+
+def test_a_field_of_a_plain_type_takes_the_value_as_the_connector_wrote_it() -> None:
+    codec = Debezium(Struct_with("ts3", int | None), schemas=True)
+    row: Any = changes("schemas", "typed", codec)[0].after
+    assert row.ts3 == 1709168523004
+
+
+@dataclass
+class LineOfData:
+    order_id: int
+    line: int
+    qty: int
+
+
+class LineOfDict(TypedDict):
+    order_id: int
+    line: int
+    qty: int
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (Line, Line(1, 1, 5)),
+        (LineOfData, LineOfData(1, 1, 5)),
+        (LineOfDict, {"order_id": 1, "line": 1, "qty": 5}),
+        (dict, {"order_id": 1, "line": 1, "qty": 5}),
+        (dict[str, Any], {"order_id": 1, "line": 1, "qty": 5}),
+    ],
+)
+@pytest.mark.parametrize("form", ["plain", "schemas", "flat", "flat-schemas"])
+def test_rows_are_structs_dataclasses_typed_dicts_or_dicts(form: str, row: type[Any], expected: Any) -> None:
+    codec = Debezium(row, schemas="schemas" in form, flattened="flat" in form)
+    assert changes(form, "lines", codec)[0].after == expected
+
+
+def test_an_unavailable_value_is_poison_that_names_column_table_and_remedy() -> None:
+    record = next(each for each in recorded("plain", "customers") if each.value and b'"op":"u"' in each.value)
+    with pytest.raises(
+        DeserializationError,
+        match=r"'bio' in table 'public\.customers'.*public\.customers REPLICA IDENTITY FULL",
+    ):
+        Debezium(Customer).decode(record.value or b"")
+
+
+class Named(Struct):
+    id: int
+    name: str
+
+
+def test_an_unavailable_column_that_the_rows_do_not_have_is_passed_over() -> None:
+    assert [each.after for each in changes("plain", "customers", Debezium(Named)) if each.op == "u"] == [
+        Named(1, "anna")
+    ]
+
+
+def test_before_is_the_old_row_as_far_as_the_database_says_it() -> None:
+    gone = [each for each in changes("plain", "customers", FORMS["plain"]) if each.deletes]
+    assert gone[0].before == Customer(1, "", True, None)
+    assert changes("plain", "lines", Debezium(Line))[0].before is None
+
+
+def test_before_that_lacks_columns_says_so_when_it_is_asked_for() -> None:
+    class Strict(Struct):
+        id: int
+        bio: str
+
+    codec = Debezium(Strict, unavailable="keep")
+    data = next(
+        each.value for each in recorded("plain", "customers") if each.value and b'"op":"d"' in each.value
+    )
+    gone = codec.decode(data)
+    with pytest.raises(DeserializationError, match=r"Expected `str`, got `null`.*bio"):
+        _ = gone.before
+
+
+def test_a_truncation_is_fatal() -> None:
+    with pytest.raises(Truncated, match=r"'public\.lines' was truncated at position \d+"):
+        changes("truncates", "lines", Debezium(Line))
+
+
+@pytest.mark.parametrize(
+    ("form", "codec", "why"),
+    [
+        ("schemas", Debezium(Line), "declare schemas=True"),
+        ("plain", Debezium(Line, schemas=True), "declare schemas=False"),
+        ("flat", Debezium(Line), "declare flattened=True"),
+        ("plain", Debezium(Line, flattened=True), "missing required field `order_id`"),
+        ("plain", Debezium(Named), "Named: Object missing required field `id`"),
+        (
+            "plain",
+            Debezium(Line, table="public.customers"),
+            "of table 'public.lines', not of 'public.customers'",
+        ),
+    ],
+)
+def test_another_form_is_refused_with_the_declaration_that_fits(
+    form: str, codec: Debezium[Any], why: str
+) -> None:
+    with pytest.raises(DeserializationError, match=why):
+        changes(form, "lines", codec)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"op":1}', b'{"op":"c","after":3}', b"\xff"])
+@pytest.mark.parametrize("codec", FORMS.values(), ids=list(FORMS))
+def test_hostile_bytes_are_poison(codec: Debezium[Any], data: bytes) -> None:
+    with pytest.raises(DeserializationError):
+        codec.decode(data)
+
+
+def test_a_column_that_cannot_be_converted_is_named() -> None:
+    codec = Debezium(
+        Struct_with("tm", Annotated[time, Typed.__annotations__["tm"].__args__[0].__metadata__[0]])
+    )
+    with pytest.raises(DeserializationError, match=r"column 'tm'.*24:00:00 is none"):
+        codec.decode(b'{"op":"c","after":{"tm":86400000}}')
+
+
+@pytest.mark.parametrize("row", [int, list[int], str, object])
+def test_rows_have_fields(row: type[Any]) -> None:
+    with pytest.raises(GraphError, match="rows cannot be"):
+        Debezium(row)
+
+
+def test_a_change_can_be_written_for_tests() -> None:
+    codec = Debezium(Line)
+    change = codec.decode(
+        codec.encode(Change(op="c", after=Line(1, 2, 3), source=Source(lsn=5, table="lines")))
+    )
+    assert (change.op, change.after, change.source.lsn) == ("c", Line(1, 2, 3), 5)
+
+
+def test_two_versions_of_a_schema_in_one_topic_are_told_apart() -> None:
+    codec: Any = Debezium(Struct_with("at", datetime), schemas=True)
+
+    def message(semantic: str, value: int) -> bytes:
+        column = f'{{"type":"int64","optional":false,"name":"io.debezium.time.{semantic}","field":"at"}}'
+        after = f'{{"type":"struct","fields":[{column}],"field":"after"}}'
+        return f'{{"schema":{{"fields":[{after}]}},"payload":{{"op":"c","after":{{"at":{value}}}}}}}'.encode()
+
+    for _ in range(2):
+        assert codec.decode(message("Timestamp", 1_000)).after.at == datetime(1970, 1, 1, 0, 0, 1)
+        assert codec.decode(message("MicroTimestamp", 1_000)).after.at == datetime(1970, 1, 1, 0, 0, 0, 1000)

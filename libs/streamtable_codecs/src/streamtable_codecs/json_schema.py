@@ -1,0 +1,218 @@
+"""The codec of JSON whose schema is in a registry."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, Generic, Literal, TypeVar, cast, overload
+
+from orjson import dumps, loads
+
+from exactjson import bare
+from streamtable import Codec, Decoded, Json, Plain, Typed, decode_each
+from streamtable.base.evolution import marked
+from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
+from streamtable_codecs.framing import Apicurio, Confluent, Glue
+from streamtable_codecs.schemas import Definition, Registered
+
+T = TypeVar("T")
+_Framing = Confluent | Apicurio | Glue | Plain
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class JsonSchema(Generic[T]):
+    """A codec of JSON that fits a type, or a JSON schema, behind the id of its schema in a registry.
+
+    What a reader gets always fits its type, as with `Typed`, whatever the writer's schema says.
+
+    Args:
+        kind: The type, as for `Typed`; or a JSON schema, as text or parsed, whose values are plain JSON. The latter needs
+            `pip install streamtable-codecs[jsonschema]`, and is some hundred times as slow.
+        framing: `Plain()` (default), `Confluent(registry)`, `Apicurio(registry)` or `Glue(registry)`.
+        validate: Whether a record is checked by the reader's type alone ("reader"), or by the writer's schema too ("writer",
+            which needs and costs the same).
+        strict: Whether fields that the type does not have are refused. Of a schema, `additionalProperties` says it.
+        max_bytes: The largest message that is decoded, without its prefix; larger ones are poison.
+
+    Raises:
+        ConfigurationError: JSON cannot be checked against the type or schema.
+    """
+
+    @overload
+    def __init__(
+        self: "JsonSchema[Any]",
+        kind: str | Mapping[str, Any],
+        framing: _Framing | None = ...,
+        *,
+        validate: Literal["reader", "writer"] = ...,
+        strict: bool = ...,
+        max_bytes: int = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        kind: type[T],
+        framing: _Framing | None = ...,
+        *,
+        validate: Literal["reader", "writer"] = ...,
+        strict: bool = ...,
+        max_bytes: int = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "JsonSchema[Any]",
+        kind: object,
+        framing: _Framing | None = ...,
+        *,
+        validate: Literal["reader", "writer"] = ...,
+        strict: bool = ...,
+        max_bytes: int = ...,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        kind: Any,
+        framing: _Framing | None = None,
+        *,
+        validate: Literal["reader", "writer"] = "reader",
+        strict: bool = False,
+        max_bytes: int = 10_000_000,
+    ) -> None:
+        if validate not in {"reader", "writer"}:
+            raise ConfigurationError(f"JsonSchema: validate={validate!r}: give 'reader' or 'writer'")
+        self.framing = framing or Plain()
+        self._check: Callable[[Any], str] | None = None
+        if isinstance(kind, str | Mapping):
+            document = _loaded(kind)
+            self._inner: Codec[Any] = Json(max_bytes)
+            self._check, self.title = _checker(document, {}), str(document.get("title", "JsonSchema"))
+            self._recorded = marked(bare(document))
+        else:
+            typed: Typed[Any] = Typed(kind, strict=strict, max_bytes=max_bytes)
+            self._inner, self.title, self._recorded = typed, typed.title, marked(typed.schema)
+            document = {"$schema": _DRAFT, "title": typed.title, **typed.document}
+        self.definition = Definition("JSON", dumps(document).decode(), self.title)
+        self._by_writer = validate == "writer"
+        if self._by_writer:
+            _checker({}, {})  # whether the library is there
+        self._prefix: bytes | None = b"" if isinstance(self.framing, Plain) else None
+        self._writers: dict[bytes, Callable[[Any], str] | None] = {}
+        self._of_topic: dict[_Framing, JsonSchema[T]] = {}
+
+    def plain(self, value: T) -> Any:
+        """See `ports.ShownValues`."""
+        return self._inner.plain(value) if isinstance(self._inner, Typed) else value
+
+    @property
+    def recorded(self) -> str:
+        """See `ports.EvolvingRows`."""
+        inner = self._inner
+        return (
+            inner.recorded
+            if isinstance(inner, Typed) and "key" in inner.recorded[:9]
+            else f"JsonSchema{self._recorded}"
+        )
+
+    def for_keys(self) -> "JsonSchema[T]":
+        """See `ports.CanonicalKeys`. Raises `ConfigurationError` for a type whose equal values may have different bytes."""
+        made = copy(self)
+        made._inner = cast("Any", self._inner).for_keys()  # noqa: SLF001 - its own copy
+        made._of_topic = {}  # noqa: SLF001
+        return made
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "JsonSchema[T]":
+        """See `ports.TopicCodec`."""
+        framing = cast("_Framing", self.framing.for_topic(topic, part))
+        if framing == self.framing:
+            return self
+        bound = self._of_topic.get(framing)
+        if bound is None:
+            bound = self._of_topic[framing] = copy(self)
+            bound.framing, bound._prefix, bound._writers = framing, None, {}  # noqa: SLF001 - its own copy
+        return bound
+
+    def encode(self, value: T) -> bytes:
+        """See `ports.Codec`. With the framing of a registry, the first call may also raise its errors."""
+        body = self._inner.encode(value)
+        if self._check and (reason := self._check(loads(body))):
+            raise SerializationError(f"{self.title}: {reason}")
+        if self._prefix is None:
+            assert not isinstance(self.framing, Plain), "Plain has a prefix from the start"
+            self._prefix = self.framing.header(self.definition)
+        return self._prefix + body
+
+    def decode(self, data: bytes) -> T:
+        """See `ports.Codec`."""
+        check = self._writer_of(data)
+        body = data[self.framing.size :]
+        value = self._inner.decode(body)
+        for each in (self._check, check):
+            if each is not None and (reason := each(loads(body))):
+                by = "" if each is self._check else " (by the writer's schema)"
+                raise DeserializationError(f"{self.title}: {reason}{by}")
+        return cast("T", value)
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
+        """See `ports.Codec`."""
+        size, known = self.framing.size, self._writers
+        if self._check or self._by_writer or not all(item and item[:size] in known for item in data):
+            return decode_each(self.decode, data)
+        return self._inner.decode_many([item[size:] for item in cast("Sequence[bytes]", data)])
+
+    def _writer_of(self, data: bytes) -> Callable[[Any], str] | None:
+        """Return the check by the writer's schema, if that is asked for. Raises `DeserializationError`, `RetryLater`."""
+        if isinstance(self.framing, Plain):
+            return None
+        prefix = data[: self.framing.size]
+        if prefix not in self._writers:
+            number, found = self.framing.registered(prefix, "JSON")
+            self._writers[prefix] = _writer(number, found) if self._by_writer else None
+        return self._writers[prefix]
+
+    def __repr__(self) -> str:
+        return f"JsonSchema({self.title}, {type(self.framing).__name__})"
+
+
+def _loaded(source: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = loads(source) if isinstance(source, str) else dict(source)
+    except ValueError as error:
+        raise ConfigurationError(f"JsonSchema: not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"JsonSchema: not the schema of JSON: {str(source)[:100]}")
+    return found
+
+
+def _writer(number: int | str, found: Registered) -> Callable[[Any], str]:
+    try:
+        return _checker(loads(found.text), found.references)
+    except (ValueError, ConfigurationError) as error:
+        raise DeserializationError(f"schema id {number}: not a JSON Schema: {error}") from error
+
+
+def _checker(schema: Any, references: Mapping[str, str]) -> Callable[[Any], str]:
+    """Return a function that says why parsed JSON does not fit a schema, after the place.
+
+    Raises:
+        ConfigurationError: The library is missing, or it is not a schema.
+    """
+    try:
+        from jsonschema import Draft7Validator, SchemaError, validators  # noqa: PLC0415 - an extra
+        from referencing import Registry, Resource  # noqa: PLC0415 - the same
+        from referencing.jsonschema import DRAFT7  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise ConfigurationError("JsonSchema: pip install streamtable-codecs[jsonschema]") from error
+    validator = validators.validator_for(schema, default=Draft7Validator)
+    try:
+        validator.check_schema(schema)
+    except SchemaError as error:
+        raise ConfigurationError(f"JsonSchema: {error.json_path}: {error.message}") from error
+    others = Registry().with_resources(
+        (name, Resource.from_contents(loads(text), default_specification=DRAFT7))
+        for name, text in references.items()
+    )
+    made = validator(schema, registry=others)
+
+    def check(value: Any) -> str:
+        error = next(made.iter_errors(value), None)
+        return "" if error is None else f"{error.json_path}: {error.message}"
+
+    return check

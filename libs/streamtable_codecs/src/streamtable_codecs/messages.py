@@ -1,0 +1,194 @@
+"""Messages of Protobuf as their files describe them: their places, their fields, and what a change of them means."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError
+
+from streamtable_codecs.schemas import Definition
+
+_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[\w.]+|[{};]", re.DOTALL)
+_F = FieldDescriptor
+_NUMBERS = {
+    _F.TYPE_ENUM: ["enum"],
+    _F.TYPE_BOOL: ["bool"],
+    _F.TYPE_INT32: ["enum", "int32"],
+    _F.TYPE_INT64: ["enum", "int32", "int64", "uint32"],
+    _F.TYPE_UINT32: ["uint32"],
+    _F.TYPE_UINT64: ["uint32", "uint64"],
+    _F.TYPE_SINT32: ["sint32"],
+    _F.TYPE_SINT64: ["sint32", "sint64"],
+    _F.TYPE_FIXED32: ["fixed32"],
+    _F.TYPE_FIXED64: ["fixed64"],
+    _F.TYPE_SFIXED32: ["sfixed32"],
+    _F.TYPE_SFIXED64: ["sfixed64"],
+    _F.TYPE_FLOAT: ["float"],
+    _F.TYPE_DOUBLE: ["double"],
+    _F.TYPE_STRING: ["string"],
+    _F.TYPE_BYTES: ["bytes", "string"],
+}
+"""The types whose bytes a type reads as the same value."""
+_MESSAGES = {_F.TYPE_MESSAGE, _F.TYPE_GROUP}
+
+
+@dataclass
+class PlacedMessage:
+    """A message in a file, with those that are nested in it."""
+
+    name: str
+    nested: "list[PlacedMessage]" = field(default_factory=list)
+    of: DescriptorProto | None = None
+
+
+def definition_of(file: FileDescriptor, record: str) -> Definition:
+    """Return the schema of a file as it is registered: with those that it imports, but for Google's own."""
+    imports = tuple(
+        (other.name, definition_of(other, other.name))
+        for other in file.dependencies
+        if not other.name.startswith(("google/protobuf/", "confluent/"))
+    )
+    return Definition("PROTOBUF", base64.b64encode(file.serialized_pb).decode("ascii"), record, imports)
+
+
+def place_of(message: Descriptor) -> tuple[int, ...]:
+    """Return the place of a message in its file: its index in the file, or its parent's place and its index there."""
+    parent = message.containing_type
+    if parent is None:
+        return (list(message.file.message_types_by_name).index(message.name),)
+    return (*place_of(parent), [each.name for each in parent.nested_types].index(message.name))
+
+
+def messages_in(text: str) -> tuple[str, list[PlacedMessage]]:
+    """Return the package of a file and its messages, in order. `text`: its source, or its descriptor in base64.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, DecodeError, ValueError):
+        return _messages_of_source(text)
+    return file.package, [_described(each) for each in file.message_type]
+
+
+def _described(message: DescriptorProto) -> PlacedMessage:
+    return PlacedMessage(message.name, [_described(each) for each in message.nested_type], message)
+
+
+def _messages_of_source(text: str) -> tuple[str, list[PlacedMessage]]:
+    """Return the package and the messages of a .proto source, which needs no more than its braces for this."""
+    package = ""
+    found: list[PlacedMessage] = []
+    open_blocks: list[PlacedMessage | None] = []
+    tokens = [each for each in _TOKEN.findall(text) if not each.startswith(("//", "/*"))]
+    start = 0
+    for at, word in enumerate(tokens):
+        if word == "{":
+            head, message = tokens[start:at], None
+            if len(head) == 2 and head[0] == "message":  # noqa: PLR2004 - the word and the name
+                message = PlacedMessage(head[1])
+                parent = open_blocks[-1] if open_blocks else None
+                (found if parent is None else parent.nested).append(message)
+            open_blocks.append(message)
+        elif word == "}":
+            if not open_blocks:
+                raise ValueError("not a Protobuf file: a brace closes nothing")
+            open_blocks.pop()
+        elif word == ";" and tokens[start] == "package":
+            package = tokens[start + 1]
+        if word in {"{", "}", ";"}:
+            start = at + 1
+    if open_blocks or not found:
+        raise ValueError("not a Protobuf file with messages")
+    return package, found
+
+
+def message_at(
+    package: str, messages: Sequence[PlacedMessage], place: Sequence[int]
+) -> tuple[str, PlacedMessage]:
+    """Return the full name of the message at a place, and the message. Raises `IndexError` if there is none."""
+    names, found = [package] if package else [], None
+    for index in place:
+        if index < 0:
+            raise IndexError(index)
+        found = messages[index]
+        names.append(found.name)
+        messages = found.nested
+    if found is None:
+        raise IndexError(0)
+    return ".".join(names), found
+
+
+# ---- fields -------------------------------------------------------------------------------------------------------------
+
+
+def shape_of(message: Descriptor) -> dict[str, Any]:
+    """Return the fields of a message, by number, as a JSON schema: two of them are compared as the schemas of types are."""
+    shapes: dict[str, Any] = {}
+    _add_shape(message, shapes)
+    return {"$ref": f"#/$defs/{message.full_name}", "$defs": shapes}
+
+
+def _add_shape(message: Descriptor, shapes: dict[str, Any]) -> None:
+    if message.full_name in shapes:
+        return
+    shape = shapes[message.full_name] = _shape(
+        (each.number, each.type, each.is_repeated, each.message_type and each.message_type.full_name)
+        for each in message.fields
+    )
+    if required := [str(each.number) for each in message.fields if each.is_required]:
+        shape["required"] = required
+    for each in message.fields:
+        if each.message_type is not None:
+            _add_shape(each.message_type, shapes)
+
+
+def shape_in_file(package: str, messages: Sequence[PlacedMessage], name: str) -> dict[str, Any] | None:
+    """Return the fields of the message of this full name in a file; None if the file's source does not say them."""
+    shapes: dict[str, Any] = {}
+    for full_name, each in _all_messages(package, messages):
+        if each.of is None:
+            return None
+        fields = each.of.field
+        shapes[full_name] = _shape(
+            (one.number, one.type, one.label == one.LABEL_REPEATED, one.type_name.removeprefix("."))
+            for one in fields
+        )
+    known = shapes.keys()
+    for shape in shapes.values():
+        shape["properties"] = {
+            number: _only_known(each, known) for number, each in shape["properties"].items()
+        }
+    return {"$ref": f"#/$defs/{name}", "$defs": shapes}
+
+
+def _all_messages(package: str, messages: Sequence[PlacedMessage]) -> Iterator[tuple[str, PlacedMessage]]:
+    for each in messages:
+        name = f"{package}.{each.name}" if package else each.name
+        yield name, each
+        yield from _all_messages(name, each.nested)
+
+
+def _shape(fields: Any) -> dict[str, Any]:
+    """`fields`: number, type, whether it is repeated, and the name of its message."""
+    shape: dict[str, Any] = {"type": "object", "properties": {}}
+    for number, kind, repeated, message in fields:
+        one = {"$ref": f"#/$defs/{message}"} if kind in _MESSAGES else {"type": _NUMBERS[kind]}
+        # A field that is repeated now is read from one value too, and one value from many would be the last of them.
+        many = {"anyOf": [{"type": "array", "items": one}, one]}
+        shape["properties"][str(number)] = many if repeated else one
+    return shape
+
+
+def _only_known(shape: Mapping[str, Any], known: Any) -> Any:
+    """Return the shape of a field; of a message in another file nothing is known."""
+    if "anyOf" in shape:
+        one = _only_known(shape["anyOf"][1], known)
+        return one if one is False else shape
+    return shape if shape.get("$ref", "").removeprefix("#/$defs/") in known or "$ref" not in shape else False

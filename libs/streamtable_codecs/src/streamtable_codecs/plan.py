@@ -1,0 +1,104 @@
+"""The schemas that groups write with, compared with the registries of their codecs."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from streamtable import Avro, Codec, Group, Stream, Table
+from streamtable_codecs.framing import InRegistry, definition_of
+from streamtable_codecs.json_schema import JsonSchema
+from streamtable_codecs.protobuf import Protobuf
+from streamtable_codecs.registry import HttpRegistry
+from streamtable_codecs.schemas import NAMES, Definition
+
+Step = Literal["same", "register", "refused"]
+
+
+@dataclass(frozen=True)
+class PlannedSchema:
+    """A schema of a topic's keys or values.
+
+    Attributes:
+        subject: The subject under which it is, or would be, registered.
+        topic: The topic.
+        step: "same": it is registered; "register": it would be; "refused": it does not fit the versions before.
+        details: The id, or the type of the schema, or the reason.
+    """
+
+    subject: str
+    topic: str
+    step: Step
+    details: str
+
+
+@dataclass(frozen=True)
+class WrittenSchema:
+    """A schema that a program writes with, and the registry where its ids are looked up."""
+
+    topic: str
+    subject: str
+    registry: HttpRegistry
+    definition: Definition
+
+
+def schemas_of(groups: Iterable[Group[Any, Any]], *, inputs: bool = False) -> list[WrittenSchema]:
+    """Return the schemas of groups that are in a registry over HTTP: of their outputs and their tables.
+
+    Args:
+        groups: The groups.
+        inputs: Whether the schemas of the inputs are among them.
+
+    Raises:
+        ConfigurationError: The codec of a state names no subject.
+    """
+    found: dict[tuple[str, Definition], WrittenSchema] = {}
+    for topic, codec in _codecs(groups, inputs=inputs):
+        known = _registered(codec)
+        if known is None:
+            continue
+        framing, definition = known
+        if isinstance(framing.registry, HttpRegistry):
+            subject = framing.subject_of(definition)
+            found.setdefault(
+                (subject, definition), WrittenSchema(topic, subject, framing.registry, definition)
+            )
+    return list(found.values())
+
+
+def planned(written: WrittenSchema) -> PlannedSchema:
+    """Ask a registry whether it has a schema, or would accept it. Raises `RetryLater`, `ConfigurationError`."""
+    subject, topic, registry, definition = (
+        written.subject,
+        written.topic,
+        written.registry,
+        written.definition,
+    )
+    number = registry.registered(subject, definition)
+    if number is not None:
+        return PlannedSchema(subject, topic, "same", f"id {number}")
+    if reason := registry.compatible(subject, definition):
+        return PlannedSchema(subject, topic, "refused", reason)
+    return PlannedSchema(subject, topic, "register", f"{definition.record}, {NAMES[definition.kind]}")
+
+
+def _codecs(groups: Iterable[Group[Any, Any]], *, inputs: bool) -> Iterator[tuple[str, Codec[Any]]]:
+    """Yield the names of topics with the codecs that write them."""
+    for group in groups:
+        topics: list[Stream[Any, Any] | Table[Any, Any]] = (
+            [edge.stream for edge in group.inputs] if inputs else []
+        )
+        topics += [edge.stream for edge in group.outputs]
+        topics += [group.table] if group.persist is not None else []
+        for topic in topics:
+            yield from ((topic.name, topic.key), (topic.name, topic.value))
+        for state in group.states:
+            yield from ((group.named_topic(state.name), each) for each in (state.key, state.value))
+
+
+def _registered(codec: Codec[Any]) -> tuple[InRegistry, Definition] | None:
+    match codec:
+        case Avro() if isinstance(codec.framing, InRegistry):
+            return codec.framing, definition_of(codec.schema)
+        case Protobuf() | JsonSchema() if isinstance(codec.framing, InRegistry):
+            return codec.framing, codec.definition
+    return None

@@ -1,0 +1,421 @@
+"""Protobuf and JSON Schema: plain, behind ids of a registry, and as rows of a group."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libs.streamtable_codecs.tests.messages import OLD_STYLE, SHOP, changed, messages, shop
+from libs.streamtable_codecs.tests.stand_in import StandIn, serving
+
+from streamtable import Avro, Codec, Context, Group, Input, Long, Persist, State, Stream, String, Table
+from streamtable.errors import (
+    ConfigurationError,
+    DeserializationError,
+    RetryLater,
+    SerializationError,
+    StateMeaningChanged,
+)
+from streamtable_codecs import (
+    Apicurio,
+    Basic,
+    Bearer,
+    Confluent,
+    FileRegistry,
+    Glue,
+    HttpRegistry,
+    JsonSchema,
+    Protobuf,
+    RecordName,
+    Tls,
+    TopicName,
+    TopicRecordName,
+)
+from streamtable_codecs.messages import message_at, messages_in
+from streamtable_codecs.protobuf import read_place, written_place
+from streamtable_testing import Tester
+
+UUID = "9ff70b46-9a26-4a0a-9a3f-0d2f6e7d8c11"
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: str
+    cents: int = 0
+
+
+SCHEMA = {"type": "object", "title": "Order", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def registry(server: StandIn) -> Iterator[HttpRegistry]:
+    made = HttpRegistry(server.url, register="missing", wait=lambda _: None)
+    yield made
+    made.close()
+
+
+def values(codec: Codec[Any], topic: str = "orders") -> Any:
+    return Stream(topic, String(), codec).value
+
+
+def refused(codec: Any, data: bytes) -> str:
+    with pytest.raises(DeserializationError) as error:
+        codec.decode(data)
+    return error.value.message
+
+
+# ---- Protobuf -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_message_is_its_bytes() -> None:
+    order = shop("Order")(id="a", state=1)
+    codec = Protobuf(shop("Order"))
+    assert codec.encode(order) == order.SerializeToString()
+    assert codec.decode(order.SerializeToString()) == order
+    assert codec.decode_many([order.SerializeToString(), None, b"\xff"]).values[:2] == [order, None]
+
+
+def test_fields_that_the_class_does_not_know_are_kept() -> None:
+    data = changed("Order")(id="a", more="x").SerializeToString()
+    codec = Protobuf(shop("Order"))
+    assert codec.encode(codec.decode(data)) == data
+
+
+def test_bytes_that_are_no_message_are_poison() -> None:
+    assert refused(Protobuf(shop("Order")), b"\x0a\xff").startswith("Order: not such a message: ")
+    assert refused(Protobuf(shop("Order"), max_bytes=3), b"\x0a\x02aa") == "Order: 4 bytes, at most 3"
+
+
+def test_a_required_field_that_is_missing_is_poison() -> None:
+    kind = messages(old=OLD_STYLE)("shop.Strict")
+    assert refused(Protobuf(kind), b"") == "Strict: required fields are missing: id"
+    with pytest.raises(SerializationError, match=r"Strict: .*required"):
+        Protobuf(kind).encode(kind())
+
+
+def test_another_message_is_not_written() -> None:
+    with pytest.raises(SerializationError, match="Order: expected Order, got Head"):
+        Protobuf(shop("Order")).encode(shop("Head")())
+
+
+def test_equal_keys_have_equal_bytes_and_a_message_with_floats_is_no_key() -> None:
+    keys = Stream("s", Protobuf(shop("Key")), String()).key
+    one, other = ({f"k{n}": "v" for n in order} for order in (range(20), reversed(range(20))))
+    assert keys.encode(shop("Key")(tags=one)) == keys.encode(shop("Key")(tags=other))
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be the codec of a key: equal values of shop\.Order\.weight"
+    ):
+        Stream("s", Protobuf(shop("Order")), String())
+
+
+@pytest.mark.parametrize(
+    ("place", "data"),
+    [((0,), "00"), ((1,), "0202"), ((1, 0), "040200"), ((200,), "029003"), ((0, 1, 2), "06000204")],
+)
+def test_the_place_of_a_message_is_written_in_zig_zag_varints(place: tuple[int, ...], data: str) -> None:
+    assert written_place(place).hex() == data
+    assert read_place(b"\x00" + bytes.fromhex(data) + b"rest", 1) == (place, 1 + len(data) // 2)
+
+
+def test_the_messages_of_a_source_are_found_as_in_its_descriptor() -> None:
+    source, descriptor = (messages_in(text) for text in (SHOP, Protobuf(shop("Order")).definition.text))
+    for place in ((0,), (1,), (1, 0), (1, 0, 0), (1, 1), (2,)):
+        assert message_at(*source, place)[0] == message_at(*descriptor, place)[0]
+    assert message_at(*source, (1, 0, 0))[0] == "shop.Order.Line.Deep"
+
+
+def test_each_bad_prefix_has_a_message_of_its_own(server: StandIn, registry: HttpRegistry) -> None:
+    codec = values(Protobuf(shop("Order"), Confluent(registry)))
+    good = codec.encode(shop("Order")(id="a"))
+    number = int.from_bytes(good[1:5], "big")
+    assert good[:7].hex() == f"00{number:08x}0202"
+    values(Avro("long", Confluent(registry)), "numbers").encode(1)
+    avro = registry.registered("numbers-value", _long()) or 0
+    assert refused(codec, b"\x01" + good[1:]).startswith("not Confluent's format: begins with 01")
+    assert refused(codec, b"").startswith("not Confluent's format: begins with nothing")
+    assert refused(codec, b"\x00\x00\x00\x00\x63" + good[5:]) == "schema id 99: the registry does not know it"
+    assert (
+        refused(codec, b"\x00" + avro.to_bytes(4, "big") + b"\x00")
+        == f"schema id {avro}: a schema of type AVRO, not Protobuf"
+    )
+    assert refused(codec, good[:5] + b"\x02\x0a") == f"schema id {number} has no message at the place [5]"
+    assert refused(codec, good[:5] + b"\x02\x01") == f"schema id {number} has no message at the place [-1]"
+    assert (
+        refused(codec, good[:5] + b"\x00")
+        == f"schema id {number}, place [0]: a message shop.Head, not shop.Order"
+    )
+    assert refused(codec, good[:5] + b"\x80") == "not the place of a message: 80"
+    assert refused(codec, good[:5] + b"\x7f") == "not the place of a message: it has -64 indexes"
+    assert codec.decode(good) == shop("Order")(id="a")
+
+
+def _long() -> Any:
+    from streamtable_codecs.schemas import Definition  # noqa: PLC0415 - of the registry's inside
+
+    return Definition("AVRO", '"long"', "long")
+
+
+def test_a_writer_whose_fields_have_other_types_is_refused(registry: HttpRegistry) -> None:
+    writer = values(Protobuf(changed("Head"), Confluent(registry, "s")))
+    reader = values(Protobuf(shop("Head"), Confluent(registry, "s")))
+    message = refused(reader, writer.encode(changed("Head")(a=5)))
+    assert (
+        "cannot be read, by numbers of fields: $.1: enum or int32 or int64 or uint32 was written, and string is read"
+        in message
+    )
+
+
+def test_a_schema_that_a_registry_has_as_source_is_enough(server: StandIn, registry: HttpRegistry) -> None:
+    codec = values(Protobuf(shop("Order"), Confluent(registry)))
+    data = codec.encode(shop("Order")(id="a"))
+    found = server.schemas[int.from_bytes(data[1:5], "big") - 1]
+    found["schema"] = SHOP
+    assert values(Protobuf(shop("Order"), Confluent(HttpRegistry(server.url)))).decode(data).id == "a"
+
+
+def test_other_framings_have_no_form_for_protobuf(registry: HttpRegistry) -> None:
+    with pytest.raises(ConfigurationError, match="Apicurio has no form for it"):
+        Protobuf(shop("Order"), Apicurio(registry))  # type: ignore[arg-type] # it is refused
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(), st.integers(-(2**31), 2**31 - 1), st.dictionaries(st.text(), st.text(), max_size=3))
+def test_a_message_comes_back_as_it_was(name: str, shelf: int, tags: dict[str, str]) -> None:
+    key = shop("Key")(shop=name, shelf=shelf, tags=tags)
+    codec = Protobuf(shop("Key"))
+    assert codec.decode(codec.encode(key)) == key
+
+
+# ---- JSON Schema --------------------------------------------------------------------------------------------------------
+
+
+def test_json_of_a_type_stands_behind_the_id_of_its_schema(server: StandIn, registry: HttpRegistry) -> None:
+    codec = values(JsonSchema(Order, Confluent(registry)))
+    data = codec.encode(Order("a", 5))
+    assert data == b"\x00\x00\x00\x00\x01" + b'{"id":"a","cents":5}'
+    assert codec.decode(data) == Order("a", 5)
+    assert server.schemas[0]["schemaType"] == "JSON"
+    assert codec.decode_many([data, data[:5] + b"{}", None]).values == [Order("a", 5), None, None]
+    assert codec.decode_many([data, data]).values == [Order("a", 5), Order("a", 5)]
+    assert refused(codec, data[:5] + b'{"id":5}') == "Order: $.id: expected str, got int"
+    assert refused(codec, b"\x00\x00\x00\x00\x09{}") == "schema id 9: the registry does not know it"
+    assert refused(codec, b'{"id":"a"}').startswith("not Confluent's format: begins with 7b")
+
+
+def test_values_of_a_schema_are_plain_json_that_fits_it() -> None:
+    codec = JsonSchema(SCHEMA)
+    assert codec.decode(codec.encode({"id": "a", "more": [1]})) == {"id": "a", "more": [1]}
+    assert refused(codec, b'{"id":5}') == "Order: $.id: 5 is not of type 'string'"
+    with pytest.raises(SerializationError, match=r"Order: \$: 'id' is a required property"):
+        codec.encode({})
+    with pytest.raises(ConfigurationError, match="JsonSchema: "):
+        JsonSchema({"type": "nothing"})
+    with pytest.raises(ConfigurationError, match="not JSON"):
+        JsonSchema("{")
+
+
+def test_a_record_can_be_checked_by_the_schema_of_its_writer_too(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    short = {**SCHEMA, "properties": {"id": {"type": "string", "maxLength": 3}}}
+    data = values(JsonSchema(short, Confluent(registry, "s"))).encode({"id": "abc"})[:5] + b'{"id":"abcd"}'
+    assert values(JsonSchema(Order, Confluent(registry, "s"))).decode(data) == Order("abcd")
+    both = values(JsonSchema(Order, Confluent(registry, "s"), validate="writer"))
+    assert refused(both, data) == "Order: $.id: 'abcd' is too long (by the writer's schema)"
+
+
+def test_a_writer_s_schema_is_read_with_those_that_it_refers_to(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    server.answer(
+        "POST",
+        "/subjects/id.json/versions",
+        {},
+        {"schema": '{"type":"string","maxLength":3}', "schemaType": "JSON"},
+    )
+    body = {
+        "schema": '{"type":"object","properties":{"id":{"$ref":"id.json"}}}',
+        "schemaType": "JSON",
+        "references": [{"name": "id.json", "subject": "id.json", "version": 1}],
+    }
+    server.answer("POST", "/subjects/orders-value/versions", {}, body)
+    codec = values(JsonSchema(Order, Confluent(registry), validate="writer"))
+    assert codec.decode(b'\x00\x00\x00\x00\x02{"id":"abc"}') == Order("abc")
+    assert "is too long" in refused(codec, b'\x00\x00\x00\x00\x02{"id":"abcd"}')
+
+
+def test_keys_of_json_are_checked_as_those_of_typed(registry: HttpRegistry) -> None:
+    keys = Stream("s", JsonSchema(Order, Confluent(registry)), String()).key
+    assert keys.decode(keys.encode(Order("a"))) == Order("a")
+    with pytest.raises(ConfigurationError, match="cannot be the codec of a key"):
+        Stream("s", JsonSchema(dict[str, float], Confluent(registry)), String())
+
+
+# ---- framings, subjects, access -----------------------------------------------------------------------------------------
+
+
+def test_prefixes_of_apicurio_and_glue_name_ids_of_their_own_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "schemas.json"
+    order = {"schemaType": "JSON", "schema": JsonSchema(Order).definition.text}
+    subjects = {"a": 1 << 40, "g": UUID}
+    path.write_text(json.dumps({"schemas": {str(1 << 40): "long", UUID: order}, "subjects": subjects}))
+    registry = FileRegistry(path)
+    apicurio = Avro("long", Apicurio(registry, "a"))
+    assert apicurio.encode(5) == b"\x00" + (1 << 40).to_bytes(8, "big") + b"\x0a"
+    assert apicurio.decode(apicurio.encode(5)) == 5
+    glue = JsonSchema(Order, Glue(registry, "g"))
+    data = glue.encode(Order("a"))
+    assert data[:18].hex() == "0300" + UUID.replace("-", "")
+    assert glue.decode(data) == Order("a")
+    assert refused(glue, b"\x03\x05" + data[2:]).startswith("AWS Glue's format with compression 5")
+    assert refused(glue, b"\x04" + data[1:]).startswith("not AWS Glue's format: begins with 04")
+    assert refused(Avro("long", Glue(registry)), data) == f"schema id {UUID}: a schema of type JSON, not Avro"
+
+
+@pytest.mark.parametrize(
+    ("subjects", "subject"),
+    [
+        (None, "orders-value"),
+        (TopicName(), "orders-value"),
+        (RecordName(), "shop.Order"),
+        (TopicRecordName(), "orders-shop.Order"),
+    ],
+)
+def test_a_schema_is_registered_under_the_subject_that_the_rule_names(
+    server: StandIn, subjects: Any, subject: str
+) -> None:
+    registry = HttpRegistry(server.url, register="missing", subjects=subjects)
+    values(Protobuf(shop("Order"), Confluent(registry))).encode(shop("Order")())
+    assert subject in server.subjects
+    registry.close()
+
+
+def test_a_codec_of_two_topics_has_a_subject_in_each_and_is_the_same_for_the_same_topic(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    codec = JsonSchema(Order, Confluent(registry))
+    one, other = Stream("one", String(), codec), Table("other", codec, codec)
+    one.value.encode(Order("a"))
+    other.value.encode(Order("a"))
+    other.key.encode(Order("a"))
+    assert sorted(server.subjects) == ["one-value", "other-key", "other-value"]
+    assert Stream("one", String(), Avro("long", Confluent(registry, "s"))).value.framing.subject == "s"  # type: ignore[attr-defined]
+    assert Stream("one", String(), codec).value is one.value
+    with pytest.raises(ConfigurationError, match="to write Order, name the subject"):
+        codec.encode(Order("a"))
+
+
+def test_a_schema_that_is_not_registered_is_refused_unless_it_is_to_be_registered(server: StandIn) -> None:
+    registry = HttpRegistry(server.url)
+    assert (
+        registry.compatible("orders-value", Protobuf(shop("Order")).definition) == ""
+    )  # with its imports missing
+    with pytest.raises(
+        ConfigurationError, match=r"Order is not registered under 'orders-value'.*schemas apply"
+    ):
+        values(JsonSchema(Order, Confluent(registry))).encode(Order("a"))
+    registry.close()
+
+
+def test_an_id_that_was_unknown_is_known_once_we_write_with_it(registry: HttpRegistry) -> None:
+    codec = values(JsonSchema(Order, Confluent(registry)))
+    assert "does not know it" in refused(codec, b"\x00\x00\x00\x00\x01{}")
+    assert codec.decode(codec.encode(Order("a"))) == Order("a")
+
+
+def test_an_incompatible_schema_is_refused_by_the_registry(server: StandIn, registry: HttpRegistry) -> None:
+    values(JsonSchema(Order, Confluent(registry, "s"))).encode(Order("a"))
+    other = msgspec.defstruct("Order", [("id", int)])
+    with pytest.raises(
+        ConfigurationError, match=r"incompatible: \$\.id: string was written, and integer is read"
+    ):
+        values(JsonSchema(other, Confluent(registry, "s"))).encode(other(5))
+
+
+def test_while_the_registry_is_away_known_schemas_go_on_and_others_wait(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    codec = values(JsonSchema(Order, Confluent(registry)))
+    data = codec.encode(Order("a"))
+    codec.decode(data)
+    server.away = True
+    assert codec.decode(data) == Order("a")
+    assert codec.encode(Order("b"))[5:] == b'{"id":"b","cents":0}'
+    with pytest.raises(RetryLater, match="status 503"):
+        codec.decode(b"\x00\x00\x00\x00\x63{}")
+    before = len(server.requests)
+    codec.decode_many([data] * 100)
+    assert len(server.requests) == before
+
+
+@pytest.mark.parametrize(
+    ("auth", "header"),
+    [(Basic("u", "p"), "Basic dTpw"), (Bearer("t"), "Bearer t"), (Bearer(lambda: "made"), "Bearer made")],
+)
+def test_requests_carry_the_user_or_the_token(server: StandIn, auth: Any, header: str) -> None:
+    registry = HttpRegistry(server.url, auth=auth)
+    assert registry.registered("s", _long()) is None
+    assert server.headers == [header]
+    assert "p" not in repr(auth).replace("Bearer", "").removeprefix("Basic")
+    registry.close()
+
+
+def test_a_certificate_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing\.pem"):
+        HttpRegistry("https://localhost", tls=Tls(ca=tmp_path / "missing.pem"))
+    with pytest.raises(ConfigurationError, match="register='always'"):
+        HttpRegistry("https://localhost", register="always")  # type: ignore[arg-type] # it is refused
+
+
+# ---- in a group ---------------------------------------------------------------------------------------------------------
+
+
+def test_messages_are_events_and_rows_of_a_group_and_a_change_that_reads_other_values_is_refused(
+    registry: HttpRegistry,
+) -> None:
+    orders = Stream("orders", String(), Protobuf(shop("Order"), Confluent(registry)))
+
+    def group(kind: Any) -> Group[str, Any]:
+        def keep(ctx: Context[str, Any], order: Any) -> None:
+            ctx.set(kind(a=order.id) if isinstance(kind().a, str) else kind())
+
+        return Group("g", Input(orders, keep), Persist(Protobuf(kind)))
+
+    with Tester() as tester:
+        first = group(shop("Head"))
+        tester.run(first)
+        tester.emit(orders, "a", shop("Order")(id="1"))
+        tester.emit(Stream("orders", String(), Long()), "a", 5)
+        assert tester.table(first) == {"a": shop("Head")(a="1")}
+        assert tester.dead_letters(first)[0].reason == "schema id 0: the registry does not know it"
+        tester.stop(first)
+        with pytest.raises(StateMeaningChanged, match=r"\$\.1: string was written, and enum or int32"):
+            tester.start(group(changed("Head")))
+
+
+def test_rows_behind_ids_have_the_subject_of_the_table_s_topic_and_states_name_theirs(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    kept = State("kept", key=String(), value=JsonSchema(Order, Confluent(registry, "kept")))
+
+    def keep(ctx: Context[str, Any], order: Any) -> None:
+        ctx.set(order)
+        ctx.table(kept).put(order.id, order)
+
+    orders = Stream("orders", String(), JsonSchema(Order, Confluent(registry)))
+    group = Group("g", Input(orders, keep), Persist(JsonSchema(Order, Confluent(registry))), kept)
+    with Tester() as tester:
+        tester.run(group)
+        tester.emit(orders, "a", Order("1"))
+        assert tester.table(group) == {"a": Order("1")}
+        assert tester.table(group, kept) == {"1": Order("1")}
+    assert sorted(server.subjects) == ["g-table-value", "kept", "orders-value"]

@@ -1,0 +1,18 @@
+"""Query the tables of a group in the processes that keep them: any process asks for any key.
+
+`advertise` and `QueryServer` let the processors of a process answer; `Query` asks them.
+"""
+
+from streamtable_query.address import QueryAddress, advertise
+from streamtable_query.query import PartitionMoved, Query, QueryAnswer
+from streamtable_query.server import QueryServer, add_query_service
+
+__all__ = [
+    "PartitionMoved",
+    "Query",
+    "QueryAddress",
+    "QueryAnswer",
+    "QueryServer",
+    "add_query_service",
+    "advertise",
+]

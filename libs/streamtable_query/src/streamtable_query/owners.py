@@ -1,0 +1,129 @@
+"""The processes of a group, and which of them has a partition, as the group's coordinator says."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streamtable.base.clock import Clock
+from streamtable.base.types import TopicPartition
+from streamtable.errors import ConfigurationError, NotReady
+from streamtable_query.address import QueryAddress, advertised
+
+
+class ListedMember(Protocol):
+    """A member of a consumer group, as its coordinator describes it."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def partitions(self) -> Sequence[TopicPartition]: ...
+
+
+class ListedGroup(Protocol):
+    """A consumer group, as its coordinator describes it."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def members(self) -> Sequence[ListedMember]: ...
+
+
+class Coordinator(Protocol):
+    """Describes consumer groups; `Kafka.admin()` is one."""
+
+    def describe_groups(self, names: Iterable[str]) -> Mapping[str, ListedGroup]:
+        """Return the groups, with the partitions of their members. Raises `RetryLater`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOwner:
+    """The process that has a partition.
+
+    Attributes:
+        address: Where it answers queries.
+        confirmed_at: The monotonic time in seconds before the question to which the coordinator answered that the process
+            has the partition.
+    """
+
+    address: QueryAddress
+    confirmed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Assignment:
+    owners: Mapping[int, ListedMember] = field(default_factory=dict)
+    state: str = "not described yet"
+    asked_at: float = float("-inf")
+
+
+class PartitionOwners:
+    """Knows which process has a partition of a group. Any thread.
+
+    Args:
+        group: The name of the group.
+        topic: One of its inputs: the members' partitions of it are their partitions of the group.
+        coordinator: Returns the client to ask.
+        clock: Monotonic time.
+    """
+
+    def __init__(self, group: str, topic: str, coordinator: Callable[[], Coordinator], clock: Clock) -> None:
+        self._group = group
+        self._topic = topic
+        self._coordinator = coordinator
+        self._clock = clock
+        self._known = _Assignment()
+        self._asking = threading.Lock()
+
+    def owner(self, partition: int, since: float) -> PartitionOwner:
+        """Return the process that has a partition.
+
+        Args:
+            partition: The partition of the group.
+            since: The answer of the coordinator must be to a question that was asked at this monotonic time or later.
+
+        Raises:
+            NotReady: No member has the partition at the moment.
+            ConfigurationError: The member that has it answers no queries.
+            RetryLater: Kafka does not answer.
+        """
+        known = self._known if self._known.asked_at >= since else self.refresh(since)
+        member = known.owners.get(partition)
+        if member is None:
+            raise NotReady(
+                f"no process of group {self._group!r} has partition {partition} at the moment: the group is {known.state}"
+            )
+        address = advertised(member.client_id)
+        if address is None:
+            raise ConfigurationError(
+                f"the process of group {self._group!r} that has partition {partition} ({member.client_id!r} at {member.host}) "
+                "does not say where it answers queries: start it with advertise() and a QueryServer"
+            )
+        return PartitionOwner(address, known.asked_at)
+
+    def refresh(self, since: float) -> _Assignment:
+        """Ask the coordinator, unless another thread has done so at or after `since`. Raises `RetryLater`."""
+        with self._asking:
+            if self._known.asked_at < since:
+                asked_at = self._clock.monotonic()
+                found = self._coordinator().describe_groups([self._group]).get(self._group)
+                self._known = (
+                    _Assignment(state="not known to Kafka: does it run?", asked_at=asked_at)
+                    if found is None
+                    else _Assignment(self._by_partition(found), found.state, asked_at)
+                )
+            return self._known
+
+    def _by_partition(self, group: ListedGroup) -> Mapping[int, ListedMember]:
+        return {
+            place.partition: member
+            for member in group.members
+            for place in member.partitions
+            if place.topic == self._topic
+        }

@@ -1,0 +1,180 @@
+"""Answers queries of other processes from the committed rows of the processors in this one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+import grpc
+import structlog
+
+from contracts.grpc.query.v1 import query_pb2
+from contracts.grpc.query.v1.query_pb2_grpc import QueryServicer, add_QueryServicer_to_server
+from streamtable import Bytes, PartitionNotAssigned, Processor, Table
+from streamtable.errors import ConfigurationError, GraphError, RetryLater
+from streamtable_query.protocol import KEYS_MAX, NOT_ASSIGNED, NOT_READY, REASON, VERSION, WRONG_GROUP
+
+_PAGE_ROWS: Final = 1_000
+_PAGE_BYTES: Final = 1_000_000
+_ALL_ADDRESSES: Final = "0.0.0.0:7070"
+_STOP_SECONDS: Final = 5.0
+_WORKERS: Final = 16
+
+R = TypeVar("R")
+log = structlog.get_logger()
+
+
+class QueryServer:
+    """Serves `streamtable.query.v1.Query` for the processors of this process, from `with` to its end.
+
+        app = App(advertise(Kafka("127.0.0.1:9092"), "pod-3.orders:7070"), "state")
+        processor = app.processor(ORDERS)
+        with QueryServer(processor, "0.0.0.0:7070"):
+            processor.run()
+
+    A server that has limits, API keys and TLS of its own serves the same by `add_query_service`.
+
+    Args:
+        processors: The processor, or those of all groups that run here.
+        address: `host:port` to listen on; port 0: a free one.
+        credentials: TLS, with client certificates if only those may ask; None: plain text, for loopback and for networks
+            that encrypt and admit by themselves.
+
+    Raises:
+        ConfigurationError: Two processors are of the same group.
+    """
+
+    def __init__(
+        self,
+        processors: Processor | Sequence[Processor],
+        address: str = _ALL_ADDRESSES,
+        *,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._address = address
+        self._credentials = credentials
+        self._server = grpc.server(
+            ThreadPoolExecutor(_WORKERS, thread_name_prefix="query"), options=[("grpc.so_reuseport", 0)]
+        )
+        add_query_service(processors, self._server)
+        self.port = 0
+        """The port that it listens on; 0 before `start`."""
+
+    def start(self) -> None:
+        """Listen. Raises `ConfigurationError` if the address cannot be used."""
+        try:
+            self.port = (
+                self._server.add_insecure_port(self._address)
+                if self._credentials is None
+                else self._server.add_secure_port(self._address, self._credentials)
+            )
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"queries cannot be served at {self._address!r}: give an address of this machine and a free port ({error})"
+            ) from error
+        self._server.start()
+        log.info("query server started", address=self._address, port=self.port)
+
+    def stop(self) -> None:
+        """Refuse new calls and wait for those that run, 5 s at most. May be called twice."""
+        self._server.stop(_STOP_SECONDS).wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def add_query_service(processors: Processor | Sequence[Processor], server: grpc.Server) -> None:
+    """Add `streamtable.query.v1.Query` to a server.
+
+    Args:
+        processors: The processor, or those of all groups that run here.
+        server: The server; it may be synchronous or `grpc.aio`'s.
+
+    Raises:
+        ConfigurationError: Two processors are of the same group.
+    """
+    listed = list(processors) if isinstance(processors, Sequence) else [processors]
+    by_group = {each.group.name: each for each in listed}
+    if len(by_group) < len(listed):
+        raise ConfigurationError(
+            "two processors of the same group in one process: queries cannot tell them apart"
+        )
+    add_QueryServicer_to_server(_Servicer(by_group), server)
+
+
+class _Servicer(QueryServicer):
+    def __init__(self, processors: Mapping[str, Processor]) -> None:
+        self._processors = processors
+
+    def Get(  # noqa: N802 - gRPC's name
+        self, request: query_pb2.GetRequest, context: grpc.ServicerContext
+    ) -> query_pb2.GetResponse:
+        if len(request.keys) > KEYS_MAX:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.keys)} keys, at most {KEYS_MAX}")
+
+        def read(processor: Processor, table: Table[bytes, bytes]) -> query_pb2.GetResponse:
+            found = [processor.get(table, key, partition=request.partition) for key in request.keys]
+            return query_pb2.GetResponse(
+                rows=[query_pb2.Row(value=each.value) for each in found],
+                offset=min((each.offset for each in found), default=0),
+            )
+
+        return self._answer(request, context, read)
+
+    def Range(  # noqa: N802 - gRPC's name
+        self, request: query_pb2.RangeRequest, context: grpc.ServicerContext
+    ) -> query_pb2.RangeResponse:
+        start = request.start if request.HasField("start") else None
+        end = request.end if request.HasField("end") else None
+
+        def read(processor: Processor, table: Table[bytes, bytes]) -> query_pb2.RangeResponse:
+            rows = processor.range(table, start, end, partition=request.partition)
+            page = query_pb2.RangeResponse()
+            size = 0
+            for key, value in islice(rows, _PAGE_ROWS):
+                page.entries.add(key=key, value=value)
+                size += len(key) + len(value)
+                if size >= _PAGE_BYTES:
+                    break
+            page.more = len(page.entries) == _PAGE_ROWS or size >= _PAGE_BYTES
+            return page
+
+        return self._answer(request, context, read)
+
+    def _answer(
+        self,
+        request: query_pb2.GetRequest | query_pb2.RangeRequest,
+        context: grpc.ServicerContext,
+        read: Callable[[Processor, Table[bytes, bytes]], R],
+    ) -> R:
+        """Return the result of `read`, or end the call with the reason why it cannot be read here."""
+        if request.version != VERSION:
+            context.abort(
+                grpc.StatusCode.UNIMPLEMENTED,
+                f"version {request.version} of the query protocol is not known here, where {VERSION} is: upgrade the older side",
+            )
+        processor = self._processors.get(request.group)
+        if processor is None:
+            groups = ", ".join(self._processors)
+            _refuse(context, WRONG_GROUP, f"no group {request.group!r} runs here, only {groups}")
+        try:
+            # Bytes in, bytes out: the caller has the codecs, and a row that cannot be decoded is the caller's error.
+            return read(processor, Table(request.table, Bytes(), Bytes()))
+        except PartitionNotAssigned as error:
+            _refuse(context, NOT_ASSIGNED, error.message)
+        except GraphError as error:
+            _refuse(context, WRONG_GROUP, error.message)
+        except RetryLater as error:
+            _refuse(context, NOT_READY, error.message)
+
+
+def _refuse(context: grpc.ServicerContext, reason: str, message: str) -> NoReturn:
+    context.set_trailing_metadata(((REASON, reason),))
+    code = grpc.StatusCode.UNAVAILABLE if reason == NOT_READY else grpc.StatusCode.FAILED_PRECONDITION
+    refuse: Any = context.abort  # it never returns, which its stub does not say
+    refuse(code, message)
+    raise AssertionError

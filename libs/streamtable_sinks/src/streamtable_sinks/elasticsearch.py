@@ -1,0 +1,232 @@
+"""Elasticsearch as the target of a sink: the latest state. Needs the extra `elasticsearch`.
+
+Documents and position are not written in one step, so writes are idempotent instead: a document's version is the offset of its
+change, and Elasticsearch ignores a lower one. A batch that is written again, or late by a former owner, changes nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from elasticsearch import ApiError, ConflictError, NotFoundError, TransportError
+from elasticsearch import Elasticsearch as Client
+
+from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+
+R = TypeVar("R")
+POSITIONS: Final = "streamtable-positions"
+_TIMEOUT_S: Final = 30.0
+_PAGE: Final = 1_000
+_LONGEST_ID: Final = 512
+_OFFSET_BITS: Final = 48
+_TRIES: Final = 5
+_CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
+_TOO_MANY: Final = 429
+_SERVER: Final = 500
+_POSITION_FIELDS: Final = {
+    "sink": "keyword",
+    "topic": "keyword",
+    "partition": "integer",
+    "topic_id": "keyword",
+    "next_offset": "long",
+    "epoch": "long",
+    "owner": "keyword",
+    "generation": "integer",
+}
+
+
+@dataclass(frozen=True)
+class HeldPosition:
+    """The document of a partition's position.
+
+    Attributes:
+        generation: Counts the resets: what is written after one replaces what was written before.
+        seq_no: Identifies this version of the document, with `primary_term`; -1: there is none.
+    """
+
+    topic_id: str = ""
+    next_offset: int | None = None
+    epoch: int = 0
+    owner: str = ""
+    generation: int = 0
+    seq_no: int = -1
+    primary_term: int = -1
+
+
+class Elasticsearch:
+    """An index of documents: the last change of each key, or each event by its partition and offset.
+
+        Sink("stock-out", STOCK, Elasticsearch("http://127.0.0.1:9200", "stock"))
+
+    The documents are the latest state: a batch may be visible in parts, and may be written twice, which changes nothing. A
+    deleted document remembers its version for `index.gc_deletes`, an hour in an index that the sink has created.
+
+    Args:
+        urls: The URLs of one or more nodes.
+        index: The index or alias. Created if it is missing, with dynamic fields.
+        document: Makes a document of a record's key and value. Default: the fields of the value; `value` if it is no record.
+        id: Makes the id of a document from a key. Default: the key as text. Of a stream each record has an id of its own.
+        options: The client's options, such as `api_key`, `basic_auth`, `ca_certs`.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        index: str,
+        *,
+        document: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+        id: Callable[[Any], str] = str,  # noqa: A002 - its name in Elasticsearch
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        nodes = [urls] if isinstance(urls, str) else list(urls)
+        try:
+            self._client = Client(nodes, max_retries=0, request_timeout=_TIMEOUT_S, **(options or {}))
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"not the address or options of an Elasticsearch: {error}") from error
+        self._index = index
+        self._document = document
+        self._id = id
+        self._keyed = True
+
+    def open(self, source: SinkSource) -> None:
+        self._keyed = source.is_table
+        fields = {
+            "dynamic": "strict",
+            "properties": {name: {"type": kind} for name, kind in _POSITION_FIELDS.items()},
+        }
+        self._create(POSITIONS, {"mappings": fields})
+        self._create(self._index, {"settings": {"index.gc_deletes": "1h"}})
+
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
+        for _ in range(_TRIES):
+            held = self._held(place)
+            topic_id = held.topic_id or place.topic_id
+            if self._put(place, held, replace(held, epoch=held.epoch + 1, owner=owner, topic_id=topic_id)):
+                return TakenPartition(held.epoch + 1, held.next_offset, held.topic_id, held.owner)
+        raise RetryLater("another process changes the position at the same time")
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        held = self._held(place)
+        there = f"position {held.next_offset} under epoch {held.epoch} of {held.owner}"
+        if held.epoch != epoch or (start is not None and held.next_offset != start):
+            raise Migrated(
+                f"the target has {there}, not {start} under {epoch}: another process has taken the partition"
+            )
+        moved = replace(held, next_offset=end)
+        if start is None:
+            moved = replace(moved, topic_id=place.topic_id, generation=held.generation + 1)
+        for at in range(0, len(changes), _PAGE):
+            self._bulk(place, moved.generation, changes[at : at + _PAGE])
+        if not self._put(place, held, moved):
+            raise Migrated("another process has taken the partition during the write")
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ---- positions -------------------------------------------------------------------------------------------------
+
+    def _held(self, place: SinkPartition) -> HeldPosition:
+        try:
+            found = self._asked(lambda: self._client.get(index=POSITIONS, id=_digest(place)))
+        except NotFoundError:
+            return HeldPosition()
+        names = ("topic_id", "next_offset", "epoch", "owner", "generation")
+        fields = {name: found["_source"][name] for name in names}
+        return HeldPosition(**fields, seq_no=found["_seq_no"], primary_term=found["_primary_term"])
+
+    def _put(self, place: SinkPartition, before: HeldPosition, after: HeldPosition) -> bool:
+        """Replace the document unless it has changed since it was read. Returns whether it did."""
+        document = {
+            "sink": place.sink,
+            "topic": place.topic,
+            "partition": place.partition,
+            "topic_id": after.topic_id,
+            "next_offset": after.next_offset,
+            "epoch": after.epoch,
+            "owner": after.owner,
+            "generation": after.generation,
+        }
+        unchanged: dict[str, Any] = {"op_type": "create"}
+        if before.seq_no >= 0:
+            unchanged = {"if_seq_no": before.seq_no, "if_primary_term": before.primary_term}
+        try:
+            self._asked(
+                lambda: self._client.index(index=POSITIONS, id=_digest(place), document=document, **unchanged)
+            )
+        except ConflictError:
+            return False
+        return True
+
+    # ---- documents -------------------------------------------------------------------------------------------------
+
+    def _bulk(self, place: SinkPartition, generation: int, changes: Sequence[SinkChange]) -> None:
+        operations = [part for change in changes for part in self._operation(place, generation, change)]
+        answer = self._asked(lambda: self._client.bulk(index=self._index, operations=operations))
+        if not answer["errors"]:
+            return
+        results = [next(iter(item.values())) for item in answer["items"]]
+        for result, change in zip(results, changes, strict=True):
+            status = result["status"]
+            if "error" not in result or status in {_CONFLICT, _NOT_FOUND}:
+                continue  # a later change is there, or nothing was there to delete
+            text = f"{result['error'].get('type')}: {result['error'].get('reason')}"
+            if status == _TOO_MANY or status >= _SERVER:
+                raise RetryLater(f"Elasticsearch cannot write at the moment: {text}")
+            raise Rejected(f"Elasticsearch refuses the document: {text}", offset=change.offset)
+
+    def _operation(
+        self, place: SinkPartition, generation: int, change: SinkChange
+    ) -> Iterator[Mapping[str, Any]]:
+        try:
+            name = self._id(change.key) if self._keyed else f"{place.topic}-{place.partition}-{change.offset}"
+            document = None if change.value is None else self._made(change)
+        except Exception as error:
+            message = f"the document cannot be made: {type(error).__name__}: {error}"
+            raise Rejected(message, offset=change.offset) from error
+        if not name or len(name.encode()) > _LONGEST_ID:
+            name = f"sha256-{sha256(name.encode()).hexdigest()}"
+        version = (generation << _OFFSET_BITS) + change.offset
+        action = {"_id": name, "version": version, "version_type": "external_gte"}
+        if document is None:
+            yield {"delete": action}
+        else:
+            yield {"index": action}
+            yield document
+
+    def _made(self, change: SinkChange) -> Mapping[str, Any]:
+        if self._document is not None:
+            return self._document(change.key, change.value)
+        return change.value if isinstance(change.value, dict) else {"value": change.value}
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def _create(self, index: str, body: Mapping[str, Any]) -> None:
+        if not self._asked(lambda: self._client.indices.exists(index=index)):
+            try:
+                self._asked(lambda: self._client.indices.create(index=index, **body))
+            except ConfigurationError as error:
+                if "resource_already_exists" not in error.message:  # another process was quicker
+                    raise
+
+    @staticmethod
+    def _asked(request: Callable[[], R]) -> R:
+        """Send a request. Raises `RetryLater`, `ConfigurationError`, and for a document conflicts and absence."""
+        try:
+            return request()
+        except (ConflictError, NotFoundError):
+            raise
+        except ApiError as error:
+            if error.status_code == _TOO_MANY or error.status_code >= _SERVER:
+                raise RetryLater(f"Elasticsearch cannot answer at the moment: {error}") from error
+            raise ConfigurationError(f"Elasticsearch refuses the request: {error}") from error
+        except TransportError as error:
+            raise RetryLater(f"Elasticsearch does not answer: {error}") from error
+
+
+def _digest(place: SinkPartition) -> str:
+    return sha256("\0".join((place.sink, place.topic, str(place.partition))).encode()).hexdigest()

@@ -1,0 +1,83 @@
+"""The table of positions, `streamtable_positions`: a row for each partition of each sink."""
+
+from typing import Any, Final
+
+import psycopg
+import structlog
+from psycopg import sql
+
+from streamtable.errors import Migrated
+from streamtable_sinks.target import SinkPartition, TakenPartition
+
+log = structlog.get_logger()
+
+TABLE: Final = sql.Identifier("streamtable_positions")
+_CREATE: Final = sql.SQL(
+    """CREATE TABLE IF NOT EXISTS {} (
+        sink text, topic text, partition integer,
+        topic_id text NOT NULL, next_offset bigint, epoch bigint NOT NULL, owner text NOT NULL,
+        PRIMARY KEY (sink, topic, partition))"""
+).format(TABLE)
+_TAKE: Final = sql.SQL(
+    """INSERT INTO {} AS held (sink, topic, partition, topic_id, next_offset, epoch, owner)
+        VALUES (%(sink)s, %(topic)s, %(partition)s, %(topic_id)s, NULL, 1, %(owner)s)
+        ON CONFLICT (sink, topic, partition) DO UPDATE SET epoch = held.epoch + 1, owner = EXCLUDED.owner
+        RETURNING epoch, next_offset, topic_id"""
+).format(TABLE)
+_FIND: Final = sql.SQL(
+    "SELECT epoch, next_offset, owner FROM {} WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s"
+).format(TABLE)
+_MOVE: Final = sql.SQL(
+    """UPDATE {} SET next_offset = %(end)s
+        WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND epoch = %(epoch)s
+        AND next_offset = %(start)s"""
+).format(TABLE)
+_SET: Final = sql.SQL(
+    """UPDATE {} SET next_offset = %(end)s, topic_id = %(topic_id)s
+        WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND epoch = %(epoch)s"""
+).format(TABLE)
+# The row is locked by the transaction that has written it last and has not ended; that is its xmax.
+_HOLDER: Final = sql.SQL(
+    """SELECT lock.pid, pg_terminate_backend(lock.pid) FROM {} AS held
+        JOIN pg_locks AS lock ON lock.locktype = 'transactionid' AND lock.transactionid = held.xmax AND lock.granted
+        WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND lock.pid <> pg_backend_pid()"""
+).format(TABLE)
+
+Session = psycopg.Connection[Any]
+
+
+def create(session: Session) -> None:
+    """Create the table unless it is there; without the right to create one that is there already."""
+    there = session.execute("SELECT to_regclass('streamtable_positions')").fetchone()
+    if there is None or there[0] is None:
+        session.execute(_CREATE)
+
+
+def take(session: Session, place: SinkPartition, owner: str) -> TakenPartition:
+    """Raise the epoch of a partition. See `SinkTarget.take`."""
+    values = {**place._asdict(), "owner": owner}
+    before = session.execute(_FIND, values).fetchone()
+    try:
+        found = session.execute(_TAKE, values).fetchone()
+    except psycopg.errors.LockNotAvailable:
+        # This process has just proved in Kafka that it owns the partition: the one that holds the row is a former owner that
+        # stands still in the middle of a transaction, which nothing else would end.
+        ended = session.execute(_HOLDER, values).fetchall()
+        log.warning("session of a former owner ended", sink=place.sink, topic=place.topic, partition=place.partition,
+                    sessions=[pid for pid, _ in ended])  # fmt: skip
+        found = session.execute(_TAKE, values).fetchone()
+    assert found is not None, "a row was written"
+    epoch, position, topic_id = found
+    return TakenPartition(epoch, position, topic_id, before[2] if before else "")
+
+
+def move(session: Session, place: SinkPartition, epoch: int, start: int | None, end: int) -> None:
+    """Move the position in the open transaction. Raises `Migrated` if it is another, or the epoch is."""
+    values = {**place._asdict(), "epoch": epoch, "start": start, "end": end}
+    if session.execute(_SET if start is None else _MOVE, values).rowcount == 1:
+        return
+    now = session.execute(_FIND, values).fetchone()
+    there = "no position" if now is None else f"position {now[1]} under epoch {now[0]} of {now[2]}"
+    raise Migrated(
+        f"the target has {there}, not position {start} under epoch {epoch}: another process has taken the partition"
+    )

@@ -1,0 +1,122 @@
+"""Changes as rows of a table."""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.types.json import Json
+
+from streamtable.errors import Rejected
+from streamtable_sinks.target import SinkChange
+
+MakeRow = Callable[[Any, Any], Mapping[str, Any]]
+MakeKey = Mapping[str, Callable[[Any], Any]]
+_JSON_TYPES = ("json", "jsonb")
+
+
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class CopiedRows:
+    """The rows of a batch. They are made while they are sent, so that the server works meanwhile.
+
+    Attributes:
+        written: The rows to write, each with its values in the order of the columns. To be read once.
+        of: The change of each.
+        deleted: The rows to delete, by the values of their key columns.
+    """
+
+    written: Iterable[Values]
+    of: Sequence[SinkChange]
+    deleted: Sequence[Values] = ()
+
+
+class RowMaker:
+    """Makes rows of changes, of all columns at once.
+
+    Args:
+        key: Makes the value of each key column from a key; empty: rows are appended.
+        columns: Makes a row of a key and a value; None: the fields of the value.
+        types: The SQL types of the table's columns.
+
+    Attributes:
+        names: The columns of a row, those of the key first; as in the first row.
+    """
+
+    def __init__(self, key: MakeKey, columns: MakeRow | None, types: Mapping[str, str]) -> None:
+        self._key = tuple(key.values())
+        self._key_names = tuple(key)
+        self._columns = columns
+        self._types = types
+        self.names: tuple[str, ...] = ()
+        self._width = 0  # of what makes a row, which may have key columns too
+        self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
+        self._structured: Sequence[int] = ()
+
+    def rows(self, changes: Sequence[SinkChange]) -> CopiedRows:
+        """Return the rows of changes. Of several with the same key columns the last counts.
+
+        Raises:
+            Exception: A change makes no row, here or when the rows are read; see `blamed`.
+        """
+        if not self._key:
+            return CopiedRows(self._values(changes), changes)
+        last = dict(zip(self._keys(changes), changes, strict=True))
+        written = {key: change for key, change in last.items() if change.value is not None}
+        kept = list(written.values())
+        rows = map(operator.add, written, self._values(kept))
+        return CopiedRows(
+            rows, kept, [key for key in last if key not in written] if len(written) < len(last) else ()
+        )
+
+    def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
+        """Return the refusal of the first change that makes no row, with its offset; else the error."""
+        for change in changes:
+            try:
+                list(self.rows((change,)).written)
+            except Exception as found:  # noqa: BLE001 - the program's function may raise anything
+                return Rejected(
+                    f"the row cannot be made: {type(found).__name__}: {found}", offset=change.offset
+                )
+        return error
+
+    def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
+        if len(self._key) == 1:
+            (make,) = self._key
+            return [(make(change.key),) for change in changes]
+        return [tuple(make(change.key) for make in self._key) for change in changes]
+
+    def _values(self, changes: Sequence[SinkChange]) -> Iterable[Values]:
+        """Return the values of the columns that are none of the key."""
+        rows: Sequence[Any]
+        if self._columns is not None:
+            rows = [self._columns(change.key, change.value) for change in changes]
+        else:
+            rows = [change.value for change in changes]
+            if any(kind is not dict for kind in set(map(type, rows))):
+                rows = [each if isinstance(each, dict) else {"value": each} for each in rows]
+        if rows and not self.names:
+            self._name(rows[0])
+        if set(map(len, rows)) - {self._width}:
+            other = next(row for row in rows if len(row) != self._width)
+            raise ValueError(f"it has the columns {sorted(other)}, and others have {sorted(self.names)}")
+        found = map(self._take, rows)
+        return map(self._wrapped, found) if self._structured else found
+
+    def _name(self, row: Mapping[str, Any]) -> None:
+        others = tuple(name for name in row if name not in self._key_names)
+        self.names, self._width = self._key_names + others, len(row)
+        if len(others) == 1:
+            (only,) = others
+            self._take = lambda found: (found[only],)
+        elif others:
+            self._take = operator.itemgetter(*others)
+        self._structured = [at for at, name in enumerate(others) if self._types.get(name) in _JSON_TYPES]
+
+    def _wrapped(self, values: Values) -> Values:
+        made = list(values)
+        for at in self._structured:
+            made[at] = None if made[at] is None else Json(made[at])
+        return tuple(made)

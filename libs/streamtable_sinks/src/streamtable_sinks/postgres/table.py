@@ -1,0 +1,163 @@
+"""The table that a sink writes: what it has, what it lacks, and the statements that write it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+import structlog
+from psycopg import sql
+
+from streamtable.errors import ConfigurationError, Rejected
+from streamtable_sinks.postgres.errors import copied_line, streamtable_error
+from streamtable_sinks.postgres.rows import CopiedRows, Values
+from streamtable_sinks.postgres.types import Column, difference
+from streamtable_sinks.target import SinkChange
+
+log = structlog.get_logger()
+
+_WRITTEN: Final = sql.Identifier("pg_temp", "streamtable_written")
+_DELETED: Final = sql.Identifier("pg_temp", "streamtable_deleted")
+_COLUMNS: Final = """
+    SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = ''
+    FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+_UNIQUE: Final = """
+    SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey::smallint[])
+    WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL
+    GROUP BY indexrelid HAVING array_agg(attname::text ORDER BY attname) = %s"""
+
+Session = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """A table in PostgreSQL.
+
+    Attributes:
+        name: The name, with the schema if it is not in the search path.
+        key: The columns of the key; none: rows are appended.
+    """
+
+    name: str
+    key: tuple[str, ...]
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        return sql.Identifier(*self.name.split("."))
+
+    # ---- at the start ----------------------------------------------------------------------------------------------
+
+    def create(self, session: Session, columns: Sequence[Column]) -> None:
+        """Create the table unless it is there."""
+        parts = [
+            sql.SQL("{} {}{}").format(
+                sql.Identifier(each.name),
+                sql.SQL(each.type),
+                sql.SQL(" NOT NULL" if each.required else ""),
+            )
+            for each in columns
+        ]
+        if self.key:
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
+        session.execute(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self.identifier, sql.SQL(", ").join(parts))
+        )
+
+    def columns(self, session: Session) -> Mapping[str, Column]:
+        """Return the columns of the table; none if there is no such table."""
+        found = session.execute(_COLUMNS, (self.identifier.as_string(),)).fetchall()
+        return {name: Column(name, kind, required) for name, kind, required in found}
+
+    def check(self, session: Session, needed: Sequence[Column] | None) -> Mapping[str, Column]:
+        """Compare the table with what its source needs. Returns its columns.
+
+        Raises:
+            ConfigurationError: It lacks a column or the key; the message has the statements that add them.
+        """
+        there = self.columns(session)
+        if not there:
+            raise ConfigurationError(
+                f"there is no table {self.name!r} in PostgreSQL: create it, or give create=True"
+            )
+        known = {*there, *(column.name for column in needed or ())}
+        ddl = [f"ALTER TABLE {self.name} ADD COLUMN {name} ...;" for name in self.key if name not in known]
+        if needed is not None:
+            found = difference(needed, there)
+            ddl += [f"ALTER TABLE {self.name} ADD COLUMN {each.name} {each.type};" for each in found.missing]
+            ddl += [
+                f"ALTER TABLE {self.name} ALTER COLUMN {each.name} DROP NOT NULL;" for each in found.unfilled
+            ]
+            for column, kind in found.other_types:
+                log.warning("column has another type", table=self.name, column=column.name, type=column.type,
+                            ddl=f"ALTER TABLE {self.name} ALTER COLUMN {column.name} TYPE {kind};")  # fmt: skip
+        if (
+            self.key
+            and not session.execute(_UNIQUE, (self.identifier.as_string(), sorted(self.key))).fetchone()
+        ):
+            ddl.append(f"ALTER TABLE {self.name} ADD PRIMARY KEY ({', '.join(self.key)});")
+        if ddl:
+            raise ConfigurationError(
+                f"table {self.name!r} does not have what its source needs. This would add it:\n"
+                + "\n".join(ddl)
+            )
+        return there
+
+    # ---- a batch ---------------------------------------------------------------------------------------------------
+
+    def write(self, session: Session, names: Sequence[str], rows: CopiedRows) -> None:
+        """Write rows in the open transaction. Raises `Rejected` with the offset of a row that COPY has refused."""
+        if not self.key:
+            self._copy(session, self.identifier, names, rows.written, rows.of)
+            return
+        if rows.of:
+            self._stage(session, _WRITTEN, names)
+            self._copy(session, _WRITTEN, names, rows.written, rows.of)
+            session.execute(self._merge(names))
+        if rows.deleted:
+            self._stage(session, _DELETED, self.key)
+            self._copy(session, _DELETED, self.key, rows.deleted, ())
+            same = [sql.SQL("gone.{0} = kept.{0}").format(sql.Identifier(name)) for name in self.key]
+            session.execute(
+                sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}").format(
+                    self.identifier, _DELETED, sql.SQL(" AND ").join(same)
+                )
+            )
+
+    def _stage(self, session: Session, stage: sql.Identifier, names: Sequence[str]) -> None:
+        """Create the temporary table of rows to merge, unless this session has it: without any constraint."""
+        statement = (
+            "CREATE TEMPORARY TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA"
+        )
+        session.execute(sql.SQL(statement).format(stage, _listed(names), self.identifier))
+
+    def _merge(self, names: Sequence[str]) -> sql.Composed:
+        others = [name for name in names if name not in self.key]
+        new = [sql.SQL("EXCLUDED.{}").format(sql.Identifier(name)) for name in others]
+        update = sql.SQL("UPDATE SET ({}) = ROW ({})").format(_listed(others), sql.SQL(", ").join(new))
+        return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
+            self.identifier, _listed(names), _listed(names), _WRITTEN, _listed(self.key),
+            update if others else sql.SQL("NOTHING"),
+        )  # fmt: skip
+
+    def _copy(
+        self,
+        session: Session,
+        into: sql.Identifier,
+        names: Sequence[str],
+        rows: Iterable[Values],
+        of: Sequence[SinkChange],
+    ) -> None:
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _listed(names))
+        try:
+            with session.cursor().copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except psycopg.Error as error:
+            found, line = streamtable_error(error, self.name), copied_line(error)
+            if isinstance(found, Rejected) and line is not None and 0 <= line < len(of):
+                found.offset = of[line].offset
+            raise found from error
+
+
+def _listed(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))

@@ -1,0 +1,178 @@
+"""PostgreSQL as a target: rows and position in one database transaction."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+
+from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
+from streamtable_sinks.postgres import positions
+from streamtable_sinks.postgres.errors import streamtable_error
+from streamtable_sinks.postgres.rows import MakeKey, MakeRow, RowMaker
+from streamtable_sinks.postgres.table import Session, TargetTable
+from streamtable_sinks.postgres.types import Column, columns_of
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+
+_CONNECT_S: Final = 10
+_TCP_TIMEOUT_MS: Final = 30_000
+
+
+class Postgres:
+    """A table in PostgreSQL, written exactly once.
+
+        Sink("revenue-out", REVENUE.table, Postgres(url, "revenue", key=("shop",)))
+
+    A batch is one transaction: the position in `streamtable_positions`, which is compared and moved, and the rows. With a key
+    rows are inserted, updated and deleted; without one they are appended.
+
+    Args:
+        url: The URL of the database, `postgresql://user:password@host:port/database`, or a connection string of libpq.
+        table: The table, with its schema if that is not in the search path: `sales.revenue`.
+        key: The columns of the key, which need a primary key or a unique index: their names, or a function of a record's key
+            for each. By name, a key that is a record or a named tuple gives its field; another key is the value of the only
+            column, or a tuple with a value for each. Empty: rows are appended, which only a stream does.
+        columns: Makes the other columns of a row from a record's key and value. All rows have the same columns. Default: the
+            fields of the value; the column `value` if it is not a record.
+        types: The SQL types of the columns, by name. Default: those of the codecs.
+        create: Whether to create the table if it is missing.
+        lock_timeout: The seconds that it waits for a former owner in the middle of a transaction, before that one's session
+            is ended.
+        statement_timeout: The seconds that a statement may take; then the batch is tried again.
+
+    Raises:
+        ConfigurationError: The arguments contradict each other.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        key: Sequence[str] | MakeKey = (),
+        columns: MakeRow | None = None,
+        types: Mapping[str, str] | None = None,
+        create: bool = False,
+        lock_timeout: float = 5.0,
+        statement_timeout: float = 60.0,
+    ) -> None:
+        if isinstance(key, str):
+            raise ConfigurationError(f"key={key!r}: give a tuple of names, ({key!r},)")
+        names = tuple(key)
+        self._url = url
+        self._table = TargetTable(table, names)
+        self._key = key if isinstance(key, Mapping) else {name: _part(names, name) for name in names}
+        self._columns = columns
+        self._types = types
+        self._create = create
+        self._timeouts = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
+        self._rows = RowMaker(self._key, columns, {})
+        self._connected: Session | None = None
+
+    def open(self, source: SinkSource) -> None:
+        if source.is_table and not self._table.key:
+            raise ConfigurationError(
+                f"sink {source.sink!r} writes the table {source.topic!r}, whose rows change and are deleted: name the key "
+                f"columns of {self._table.name!r} with key="
+            )
+        needed = self._needed(source)
+        with self._session() as session:
+            positions.create(session)
+            if self._create:
+                if needed is None:
+                    raise ConfigurationError(
+                        f"table {self._table.name!r} cannot be created, as the types of its columns are not known: give types="
+                    )
+                self._table.create(session, needed)
+            there = self._table.check(session, needed)
+        self._rows = RowMaker(self._key, self._columns, {each.name: each.type for each in there.values()})
+
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
+        with self._session() as session:
+            return positions.take(session, place, owner)
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        with self._session() as session:
+            try:
+                with session.transaction():
+                    positions.move(session, place, epoch, start, end)
+                    if changes:
+                        self._write(session, changes)
+            except (StreamtableError, psycopg.Error):
+                raise
+            except Exception as error:
+                raise self._rows.blamed(changes, error) from error
+
+    def _write(self, session: Session, changes: Sequence[SinkChange]) -> None:
+        rows = self._rows.rows(changes)  # which knows the columns then
+        self._table.write(session, self._rows.names, rows)
+
+    def close(self) -> None:
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            connected.close()
+
+    def _needed(self, source: SinkSource) -> Sequence[Column] | None:
+        """Return the columns that the source needs; None if they are not known."""
+        if self._types is not None:
+            return [Column(name, kind) for name, kind in self._types.items()]
+        of_value = None if self._columns is not None else columns_of(source.value, "value")
+        of_key = columns_of(source.key, self._table.key[0]) if len(self._table.key) == 1 else None
+        if of_value is None or (self._table.key and of_key is None):
+            return None
+        keys = [column for column in of_key or () if column.name in self._table.key]
+        return [*keys, *(column for column in of_value if column.name not in self._table.key)]
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Connect unless it is connected; after an error other than a refusal the next call connects again."""
+        try:
+            if self._connected is None or self._connected.closed:
+                self.close()
+                self._connected = self._new_session()
+                self._set_timeouts(self._connected)
+            yield self._connected
+        except psycopg.Error as error:
+            found = streamtable_error(error, self._table.name)
+            if isinstance(found, RetryLater):
+                self.close()
+            raise found from error
+        except RetryLater:
+            self.close()
+            raise
+        except StreamtableError:
+            raise
+        except BaseException:
+            self.close()  # in the middle of a statement, perhaps
+            raise
+
+    def _new_session(self) -> Session:
+        return psycopg.connect(
+            self._url,
+            autocommit=True,
+            application_name="streamtable-sink",
+            connect_timeout=_CONNECT_S,
+            tcp_user_timeout=_TCP_TIMEOUT_MS,
+        )
+
+    def _set_timeouts(self, session: Session) -> None:
+        for name, seconds in self._timeouts.items():
+            session.execute("SELECT set_config(%s, %s, false)", (name, f"{int(seconds * 1000)}ms"))
+
+
+def _part(names: Sequence[str], name: str) -> Callable[[Any], Any]:
+    """Return a function that takes a key column from a record's key."""
+    at = names.index(name)
+
+    def part(key: Any) -> Any:
+        if isinstance(key, dict):
+            return key[name]
+        if isinstance(key, tuple):
+            return getattr(key, name) if name in getattr(key, "_fields", ()) else key[at]
+        if len(names) == 1:
+            return key
+        raise TypeError(f"the key {key!r} has no part {name!r}: give functions for the key columns")
+
+    return part

@@ -1,0 +1,122 @@
+"""Elasticsearch as a target passes the conformance suite, and ignores what comes late."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch as Client
+
+from localstores.elasticsearch import ElasticsearchServer
+from streamtable import Avro, Stream, String, Table
+from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
+from streamtable_sinks.elasticsearch import Elasticsearch
+from streamtable_sinks.testing import VALUE, TargetSuite, changed
+from streamtable_testing import Tester
+
+pytestmark = pytest.mark.broker  # its jars must be there
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with (
+        tempfile.TemporaryDirectory(prefix="streamtable-sinks-") as folder,
+        ElasticsearchServer(Path(folder), brief=True) as server,
+    ):
+        yield server.url
+
+
+def found(url: str, index: str) -> list[dict[str, Any]]:
+    with Client(url) as client:
+        client.indices.refresh(index=index)
+        hits = client.search(index=index, size=10_000, sort=["number"])["hits"]["hits"]
+        return [hit["_source"] for hit in hits]
+
+
+class Suite(TargetSuite):
+    atomic = False
+    index = ""
+
+    @pytest.fixture(autouse=True)
+    def _index(self, url: str) -> Iterator[None]:
+        self.url = url
+        yield
+        with Client(url) as client:
+            client.indices.delete(index=self.index, ignore_unavailable=True)
+
+    def client(self) -> SinkTarget:
+        return Elasticsearch(self.url, self.index, document=lambda key, value: {"key": key, **value})
+
+    def bad(self) -> SinkChange:
+        return SinkChange("b", {"number": 1 << 70, "text": None}, 1, 0)
+
+
+class TestDocuments(Suite):
+    keyed = True
+    index = "suite-documents"
+
+    def numbers(self) -> Sequence[tuple[str, int]]:
+        return sorted((each["key"], each["number"]) for each in found(self.url, self.index))
+
+
+class TestEvents(Suite):
+    index = "suite-events"
+
+    def numbers(self) -> Sequence[tuple[str, int]]:
+        return [
+            (each["key"], each["number"])
+            for each in sorted(found(self.url, self.index), key=lambda each: each["at"])
+        ]
+
+    def client(self) -> SinkTarget:
+        return InOrder(self.url, self.index, document=lambda key, value: {"key": key, **value})
+
+
+class InOrder(Elasticsearch):
+    """Adds the offset to each document, since Elasticsearch keeps no order."""
+
+    def _made(self, change: SinkChange) -> dict[str, Any]:
+        return {**super()._made(change), "at": change.offset}
+
+
+def test_a_batch_that_arrives_after_later_changes_changes_nothing(url: str) -> None:
+    place = SinkPartition("late", "rows", "id", 0)
+    target = Elasticsearch(url, "late", document=lambda key, value: {"key": key, **value})
+    target.open(SinkSource("late", "rows", True, String(), VALUE))
+    epoch = target.take(place, "a").epoch
+    target.write(place, epoch, None, 0, ())
+    early, late = changed(("a", 1), ("gone", 1)), changed(("a", 2), ("gone", None), first=2)
+    target.write(place, epoch, 0, 2, early)
+    target.write(place, epoch, 2, 4, late)
+    target._bulk(place, target._held(place).generation, early)  # a former owner, frozen after it had compared
+    assert [(each["key"], each["number"]) for each in found(url, "late")] == [("a", 2)]
+    target.close()
+
+
+def test_what_is_written_after_a_reset_replaces_what_was_written_before(tester: Tester, url: str) -> None:
+    codec = Avro({"type": "record", "name": "R", "fields": [{"name": "number", "type": "long"}]})
+    rows: Table[str, Any] = Table("rows", String(), codec)
+    records: Stream[str, Any] = Stream("rows", String(), codec)
+    doubled = False
+    target = Elasticsearch(
+        url, "reset", document=lambda _, value: {"number": value["number"] * (2 if doubled else 1)}
+    )
+    tester.create(records, partitions=1)
+    out = Sink("out", rows, target, max_wait=0.0)
+    tester.run(out)
+    tester.emit_many(records, [("a", {"number": 1}), ("b", {"number": 2})])
+    tester.advance(2)
+    assert [each["number"] for each in found(url, "reset")] == [1, 2]
+    doubled = True
+    place = SinkPartition("out", "rows", tester.kafka.cluster().topics(["rows"])["rows"].topic_id, 0)
+    target.write(place, target.take(place, "operator").epoch, None, 0, ())
+    target.write(
+        place,
+        target._held(place).epoch,
+        0,
+        2,
+        [SinkChange("a", {"number": 1}, 0, 0), SinkChange("b", {"number": 2}, 1, 0)],
+    )
+    assert [each["number"] for each in found(url, "reset")] == [2, 4]
+    target.close()
