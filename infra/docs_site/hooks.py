@@ -1,4 +1,4 @@
-"""What the documentation site needs beyond mkdocs.yml, called by MkDocs.
+"""Extensions of MkDocs that the documentation site needs beyond mkdocs.yml.
 
 - The home page is the repository's README, and the navigation is the list of pages in docs/README.md.
 - Links to files outside of docs/ lead to the repository, if `STREAMTABLE_SITE_REPOSITORY` names one; else their text is plain.
