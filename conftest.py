@@ -35,7 +35,7 @@ _WITHOUT_SPARK = find_spec("pyspark") is None
 collect_ignore = ["spark/tests", "tests/stack/test_spark.py"] if _WITHOUT_SPARK else []
 _WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
 _BUDGETS = _ROOT / "tests/budgets.toml"
-_TOGETHER = ("spark/", "libs/microbatch/tests/stores/")
+_TOGETHER = ("spark/", "libs/microbatch/tests/stores/", "libs/streamtable_sinks/tests/postgres/")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -113,7 +113,17 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "NextOffset",
     ),
 }
+CALLS = ("Call", "Retry", "RateLimit", "RetryAfter", "CallFailed", "call_id", "call_ids")
+"""From `streamtable_calls`."""
 FOR_THE_ENGINE = {
+    "Group.companions",
+    "Timer.table",
+    "Timers.next_number",
+    "Call.begin",
+    "Call.companions",
+    "Call.settings",
+    "Call.table",
+    "Retry.pause_seconds",
     "Watch.offer",
     "Watch.reloaded",
     "Tail.start",
@@ -214,6 +224,7 @@ def page() -> str:
     package = griffe.load("streamtable", search_paths=both, resolve_aliases=True, resolve_external=True)
     testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
     codecs = griffe.load("streamtable_codecs", search_paths=[ROOT / "libs" / "streamtable_codecs" / "src"])
+    calls = griffe.load("streamtable_calls", search_paths=[ROOT / "libs" / "streamtable_calls" / "src"])
     parts = [HEAD]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
@@ -224,6 +235,10 @@ def page() -> str:
         "## Protobuf, JSON Schema and registries\n\nFrom `streamtable_codecs`: `pip install streamtable-codecs`.\n"
     )
     parts.extend(text for name in REGISTRIES for text in _entry(codecs[name], "###"))
+    parts.append(
+        "## Calls\n\nFrom `streamtable_calls`. How they are used: [Call an API](../how-to/call-an-api.md).\n"
+    )
+    parts.extend(text for name in CALLS for text in _entry(calls[name], "###"))
     parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
     parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))
     return "\n".join(parts).rstrip() + "\n"

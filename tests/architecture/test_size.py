@@ -21,11 +21,12 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_query": 560,
     "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
-    "libs/streamtable_sinks": 1_450,
+    "libs/streamtable_sinks": 1_740,
     "libs/streamtable_capture": 900,
     "spark": 4_414,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
+    "libs/streamtable_calls": 700,  # aim 700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70

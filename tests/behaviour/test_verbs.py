@@ -1,6 +1,5 @@
 """Joins, changes, lookups, loops, visits and deferred work: what handlers reach beside the row of their key."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -241,31 +240,6 @@ def test_a_visit_handles_each_row_of_all_partitions_once(world: World) -> None:
     ]
     assert sum(each.visited for each in progress if each and each.done) == 2_500
     assert [letter.value for letter in world.dead_letters(group)] == [unreadable] * 2
-
-
-def test_deferred_results_are_handled_in_the_order_of_the_records(world: World) -> None:
-    events, out = text_stream(world, "events"), stream_of(world, "out", Json())
-
-    async def ask(event: str) -> str:
-        await asyncio.sleep(0.02 if event.endswith("0") else 0)
-        if event == "e13":
-            raise ConnectionError("connection refused")
-        return event.upper()
-
-    def handle(ctx: Context[str, int], event: str) -> None:
-        ctx.set((ctx.value or 0) + 1)
-        ctx.defer(ask(event), lambda ctx, found: ctx.emit(out, ctx.key, found))
-
-    group = Group(
-        world.name("g"), Input(events, handle, on_error=OnError.DEAD_LETTER), Output(out), Persist(Long())
-    )
-    world.run(group)
-    world.emit_many(events, [("a", f"e{number}") for number in range(30)])
-    world.settle()
-    assert [record.value for record in world.records(out)] == [f"E{n}" for n in range(30) if n != 13]
-    assert world.table(group) == {"a": 29}
-    (letter,) = world.dead_letters(group)
-    assert (letter.value, letter.error, letter.origin.offset) == (b"e13", "ConnectionError", 13)
 
 
 # ---- what Goka documents as its holes, and where else they are held closed ---------------------------------------

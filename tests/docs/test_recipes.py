@@ -149,21 +149,21 @@ def test_a_call_that_fails_twice_is_made_a_third_time_and_one_that_fails_on_is_a
     tester: Tester,
 ) -> None:
     page = recipe(8)
-    failures = {"mill lane": 2, "nowhere": 9}
-
-    async def locate(address: str) -> Any:
-        failures[address] -= 1
-        if failures[address] >= 0:
-            raise ConnectionError("busy")
-        return {"lat": 48}
-
-    page["locate"] = locate
-    tester.run(page["PROGRAM"])
+    group, calls = page["PROGRAM"], page["LOCATE"]
+    tester.run(group)
     tester.emit(page["ADDRESSES"], "ada", "mill lane")
+    for _ in range(2):
+        tester.calls(calls).fail(ConnectionError("busy"))
+        tester.advance(60)
+    tester.calls(calls).answer({"lat": 48})
+    assert tester.table(group) == {"ada": {"lat": 48}}
     tester.emit(page["ADDRESSES"], "bob", "nowhere")
-    assert tester.table(page["PROGRAM"]) == {"ada": {"lat": 48}}
-    assert [letter.value for letter in tester.dead_letters(page["PROGRAM"])] == [b"nowhere"]
-    assert failures == {"mill lane": -1, "nowhere": 6}
+    for _ in range(3):
+        assert tester.dead_letters(group) == []
+        tester.calls(calls).fail(ConnectionError("busy"))
+        tester.advance(60)
+    assert len(tester.dead_letters(group)) == 1
+    assert tester.table(group) == {"ada": {"lat": 48}}
 
 
 def test_a_rejected_payment_is_set_aside_and_can_be_replayed(tester: Tester) -> None:

@@ -80,6 +80,19 @@ def test_the_target_of_the_page_has_eighty_lines_and_passes_the_conformance_suit
     assert " passed" in ran.stdout
 
 
+def test_the_files_of_the_page_have_each_order_once_and_duckdb_reads_them(
+    tester: Tester, tmp_path: Path
+) -> None:
+    page: dict[str, Any] = {}
+    write, read = programs("how-to/write-to-parquet.md")
+    exec(write, page)
+    tester.run(page["orders_out"](tmp_path), partitions=1)
+    tester.emit_many(page["ORDERS"], [("a", {"shop": "harbour", "cents": cents}) for cents in (5, 2)])
+    tester.advance(61)
+    exec(read, page)
+    assert page["revenue"](tmp_path) == [("harbour", 7)]
+
+
 def test_the_sink_of_the_page_on_elasticsearch_is_a_group_of_its_own() -> None:
     page: dict[str, Any] = {}
     (program,) = programs("how-to/write-to-elasticsearch.md")

@@ -4,7 +4,7 @@ An event is a number. For each key and input, the handlers keep the number of ev
 and numbers in order, so a row shows whether an event was lost, doubled or swapped. Emitted records name their source.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
@@ -150,12 +150,6 @@ class Handlers:
         self._flaky = flaky
 
     def each(self, ctx: Context[str, Row], event: int) -> None:
-        if self.job.shape.defers:
-            ctx.defer(_Later(event), self.now)
-        else:
-            self.now(ctx, event)
-
-    def now(self, ctx: Context[str, Row], event: int) -> None:
         job = self.job
         source = source_id(job.topics.index(ctx.topic), ctx.partition, ctx.offset)
         row = job.follow(ctx.value, source, event)
@@ -221,17 +215,6 @@ class Handlers:
             raise Refused(f"event {event}")
         if self._flaky():
             raise Flaky
-
-
-class _Later:
-    """An awaitable that is not a coroutine, because a crashed process would leave a coroutine that was never awaited."""
-
-    def __init__(self, event: int) -> None:
-        self._event = event
-
-    def __await__(self) -> Generator[None, None, int]:
-        yield
-        return self._event
 
 
 def make_job(

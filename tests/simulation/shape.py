@@ -45,7 +45,7 @@ class JobShape:
         once: The seconds within which its inputs count events of the same number once; 0: no deduplication.
         failing: The percentage of events whose handlers fail; 0: every thirteenth.
         chokes: Whether some of these make too large outputs, that only the broker's rejection reveals.
-        defers: Whether handlers do all their work in deferred calls.
+        defers: Nothing any more. It is drawn, and in the repr, which keeps the shapes of all seeds.
         due: Whether its handlers write rows that fall due, and set timers.
         idle_after: The seconds without records after which an input is idle; 0: it does not follow event time.
     """
@@ -273,7 +273,7 @@ def _with_once(shape: Shape) -> Shape:
 
 
 def _with_failures(shape: Shape) -> Shape:
-    """Few or many failing events, refused outputs and deferred calls, in half of the shapes; drawn apart."""
+    """Few or many failing events, and refused outputs, in half of the shapes; drawn apart."""
     rng = Random(f"failures {shape!r}")
     if rng.random() < 0.5:
         return shape

@@ -155,13 +155,13 @@ def test_what_reads_large_batches_of_avro_is_loaded_while_the_group_is_joined(
     assert loaded.wait(60)
 
 
-def test_what_goes_around_handlers_and_how_long_deferred_work_may_take_are_the_processors(
+def test_the_wrapper_of_handlers_is_the_processors(
     tmp_path: Path,
 ) -> None:
     def around(handler: Any) -> Any:
         return handler
 
     kafka = Kafka(UNREACHABLE, admin_timeout=0.2)
-    processor: Any = App(kafka, tmp_path).processor(GROUP, around=around, defer_timeout=3.0)
-    assert (processor.settings.around, processor.settings.defer_timeout) == (around, 3.0)
+    processor: Any = App(kafka, tmp_path).processor(GROUP, around=around)
+    assert processor.settings.around is around
     processor.close()

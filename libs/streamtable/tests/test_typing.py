@@ -26,8 +26,6 @@ USERS = Table("users", String(), Long())
 CITIES = Table("cities", Long(), String())
 
 
-async def ask() -> int:
-    return 1
 
 
 def texts(ctx: Context[str, int], event: str) -> None: ...
@@ -39,8 +37,6 @@ def changed(ctx: Context[str, int], change: RowChange[int]) -> None: ...
 def changed_text(ctx: Context[str, int], change: RowChange[str]) -> None: ...
 def visit(ctx: Context[str, int], argument: str) -> None: ...
 def visit_text(ctx: Context[str, str], argument: str) -> None: ...
-def then(ctx: Context[str, int], result: int) -> None: ...
-def then_text(ctx: Context[str, int], result: str) -> None: ...
 """
 
 GRAPHS = """
@@ -74,7 +70,6 @@ def use(ctx: Context[str, int], event: str) -> None:
     ctx.emit(BY_NUMBER, 1, "x")
     ctx.emit(BY_NUMBER, 1, None)
     ctx.loopback(LOOP, "a", 1)
-    ctx.defer(ask(), then)
     ctx.set("x")  # refused: arg-type
     ctx.emit(BY_NUMBER, 1, 2)  # refused: misc
     ctx.emit(BY_NUMBER, "x", "x")  # refused: misc
@@ -82,7 +77,6 @@ def use(ctx: Context[str, int], event: str) -> None:
     ctx.loopback(LOOP, 1, 1)  # refused: misc
     ctx.lookup(CITIES, "Rome")  # refused: misc
     ctx.join(CITIES)  # refused: arg-type
-    ctx.defer(ask(), then_text)  # refused: arg-type
 
 
 def use_batch(records: BatchContext[str, str, int]) -> None:

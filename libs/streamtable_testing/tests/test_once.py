@@ -11,7 +11,6 @@ import pytest
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, Long, String
-from streamtable.engine.calls.deferral import DEFERRED_MAX
 from streamtable.errors import HandlerFailed
 from streamtable.graph.aggregate import Count, Sum
 from streamtable.graph.group import Group, Input, OnError, Output, Persist
@@ -295,33 +294,6 @@ def test_an_id_counts_in_the_batch_in_which_it_has_failed(
     assert len(tester.dead_letters(group)) == (2 if on_error is OnError.DEAD_LETTER else 0)
 
 
-@pytest.mark.parametrize("bad", [(), (999, 1000, 2299), range(0, 2300, 97)], ids=["none", "few", "many"])
-def test_deferred_calls_that_fill_a_commit_lose_no_event_and_count_none_twice(
-    bad: Collection[int], tester: Tester
-) -> None:
-    async def echo(click: Any) -> Any:
-        return click
-
-    def counted(ctx: Context[str, int], click: Any) -> None:
-        ctx.set((ctx.value or 0) + 1)
-        ctx.emit(SEEN, ctx.key, click["id"])
-        if click["bad"]:
-            ctx.fail("bad")
-
-    group = group_of(
-        "deferred", kinds={"deferred": {"handler": lambda ctx, click: ctx.defer(echo(click), counted)}}
-    )
-    tester.run(group)
-    ids = [str(uuid4()) for _ in range(2 * DEFERRED_MAX + 300)]
-    failed = {ids[number] for number in bad}
-    # Repeats before, at and behind the bound of a commit.
-    tester.emit_many(CLICKS, failing([*ids[:600], *ids[:600], *ids[600:], ids[DEFERRED_MAX]], failed))
-    assert tester.table(group) == {"a": len(ids) - len(failed)}
-    tester.emit_many(CLICKS, failing(ids[::-1], set()))
-    assert tester.table(group) == {"a": len(ids)}
-    assert Counter(record.value for record in tester.records(SEEN)) == Counter(ids)
-
-
 # ---- the timestamp of a record that fails is part of the stream time -----------------------------------------------------
 
 
@@ -390,17 +362,3 @@ def test_a_record_whose_key_cannot_be_read_moves_the_stream_time_if_it_has_an_id
     tester.emit(CLICKS, "a", {"id": "1"}, timestamp_ms=now)
     assert tester.table(group) == {"a": 2}
     assert len(tester.dead_letters(group)) == 2
-
-
-def test_the_timestamp_of_a_record_whose_deferred_call_fails_moves_the_stream_time(tester: Tester) -> None:
-    async def echo(click: Any) -> Any:
-        return click
-
-    group = group_of(
-        "deferred", kinds={"deferred": {"handler": lambda ctx, click: ctx.defer(echo(click), each)}}
-    )
-    tester.run(group)
-    now = int(tester.clock.now() * 1000)
-    for id_, at, fails in (("1", -10 * HOUR_MS, False), ("2", 0, True), ("1", -10 * HOUR_MS, False)):
-        tester.emit(CLICKS, "a", {"id": id_, "bad": fails}, timestamp_ms=now + at)
-    assert tester.table(group) == {"a": 2}

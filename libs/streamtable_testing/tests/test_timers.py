@@ -34,8 +34,6 @@ def obey(ctx: Context[str, int], order: Any) -> None:
     timer = NAMES[order.get("clock", "event")]
     if order.get("bad"):
         ctx.fail("bad")
-    elif order.get("defer"):
-        ctx.defer(None, print)  # type: ignore[arg-type] # it comes to nothing
     elif order.get("cancel"):
         ctx.timers.cancel(timer, order.get("id", ""))
     else:
@@ -235,12 +233,6 @@ def test_a_timer_that_is_not_in_the_graph_cannot_be_set(tester: Tester) -> None:
     timed = Timed(tester, group_of(timers=[WALL]))
     with pytest.raises(GraphError, match="does not have the timer 'in-event-time'"):
         timed.send((0, [{"name": "one", "at": 10}]))
-
-
-def test_a_timer_may_not_defer(tester: Tester) -> None:
-    timed = Timed(tester, group_of())
-    with pytest.raises(GraphError, match="the handler of a timer may not defer"):
-        timed.send((0, [{"name": "one", "at": 1, "then": [{"defer": True}]}]), (10, []))
 
 
 def test_a_pending_timer_keeps_its_meaning_and_needs_its_handler(tester: Tester) -> None:

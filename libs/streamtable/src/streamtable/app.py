@@ -190,7 +190,6 @@ class ProcessorOptions(CommonOptions, total=False):
             reported, and the processor is not ready.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
-        defer_timeout: The seconds that a deferred call may take.
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
             them, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
@@ -200,7 +199,6 @@ class ProcessorOptions(CommonOptions, total=False):
     """
 
     commit_interval: float
-    defer_timeout: float
     purge: bool
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     tasks: CustomTasks | None

@@ -242,26 +242,6 @@ def test_a_record_whose_handler_fails_advances_event_time_all_the_same(tester: T
     assert len(tester.dead_letters(group)) == 1
 
 
-def test_a_record_left_out_after_its_deferred_call_failed_advances_event_time_all_the_same(
-    tester: Tester,
-) -> None:
-    seen: Seen = []
-
-    async def call(event: int) -> int:
-        if event == 500:
-            raise ValueError("no")
-        return event
-
-    def handler(ctx: Context[str, Any], event: Any) -> None:
-        ctx.defer(call(event), seen_by(seen))
-
-    group = Group("g", Input(A, handler, time=at, on_error=OnError.SKIP), NEVER_IDLE)
-    tester.run(group)
-    emit(tester, A, [100, 500, 200])
-    assert [each for each in seen if each[0] == 200][-1] == (200, 200, 500, 500)
-    assert tester.watermark_ms(group) == T + 500
-
-
 def test_a_dead_letter_sent_again_has_its_own_time_and_does_not_advance(tester: Tester) -> None:
     seen: Seen = []
     broken = [True]

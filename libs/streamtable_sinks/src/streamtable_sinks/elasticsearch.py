@@ -43,7 +43,7 @@ class HeldPosition:
     """The document of a partition's position.
 
     Attributes:
-        generation: Counts the resets: what is written after one replaces what was written before.
+        generation: Counts the resets: documents that follow one replace those before it.
         seq_no: Identifies this version of the document, with `primary_term`; -1: there is none.
     """
 

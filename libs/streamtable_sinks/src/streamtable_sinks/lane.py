@@ -42,7 +42,7 @@ class LaneStage(Enum):
     PROVE = "prove"  # commit in Kafka, which only the owner can
     TAKE = "take"  # take the partition from the target
     SETTLE = "settle"  # commit where the target stands, before the first batch
-    MOVE = "move"  # commit an offset that is not the next of what was fed, and recover from it
+    MOVE = "move"  # commit another offset than the next, and recover from it
     WORK = "work"
 
 
@@ -115,7 +115,7 @@ class Lane:
     Args:
         around: The parts that all tasks of the process share.
         place: The partition of the topic.
-        mark: What was committed with the offset in Kafka.
+        mark: The record that was committed with the offset in Kafka.
         waiting: The pauses of the process.
         retries: Whether it is the topic of replayed dead letters.
     """
@@ -173,7 +173,7 @@ class Lane:
                 offset = self._batch(services)
         except RetryLater as error:
             self._waiting.failed(error, self._around.clock.monotonic())
-            self._stage = LaneStage.PROVE  # what was written is not known: take the partition again
+            self._stage = LaneStage.PROVE  # the outcome is not known: take the partition again
             raise error.at(*self._place) from error
         except Migrated as error:
             self._stage = LaneStage.PROVE
@@ -195,7 +195,7 @@ class Lane:
         return True
 
     def rewind(self, next_offset: NextOffset) -> None:
-        """Drop what was fed; it is fed again from this offset."""
+        """Drop the buffered records; they are fed again from this offset."""
         self._kafka = next_offset
         if self._stage in (LaneStage.MOVE, LaneStage.SETTLE):
             self._stage = LaneStage.PROVE

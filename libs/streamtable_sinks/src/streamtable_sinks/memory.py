@@ -56,7 +56,7 @@ class MemoryTarget:
                 held.topic_id = place.topic_id
 
     def close(self) -> None:
-        """Do nothing: the next process finds what is there."""
+        """Do nothing: the next process finds the changes."""
 
     def backup(self) -> "MemoryTarget":
         """Return a copy of it as it is now."""

@@ -128,6 +128,13 @@ class Instance:
         self.processor = self.kill_at = None
 
     @property
+    def executor(self) -> Any:
+        """Return what runs the calls of the group; None if it has none, or is down."""
+        if self.processor is None or self.processor.member is None:
+            return None
+        return getattr(self.processor.member.assignment.companions, "executor", None)
+
+    @property
     def busy(self) -> bool:
         """Return whether work is in progress that ends by itself, possibly only when time passes."""
         if self.processor is None or self.processor.member is None:

@@ -139,7 +139,7 @@ class Replay:
                 self._drain()
             task = self._task
             busy = (
-                task is None or task.dirty or (task.due and task.due.timers_left) or not self._feed.read_all
+                task is None or task.dirty or (task.due and task.due.holds_records) or not self._feed.read_all
             )
             if busy or before != self._picture():
                 quiet = 0

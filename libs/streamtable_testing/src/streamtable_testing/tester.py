@@ -30,17 +30,20 @@ from streamtable.graph.group import Group, Topology, groups_in
 from streamtable.graph.state import State
 from streamtable.graph.topic_check import partition_counts, required_topics
 from streamtable.graph.topic_owners import refuse_shared_topics
+from streamtable.handlers.context import DeclaredCall
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
+from streamtable_testing.held_calls import HeldCalls
 from streamtable_testing.instance import Graves, Instance, MakeTasks
 from streamtable_testing.late_summary import late_summary
 from streamtable_testing.log import VirtualKafka
 
 K = TypeVar("K")
 V = TypeVar("V")
+Q = TypeVar("Q")
 SK = TypeVar("SK")
 SV = TypeVar("SV")
 
@@ -464,6 +467,16 @@ class Tester:
         letters = (DeadLetter.of(record) for _, record in self.kafka.records(group.dead_letters))
         return [letter for letter in letters if letter is not None]
 
+    def calls(self, call: DeclaredCall[Q]) -> HeldCalls[Q]:
+        """Return the calls that groups have made with a `Call`: they run nothing, and have the results that the test gives.
+
+        tester.calls(SCORE).pending          # the requests
+        tester.calls(SCORE).answer({"score": 7})
+        tester.calls(SCORE).fail(TimeoutError())
+        tester.advance(1.0)                  # until it is tried again
+        """
+        return HeldCalls(call, self._all, self.clock, self._work_by_itself)
+
     def view(self, table: Table[K, V]) -> View[K, V]:
         """Return a view of a table that is ready, is kept current, and ends with the Tester."""
         self._exists(table.name)
@@ -495,6 +508,7 @@ class Tester:
             standby=standby,
             purge=self._purge,
             tracer=tracer_of(self.kafka),
+            by_hand=True,
         )
         instance = Instance(group, self.kafka, self._graves, settings, make_tasks)
         instance.kill_at, instance.times = self._at_first.pop(group.name, (None, 0))

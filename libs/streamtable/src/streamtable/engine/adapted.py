@@ -72,12 +72,7 @@ class AdaptedTask(BaseTask):
         """The next offset of each input after the last commit; records that were fed since are not handled yet."""
         return self.committed_offsets
 
-    def process(
-        self,
-        records: RecordBatch,
-        since: float | None = None,
-        room: int = 0,  # noqa: ARG002 - nothing can be deferred here
-    ) -> int:
+    def process(self, records: RecordBatch, since: float | None = None) -> int:
         self.task.feed(records, self._clock.monotonic() if since is None else since)
         self._pass(records.topic, records.last_offset + 1)
         return len(records)

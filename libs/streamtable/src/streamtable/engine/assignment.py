@@ -133,6 +133,9 @@ class Assignment:
         rebalanced: Called with the name of each callback.
         lookups: Whole tables, by name; no partition goes to work before all of them are ready.
         tasks: Makes the tasks; over local tables unless given.
+
+    Attributes:
+        companions: What works beside the records; None: nothing.
     """
 
     def __init__(
@@ -148,6 +151,7 @@ class Assignment:
     ) -> None:
         self.tasks: dict[int, BaseTask] = {}
         self.restores: dict[int, Restore] = {}
+        self.companions = group.companions(clock, by_hand=settings.by_hand)
         self._group = group
         self._restorer = restorer
         self._commit = commit
@@ -196,6 +200,8 @@ class Assignment:
                 del self.restores[partition]
                 task = self._make(restore)
                 task.kept_records = restore.plan.records
+                if self.companions is not None:
+                    task.accompany(self.companions)
                 self._warn_of_left(task)
                 self.tasks[partition] = task
                 started.append(task)
@@ -218,12 +224,14 @@ class Assignment:
         """Recover these tables from Kafka again, and drop what they have in memory."""
         for task in list(tasks):
             del self.tasks[task.partition]
-            task.rewind()
+            task.leave()
             self.restores[task.partition] = self._restorer.begin(task.partition, task.stores, task.failure)
 
     def close(self) -> None:
         """Close all stores, without a commit."""
         self._release([TopicPartition(topic, p) for p, topics in self._owned.items() for topic in topics])
+        if self.companions is not None:
+            self.companions.close()
 
     def places(self, partition: int) -> list[TopicPartition]:
         """Return the input partitions of a task."""

@@ -13,9 +13,9 @@ from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import InputTime
 from streamtable.base.ports import Store
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
-from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral, Deferrals
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.graph.companion import Companions
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
@@ -98,7 +98,6 @@ class BaseTask(ABC):
         due: Fires rows that fall due; None: there are none. Its counts are read by other threads.
         event_clock: The event time of the partition; None: it is not followed. Read by other threads.
         join_wait: Which records wait for joined tables; None: none do.
-        deferrals: The calls that handlers have deferred; None: they cannot.
         kept_records: For each input, the record of the tables that the group keeps and has kept.
         traced: The trace contexts of the work since the last commit.
         ends: The ends of its inputs that the client last received, by topic.
@@ -110,7 +109,6 @@ class BaseTask(ABC):
     due: "DueRunner | None" = None
     event_clock: EventClock | None = None
     join_wait: "JoinWait | None" = None
-    deferrals: Deferrals | None = None
     kept_records: Mapping[str, KeptRecord] = MappingProxyType({})
 
     def __init__(
@@ -137,6 +135,9 @@ class BaseTask(ABC):
         self.ends: dict[str, int] = {}
         self.committed_at = 0.0
 
+    def accompany(self, companions: Companions) -> None:  # noqa: B027 - not every kind has something to do here
+        """Begin the work beside the records."""
+
     # ---- records in ------------------------------------------------------------------------------------------------
 
     @property
@@ -145,13 +146,12 @@ class BaseTask(ABC):
         """The next offset of each input, after the records that were handled."""
 
     @abstractmethod
-    def process(self, records: RecordBatch, since: float | None = None, room: int = DEFERRED_MAX) -> int:
+    def process(self, records: RecordBatch, since: float | None = None) -> int:
         """Take records of one topic.
 
         Args:
             records: Records of one topic.
             since: The monotonic time since when the oldest of them has waited. None: they have just arrived.
-            room: The maximum number of calls that may be deferred before a commit.
 
         Returns:
             The number of records that were taken. Pass the others again after a commit.
@@ -197,9 +197,6 @@ class BaseTask(ABC):
     def changed(self) -> Changed:
         """The size of the work since the last commit."""
         return Changed()
-
-    def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
-        """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
 
     def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
         """Return the awaitable that completes the commit, or None. Awaitables of several tasks run together.
@@ -263,6 +260,10 @@ class BaseTask(ABC):
     def rewind(self) -> Mapping[str, NextOffset]:
         """Drop everything since the last commit. Returns the next offset of each topic."""
 
+    def leave(self) -> None:
+        """Drop everything since the last commit for good: another task takes over the stores."""
+        self.rewind()
+
     def save(self) -> None:  # noqa: B027 - not every kind has something to do here
         """Record in the local stores that they are current. Only called when nothing is dirty."""
 
@@ -271,7 +272,7 @@ class BaseTask(ABC):
 
     def close(self) -> None:
         """Close the stores, and drop uncommitted work."""
-        self.rewind()
+        self.leave()
         for store in self.stores.values():
             store.close()
 

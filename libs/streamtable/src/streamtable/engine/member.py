@@ -17,7 +17,6 @@ from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, Transa
 from streamtable.base.types import Guarantee, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
-from streamtable.engine.calls.deferral import DEFERRED_MAX
 from streamtable.engine.commit.budget import STEP_SECONDS, TRANSACTION_STEPS, CommitBudget
 from streamtable.engine.commit.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.inputs import Inputs
@@ -109,7 +108,7 @@ class Member:
         self._failures = 0  # commits that failed in a row
         # One event loop for the member's lifetime: clients that handlers share keep their connections in it.
         self._loop = event_loop_of(self)
-        self._pending = PendingWork(self._loop, settings.defer_timeout)
+        self._pending = PendingWork(self._loop)
         self._committed_at = self._saved_at = clock.monotonic()
         self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
         self._given = STEP_SECONDS  # the seconds of a step that the producer's transaction timeout allows for
@@ -211,7 +210,7 @@ class Member:
             self.inputs.refuse_recreated()
             self.inputs.note_ends(tasks)
             try:
-                ready = self._finish_deferred(tasks) and self._finish_work(tasks)
+                ready = self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
             except (RewindNeeded, Migrated, RetryLater) as error:
                 self._budget.failed(held, self._clock.monotonic() - began)
@@ -277,10 +276,9 @@ class Member:
         self, task: BaseTask, records: RecordBatch, since: float, gone_back: set[int]
     ) -> RecordBatch:
         """Let a task handle records. Returns those that must come after a commit; none if the task rewinds."""
-        others = self._deferred() - len(task.deferrals.waiting if task.deferrals else ())
         self.heartbeat.handles(records)
         try:
-            taken = task.process(records, since, max(1, DEFERRED_MAX - others))
+            taken = task.process(records, since)
         except (RewindNeeded, RetryLater, StoreCorrupted, HandlerFailed) as error:
             self._failed(task, error, gone_back)
             return records.part(0, 0)
@@ -317,17 +315,6 @@ class Member:
         if isinstance(error, RetryLater):
             log.warning("processing paused, will retry", reason=str(error))
             self._back_off()
-
-    def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
-        """Finish the calls that handlers have deferred. Returns False if one failed and all tasks were rewound."""
-        good = self._pending.finish_deferred(tasks)
-        if good is None:
-            return True
-        if not good:
-            self._rebuild([task for task in tasks if task.failure is not None])
-            self._go_back()
-        self._reached("deferred-finished")
-        return good
 
     def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
         """Let tasks do their remaining work. Returns False if all tasks were rewound and records are read again."""
@@ -388,16 +375,11 @@ class Member:
             sum(each.bytes for each in changed) >= self._budget.bytes
             # Changed rows cannot be evicted from the cache, and a commit takes as much memory again.
             or sum(each.memory for each in changed) >= self.settings.cache_bytes // 4
-            or self._deferred() >= DEFERRED_MAX
             or any(task.must_commit for task in self.assignment.tasks.values())
         )
 
     def _pending_bytes(self) -> int:
         return sum(task.changed.bytes for task in self.assignment.tasks.values())
-
-    def _deferred(self) -> int:
-        tasks = self.assignment.tasks.values()
-        return sum(len(task.deferrals.waiting) for task in tasks if task.deferrals is not None)
 
     def _commit_one_alone(self) -> None:
         due = self._due(alone=True)

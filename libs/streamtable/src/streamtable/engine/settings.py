@@ -29,13 +29,13 @@ class ProcessorSettings:
         start_timeout: Seconds to wait for the broker at start; None: no limit.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Whether to keep standby replicas of the partitions whose tasks run elsewhere.
-        defer_timeout: The seconds that a deferred call may take.
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready. More than the transactions of all producers may take.
         purge: Whether to delete the records of inputs with `purge=True`, as flows make them, once they are committed.
+        by_hand: Whether what works beside the records, such as calls, waits for a test that does its work.
         around: Makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: Traces batches and commits.
@@ -53,11 +53,11 @@ class ProcessorSettings:
     start_timeout: float | None = default_of("start_timeout")
     state_retention: float = default_of("state_retention")
     standby: bool = default_of("standby") == "all"
-    defer_timeout: float = 10.0
     stall_timeout: float = default_of("stall_timeout")
     stall_exit: float | None = default_of("stall_exit")
     hanging_transaction_timeout: float = default_of("hanging_transaction_timeout")
     purge: bool = default_of("purge")
+    by_hand: bool = False
     around: Around | None = None
     tracer: Tracer = UNTRACED
     in_hand: InHand = NOT_NOTED
@@ -70,7 +70,6 @@ class ProcessorSettings:
             "poll_records",
             "poll_timeout",
             "cache_bytes",
-            "defer_timeout",
             "stall_timeout",
             "hanging_transaction_timeout",
         ):

@@ -18,7 +18,6 @@ from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Work
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.calls.handlers import Around
 from streamtable.engine.named.handled import HandledRows
 from streamtable.engine.named.ids import IdTable
@@ -30,6 +29,7 @@ from streamtable.engine.time.event_time import EventClock
 from streamtable.engine.time.passed_on import PassedOn
 from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.graph.companion import Companion, Companions
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handlers.services import Whole
@@ -65,6 +65,8 @@ class Task(BaseTask):
         times: The event time that was committed with each input.
         repeats: Records may be handled again: the group runs at least once.
     """
+
+    _companion: Companion | None = None
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class Task(BaseTask):
             event_clock=self.event_clock,
             repeats=repeats,
         )
-        self.due, self.deferrals = self._dispatcher.due, self._dispatcher.deferrals
+        self.due = self._dispatcher.due
         self.cache(cache_bytes)
 
     @property
@@ -217,19 +219,27 @@ class Task(BaseTask):
         for table in tables:
             table.cache_bytes = bytes_max // len(tables)
 
+    def accompany(self, companions: Companions) -> None:
+        if self._dispatcher.due is not None:
+            self._companion = self._dispatcher.due.accompany(companions)
+
+    def leave(self) -> None:
+        super().leave()
+        if self._companion is not None:
+            self._companion.close()
+
     # ---- records in ------------------------------------------------------------------------------------------------
 
     def process(
         self,
         records: RecordBatch,
         since: float | None = None,  # noqa: ARG002 - used by tasks that wait
-        room: int = DEFERRED_MAX,
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
         if self.due is not None and not self.due.fire_timers():
             return 0  # due rows come before these records
         with self._tracer.process(self.group.name, [records]) as span:
-            taken = self._dispatcher.handle(records, room)
+            taken = self._dispatcher.handle(records)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
             self.traced.append(span.headers)
         return taken
@@ -246,10 +256,6 @@ class Task(BaseTask):
         return 0 if self.due is None else self.due.fired
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
-
-    def finish(self, deferral: Deferral, result: Any) -> None:
-        """Handle the result, or the exception, of a deferred awaitable. Raises like `process`."""
-        self._dispatcher.finish(deferral, result)
 
     @property
     def must_commit(self) -> bool:

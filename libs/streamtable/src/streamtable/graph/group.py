@@ -18,6 +18,7 @@ from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
 from streamtable.errors import GraphError
 from streamtable.graph.aggregate import Aggregate
+from streamtable.graph.companion import Accompanied, Companions
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.graph.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
@@ -342,6 +343,11 @@ class Group(Generic[K, V]):
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
         """Return the factory of tasks that are not over local tables, unless `tasks=` is given; None for a plain group."""
         return None
+
+    def companions(self, clock: Clock, *, by_hand: bool = False) -> Companions | None:
+        """Return what works beside the records of a process; None if no timer needs it. As `Accompanied.companions`."""
+        timers = [timer for timer in self.timers if isinstance(timer, Accompanied)]
+        return timers[0].companions(self.name, timers, clock, by_hand=by_hand) if timers else None
 
     def _check_counts(self, persists: int, loops: int) -> None:
         if not self.inputs and not self.changes:

@@ -24,7 +24,7 @@ from streamtable.graph.edge import Edge, OnError, checked_on_error
 from streamtable.graph.state import State
 from streamtable.handlers.context import Context
 from streamtable.handlers.due_rows import DueRows
-from streamtable.handlers.timers import time_of
+from streamtable.handlers.timers import NEVER_MS, time_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,8 +45,7 @@ class Timer(Edge[K, V], Generic[K, P, V]):
 
     Args:
         name: The name, under which pending timers are kept: a timer that is still pending needs its handler.
-        handler: Called with the context of the key, and the payload. It may do all that the handler of a record may,
-            except to defer.
+        handler: Called with the context of the key, and the payload. It may do all that the handler of a record may.
         payload: The codec of the payloads.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
         on_error: The policy for a failure of the handler. A dead letter holds the pending timer.
@@ -67,6 +66,11 @@ class Timer(Edge[K, V], Generic[K, P, V]):
         if self.clock not in TIMERS:
             raise GraphError(f"timer {self.name!r} has clock={self.clock!r}: give 'event' or 'wall'")
         legal_codec(self.payload, "payload", f"timer {self.name!r}")
+
+    @property
+    def table(self) -> str:
+        """The name of the state table that holds the pending timers."""
+        return TIMERS[self.clock]
 
 
 class AsBytes:
@@ -91,16 +95,17 @@ class PendingTimers(State[bytes, bytes]):
 
 def timer_states(timers: Iterable[Timer[Any, Any, Any]]) -> tuple[State[bytes, bytes], ...]:
     """Return the state tables that hold the pending timers of a group."""
-    clocks = dict.fromkeys(timer.clock for timer in timers)
+    clocks = {timer.table: timer.clock for timer in timers}
     return tuple(
-        PendingTimers(TIMERS[clock], key=AsBytes(), value=AsBytes(), due=Due(_when, _not_called, clock=clock))
-        for clock in clocks
+        PendingTimers(name, key=AsBytes(), value=AsBytes(), due=Due(_when, _not_called, clock=clock))
+        for name, clock in clocks.items()
     )
 
 
-def _when(key: bytes, data: bytes) -> int:
+def _when(key: bytes, data: bytes) -> int | None:
     del key
-    return time_of(data)
+    time_ms = time_of(data)
+    return None if time_ms == NEVER_MS else time_ms
 
 
 def _not_called(due: DueRows[bytes, bytes]) -> None:

@@ -3,9 +3,9 @@
 Both are created once per partition and reused for each record, so a record costs no object. Keep no reference to them.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from streamtable.base.keys import as_key
 from streamtable.base.ports import Codec
@@ -25,6 +25,13 @@ OK = TypeVar("OK")
 OV = TypeVar("OV")
 J = TypeVar("J")
 R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class DeclaredCall(Protocol[R_contra]):
+    """A call as a graph declares it: an edge that `Context.call` is given."""
+
+    def begin(self, ctx: "Context[Any, Any]", request: R_contra) -> None: ...
 
 
 class _NoTable:
@@ -308,6 +315,19 @@ class Context(BaseContext[K, V]):
             raise GraphError("the graph of this group has no timers: add a Timer to its edges")
         return self._reach.timers.of(self._raw_key)
 
+    def call(self, call: "DeclaredCall[R]", request: R) -> None:
+        """Call an API or a function outside, after the commit of this record; nothing waits for it. See `streamtable_calls`.
+
+        Args:
+            call: The call, which the graph has among its edges.
+            request: Its argument, kept with its codec until the result is handled.
+
+        Raises:
+            GraphError: The graph does not have the call.
+            SerializationError: The request does not fit its schema.
+        """
+        call.begin(self, request)
+
     def join(self, table: Table[K, J]) -> J | None:
         """Return the row that a joined table has for this key; None if there is none.
 
@@ -320,21 +340,6 @@ class Context(BaseContext[K, V]):
         """
         row: J | None = self.joined_rows(table).get(self._raw_key)
         return row
-
-    def defer(self, work: Awaitable[R], then: "Callable[[Context[K, V], R], None]") -> None:
-        """Await external work, such as an HTTP call, without blocking the records behind this one.
-
-        All work that is deferred between two commits runs concurrently, before the commit; then each result is handled,
-        in the order of the records, in the same commit as everything else. The row may have changed meanwhile: read it
-        in `then`.
-
-        Args:
-            work: A coroutine, or another awaitable. If it raises or takes longer than the processor's `defer_timeout`,
-                the record's handler has failed. After a crash or an aborted commit it is called again.
-            then: Called with the context, which is at this record again, and the result. It may do all that a handler
-                may, but not defer.
-        """
-        self.interrupted = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
 
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
@@ -356,7 +361,7 @@ class Context(BaseContext[K, V]):
         """Call the handler for each record. After an exception, `index` is the failing record's.
 
         Returns:
-            The number of records that were handled: fewer if so many calls were deferred that a commit must come first.
+            The number of records that were handled: fewer if something has to be done before the next.
         """
         self._records = records
         self.interrupted = False

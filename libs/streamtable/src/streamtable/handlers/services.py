@@ -1,11 +1,11 @@
 """The services of the engine behind `Context` and `Batch`, as protocols."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.topics import Stream
-from streamtable.base.types import Headers, RecordBatch
+from streamtable.base.types import Headers
 from streamtable.handlers.own_keys import OwnKeys
 from streamtable.handlers.state_table import StateTable
 from streamtable.handlers.timers import Timers
@@ -68,20 +68,6 @@ class Watermark(Protocol):
     def watermark_of(self, stage: int) -> int: ...
 
 
-class Defer(Protocol):
-    """Take note of work to be finished before the commit. Returns True if a commit must come before any more."""
-
-    def __call__(
-        self,
-        work: Awaitable[Any],
-        then: Callable[[Any, Any], None],
-        records: RecordBatch,
-        index: int,
-        raw_key: bytes,
-        key: Any,
-    ) -> bool: ...
-
-
 @dataclass(frozen=True)
 class HandlerServices:
     """The services that handlers can use, in addition to the row of their record's key.
@@ -96,7 +82,6 @@ class HandlerServices:
 
     emit: Emit
     emit_many: EmitMany
-    defer: Defer
     loop: str | None = None  # name of the loop's stream
     joins: Mapping[str, JoinedRows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from streamtable.handlers.state_table import StateTable
 P = TypeVar("P")
 
 _TIME, _LENGTH = Struct(">Q"), Struct(">I")
+NEVER_MS = (1 << 63) - 1
+"""The time of a timer that does not fire until it is set again."""
 
 
 class DeclaredTimer(Protocol[P]):
@@ -21,13 +23,13 @@ class DeclaredTimer(Protocol[P]):
     @property
     def payload(self) -> Codec[P]: ...
     @property
-    def clock(self) -> str: ...
+    def table(self) -> str: ...
 
 
 class Placed(Protocol):
     """Take note of a timer that was set or cancelled (`when_ms` None), by the key of its row."""
 
-    def __call__(self, clock: str, row_key: bytes, when_ms: int | None) -> None: ...
+    def __call__(self, table: str, row_key: bytes, when_ms: int | None) -> None: ...
 
 
 class Timers:
@@ -35,7 +37,7 @@ class Timers:
 
     Args:
         declared: The timers of the group, by name.
-        tables: The pending timers, by clock.
+        tables: The pending timers, by the name of their table.
         placed: Called with each timer that is set or cancelled.
     """
 
@@ -64,15 +66,23 @@ class Timers:
             SerializationError: The payload does not fit its schema.
         """
         row_key = self._row_key(timer, id)
-        data = _TIME.pack(min(max(when_ms, 0), (1 << 63) - 1)) + timer.payload.encode(payload)
-        self._tables[timer.clock].raw.put(row_key, data)
-        self._placed(timer.clock, row_key, when_ms)
+        data = _TIME.pack(min(max(when_ms, 0), NEVER_MS)) + timer.payload.encode(payload)
+        self._tables[timer.table].raw.put(row_key, data)
+        self._placed(timer.table, row_key, when_ms)
 
     def cancel(self, timer: DeclaredTimer[Any], id: str = "") -> None:  # noqa: A002 - as above
         """Remove the timer of this name and id from the key; nothing happens if there is none. Raises `GraphError` as `at`."""
         row_key = self._row_key(timer, id)
-        self._tables[timer.clock].raw.delete(row_key)
-        self._placed(timer.clock, row_key, None)
+        self._tables[timer.table].raw.delete(row_key)
+        self._placed(timer.table, row_key, None)
+
+    def next_number(self, timer: DeclaredTimer[Any]) -> int:
+        """Return a number, from 1, greater than those that were given before in its table and partition. Raises as `at`."""
+        self._row_key(timer, "")
+        rows = self._tables[timer.table].raw
+        number = _TIME.unpack(payload_of(rows.get(NUMBERS) or bytes(2 * _TIME.size)))[0] + 1
+        rows.put(NUMBERS, _TIME.pack(NEVER_MS) + _TIME.pack(number))
+        return int(number)
 
     def of(self, raw_key: bytes) -> "Timers":
         """Move to a key. Returns itself."""
@@ -114,6 +124,10 @@ class PendingTimer(NamedTuple):
         if len(rest) < end:
             raise ValueError("it is too short")
         return PendingTimer(name.decode(), rest[_LENGTH.size : end], rest[end:].decode())
+
+
+NUMBERS = PendingTimer("", b"", "").encode()
+"""The row with the last number: no timer has this key."""
 
 
 def payload_of(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The table that a sink writes: what it has, what it lacks, and the statements that write it."""
+"""The table that a sink writes: its columns, the missing ones, and the statements that write it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ BATCH_RECORDS = 32
 """The number of records per call of a batch handler or an aggregate in careful mode. After a failed call its
 records are tried one by one."""
 
-_UNBOUNDED = 1 << 62
-
 
 @dataclass
 class CarefulMode:
@@ -30,14 +28,11 @@ class CarefulMode:
     Attributes:
         records_left: The number of records still to be handled carefully.
         batch_records: The number of records that a batch handler is called with at once.
-        deferrals_max: The maximum number of calls that may be deferred before a commit.
     """
 
     records_left: int = 0
     batch_records: int = BATCH_RECORDS
-    deferrals_max: int = _UNBOUNDED
     _condemned: dict[str, dict[int, tuple[HandlerFailed, bytes | None]]] = field(default_factory=dict)
-    _condemned_rows: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
     _commit_at: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -73,10 +68,6 @@ class CarefulMode:
             del found[later]
         found[offset] = failed, key
 
-    def condemn_row(self, topic: str, offset: int, key: bytes) -> None:
-        """Skip one row of a visit, as `condemn` does with a record."""
-        self._condemned_rows.setdefault((topic, offset), set()).add(key)
-
     def failure_of(self, topic: str, offset: int) -> HandlerFailed | None:
         """Return the error of a condemned record."""
         found = self._condemned.get(topic, {}).get(offset)
@@ -88,10 +79,6 @@ class CarefulMode:
         if not found:
             return {}
         return {index: found[offset][0] for index, offset in enumerate(records.offsets) if offset in found}
-
-    def rows_left_out(self, topic: str, offset: int) -> set[bytes]:
-        """Return the condemned rows of a record of a visit."""
-        return self._condemned_rows.get((topic, offset), set())
 
     # ---- progress between two rewinds --------------------------------------------------------------------------------
 
@@ -124,7 +111,3 @@ class CarefulMode:
             del self._commit_at[topic]
         if found := self._condemned.get(topic):
             self._condemned[topic] = {o: error for o, error in found.items() if o >= next_offset}
-        for place in [
-            place for place in self._condemned_rows if place[0] == topic and place[1] < next_offset
-        ]:
-            del self._condemned_rows[place]

@@ -1,6 +1,5 @@
 """Calls user code: fast over whole batches, or carefully, so that a failing record is undone alone (`engine.calls.careful`)."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -11,7 +10,6 @@ from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.deferral import Deferral, Deferrals
 from streamtable.engine.calls.undo import RecordUndo
 from streamtable.engine.output.buffer import UNKNOWN, OutputBuffer, OutputSource
 from streamtable.errors import (
@@ -51,8 +49,7 @@ class HandlerCalls:
         undo: Undoes the effects of a failed handler.
         context: The context that handlers of single records are called with.
         outgoing: The outputs; dead letters are added to them.
-        deferrals: The deferred calls of the task.
-        clock: The wall clock, and the monotonic one.
+        clock: The clock, for the log.
 
     Attributes:
         careful: Whether each record since the last rewind can be undone by itself.
@@ -67,7 +64,6 @@ class HandlerCalls:
         undo: RecordUndo,
         context: Context[Any, Any],
         outgoing: OutputBuffer,
-        deferrals: Deferrals,
         clock: Clock,
     ) -> None:
         self.careful = mode.active
@@ -80,25 +76,20 @@ class HandlerCalls:
         self.undo = undo
         self.context = context
         self.outgoing = outgoing
-        self.deferrals = deferrals
         self.clock = clock
         self._limited_log = LimitedLog(log, clock)
-        self._failed_keys: set[bytes] = set()  # of deferred calls, since the last commit
 
     @property
     def must_commit(self) -> bool:
         """Whether a commit must come before the next record."""
-        return self.deferrals.full or self.context.interrupted
+        return self.context.interrupted
 
-    # ---- records ---------------------------------------------------------------------------------------------------
-
-    def fast(self, on_error: OnError, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
+    def fast(self, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
         """Run a function that calls handlers. `singly`: the context knows which record failed.
 
         Raises:
             RewindNeeded: One has failed. The records since the last commit must be read again, and handled carefully.
         """
-        self.deferrals.on_error = on_error
         try:
             return call()
         except NOT_THE_RECORDS_FAULT:
@@ -116,8 +107,7 @@ class HandlerCalls:
         handler: Callable[[Any, Any], None],
     ) -> int:
         """Call a handler for each record, carefully. Returns the number of records that were handled."""
-        undo, context, deferrals = self.undo, self.context, self.deferrals
-        deferrals.on_error = on_error
+        undo, context = self.undo, self.context
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
             undo.begin()
             context.stand(records, index, key)
@@ -130,7 +120,7 @@ class HandlerCalls:
                 undo.undo(_known(records.keys[index : index + 1]))
                 if not self.give_up(on_error, records, index, error):
                     return index
-            if deferrals.full or context.interrupted:
+            if context.interrupted:
                 return index + 1
         return len(records)
 
@@ -171,9 +161,8 @@ class HandlerCalls:
             False if the process is to stop at this record.
         """
         if not self.careful:
-            self.fast(on_error, records, call, singly=True)
+            self.fast(records, call, singly=True)
             return True
-        self.deferrals.on_error = on_error
         self.undo.begin()
         try:
             call()
@@ -187,7 +176,6 @@ class HandlerCalls:
 
     def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
         """Run a visit's handler for one row, carefully; a row that fails is skipped."""
-        self.deferrals.on_error = on_error
         self.undo.begin()
         try:
             call()
@@ -239,37 +227,6 @@ class HandlerCalls:
 
     # ---- what fails after its handler has returned ---------------------------------------------------------------------
 
-    def finish(self, deferral: Deferral, result: Any) -> None:
-        """Call the function of a deferred awaitable with its result.
-
-        Raises:
-            RewindNeeded: It has failed, or its handler has: after the rewind its record is skipped.
-        """
-        failed_before = not isinstance(result, BaseException) and deferral.raw_key in self._failed_keys
-        if failed_before:
-            # Its row holds what a record did that will be undone, so nothing is known of this one yet.
-            self.mode.deferrals_max = max(1, min(self.mode.deferrals_max, self.deferrals.taken) // 4)
-            return
-        self.deferrals.finishing = True
-        if self.careful:
-            self.undo.begin()
-        try:
-            self._finish(deferral, result)
-            if self.careful:
-                self.undo.keep(deferral.records, deferral.index, deferral.on_error)
-        except NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception as error:
-            if self.careful:
-                self.undo.undo([deferral.raw_key])
-            self._failed_keys.add(deferral.raw_key)
-            self._condemn(
-                OutputSource(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
-            )
-            raise RewindNeeded("a deferred call failed") from error
-        finally:
-            self.deferrals.finishing = False
-
     def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
         """Find the records that have made the outputs that Kafka refused.
 
@@ -289,7 +246,7 @@ class HandlerCalls:
             if source is None:
                 continue
             if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
-                self._condemn(source, error, source.records.keys[source.index])
+                self._condemn(source, error)
             goes_on = True
         return goes_on
 
@@ -312,8 +269,6 @@ class HandlerCalls:
 
     def committed(self) -> None:
         """Forget the records that were handled: they are committed."""
-        if not self._failed_keys:
-            self.mode.deferrals_max = min(self.mode.deferrals_max * 2, 1 << 62)
         self._forget()
         if not self.mode.active:
             self.careful = False
@@ -327,13 +282,11 @@ class HandlerCalls:
     def _forget(self) -> None:
         self.records = 0
         self.tombstones = Counter()
-        self._failed_keys = set()
         self.undo.forget()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _all_good(self, on_error: OnError, chunk: RecordBatch, call: Callable[[RecordBatch], None]) -> bool:
-        self.deferrals.on_error = on_error
         self.undo.begin()
         try:
             call(chunk)
@@ -345,16 +298,7 @@ class HandlerCalls:
             return False
         return True
 
-    def _finish(self, deferral: Deferral, result: Any) -> None:
-        self.context.stand(deferral.records, deferral.index, deferral.key)
-        self.context.stand_at_row(deferral.raw_key, deferral.key)
-        if isinstance(result, asyncio.CancelledError):
-            raise HandlerFailed("what it has deferred was cancelled") from result
-        if isinstance(result, BaseException):
-            raise result
-        deferral.then(self.context, result)
-
-    def _condemn(self, source: OutputSource, error: Exception, key: bytes | None) -> None:
+    def _condemn(self, source: OutputSource, error: Exception) -> None:
         records, index, on_error = source.records, source.index, source.on_error
         failed = self._failure(records, index, error)
         self._limited_log.warning(
@@ -363,10 +307,7 @@ class HandlerCalls:
         )  # fmt: skip
         offset = records.offsets[index]
         self.mode.begin(self.records)
-        if on_error is OnError.SKIP and key is not None and key != records.keys[index]:
-            self.mode.condemn_row(records.topic, offset, key)  # of a visit: its other rows are visited
-        else:
-            self.mode.condemn(records.topic, offset, failed, records.keys[index])
+        self.mode.condemn(records.topic, offset, failed, records.keys[index])
 
     def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(

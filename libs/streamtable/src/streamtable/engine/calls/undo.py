@@ -1,4 +1,4 @@
-"""The effects of one record, so that it can be undone alone: its rows, its outputs and dead letters, its deferred calls.
+"""The effects of one record, so that it can be undone alone: its rows, its outputs and dead letters.
 
 A handler may change a row in place, so what it found is kept encoded. Most rows cost nothing: one that is as it was at the
 last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.base.types import RecordBatch
-from streamtable.engine.calls.deferral import Deferrals
 from streamtable.engine.output.buffer import OutputBuffer, OutputSource
 from streamtable.errors import SerializationError
 from streamtable.graph.group import OnError
@@ -196,7 +195,6 @@ class RecordUndo:
         rows: The rows of the group's table; None if it keeps none.
         states: The rows of its state tables.
         outgoing: Collects the outputs.
-        deferrals: Collects the deferred calls.
         joins: Handlers may have changed their rows in place.
     """
 
@@ -205,15 +203,13 @@ class RecordUndo:
         rows: RowJournal[Any] | None,
         states: Sequence[RowJournal[Any]],
         outgoing: OutputBuffer,
-        deferrals: Deferrals,
         joins: Joined,
     ) -> None:
         self.rows = rows
         self._journals = [*([] if rows is None else [rows]), *states]
         self._outgoing = outgoing
-        self._deferrals = deferrals
         self._joins = joins
-        self._outputs = self._output_bytes = self._dead_letters = self._waiting = 0
+        self._outputs = self._output_bytes = self._dead_letters = 0
 
     @property
     def encoded(self) -> Mapping[bytes, bytes | None]:
@@ -227,7 +223,6 @@ class RecordUndo:
         self._output_bytes, self._dead_letters = outgoing.bytes, outgoing.dead_letters
         if self._outputs > len(outgoing.sources):
             outgoing.made_by(None)  # the engine itself
-        self._waiting = len(self._deferrals.waiting)
         for journal in self._journals:
             journal.begin()
 
@@ -256,7 +251,6 @@ class RecordUndo:
         for journal in self._journals:
             journal.undo()
         self._outgoing.back_to(self._outputs, self._output_bytes, self._dead_letters)
-        self._deferrals.back_to(self._waiting)
         for joined in self._joins.values():
             joined.decode_again(keys)
 

@@ -21,6 +21,7 @@ from streamtable.engine.named.meanings import StateRecords
 from streamtable.engine.named.state import KeptState
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
+from streamtable.graph.companion import CALLS, Companion, Companions
 from streamtable.graph.due import Due
 from streamtable.graph.group import Group, OnError
 from streamtable.graph.timer import TIMERS, PendingTimers
@@ -191,6 +192,14 @@ class DueRunner:
         in_order = [each for each in self._states if each.name == TIMERS["event"]]
         self._event_timers = in_order[0] if in_order else None
         self._opened = False
+        self._companion: Companion | None = None
+
+    def accompany(self, companions: Companions) -> Companion | None:
+        """Begin the work beside the records, if there is any. Returns it."""
+        for each in self._states:
+            if self._timers is not None and each.name == CALLS:
+                self._companion = self._timers.companion = companions.open(self._partition, each.kept.handle)
+        return self._companion
 
     # ---- due work ----------------------------------------------------------------------------------------------------
 
@@ -203,6 +212,8 @@ class DueRunner:
         """
         self._open()
         before = self.total
+        if self._companion is not None:
+            self._count(self._companion.work())
         end = self._calls.clock.monotonic() + _SLICE_SECONDS
         held = False
         for each in self._states:
@@ -237,12 +248,16 @@ class DueRunner:
         for each in self._states:
             each.noted = each.index.position
             each.index.committed()
+        if self._companion is not None:
+            self._companion.committed()
 
     def forget(self) -> None:
         """Drop everything since the last commit."""
         self.fired = 0
         for each in self._states:
             each.index.forget(*each.noted)
+        if self._companion is not None:
+            self._companion.undone()
 
     def _wakes_at(self, each: DueState) -> float | None:
         if each.pending:
@@ -290,12 +305,20 @@ class DueRunner:
         return self._event_timers is not None
 
     @property
-    def timers_left(self) -> bool:
-        """Whether any of these timers are due and have not been called."""
+    def holds_records(self) -> bool:
+        """Whether records have to wait: more of these timers are due than one call handles, or the companion is full."""
+        if self._full:
+            return True
         return self._event_timers is not None and self._opened and self._event_timers.pending
 
+    @property
+    def _full(self) -> bool:
+        return self._companion is not None and self._companion.full
+
     def fire_timers(self) -> bool:
-        """Fire a slice of the due timers. Returns whether all have fired. Raises like `run`."""
+        """Fire a slice of the due timers. Returns whether records may follow. Raises like `run`."""
+        if self._full:
+            return False
         if self._event_timers is None:
             return True
         self._open()
@@ -348,11 +371,7 @@ class DueRunner:
         if not entries:
             return 0
         began = self._calls.clock.monotonic()
-        self._calls.deferrals.refused = True
-        try:
-            done = self._call(each, entries, now)
-        finally:
-            self._calls.deferrals.refused = False
+        done = self._call(each, entries, now)
         took = self._calls.clock.monotonic() - began
         if took > _CALL_SECONDS:
             each.rows_at_once = max(1, each.rows_at_once // 2)

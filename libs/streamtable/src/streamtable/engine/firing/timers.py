@@ -8,14 +8,13 @@ from streamtable.engine.calls.handlers import Around
 from streamtable.engine.due.chunks import entry_of
 from streamtable.engine.firing.message import DueMessage
 from streamtable.errors import Fatal, GraphError
+from streamtable.graph.companion import CALLS, Companion
 from streamtable.graph.group import Group, OnError
 from streamtable.graph.timer import TIMERS, Timer
 from streamtable.handlers.context import Context
 from streamtable.handlers.due_rows import DueRows
 from streamtable.handlers.state_table import StateTable
 from streamtable.handlers.timers import PendingTimer, Timers, payload_of
-
-_CLOCKS = {name: clock for clock, name in TIMERS.items()}
 
 
 class TimerCalls:
@@ -28,6 +27,7 @@ class TimerCalls:
 
     Attributes:
         timers: The object that handlers set timers with.
+        companion: Works on the timers of a table of its own; None: there are none.
         limit_ms: An event timer that is set for this time or an earlier one fires before the next record is handled.
     """
 
@@ -41,11 +41,11 @@ class TimerCalls:
         self._group = group
         self._declared = {timer.name: timer for timer in group.timers}
         self._handlers = {timer.name: around(timer.handler) for timer in group.timers}
-        of_clock = {clock: tables[name] for clock, name in TIMERS.items() if name in tables}
-        self._tables = {TIMERS[clock]: table for clock, table in of_clock.items()}
-        self.timers = Timers(self._declared, of_clock, self._placed)
+        self._tables = {timer.table: tables[timer.table] for timer in group.timers}
+        self.timers = Timers(self._declared, self._tables, self._placed)
+        self.companion: Companion | None = None
         self._context: Context[Any, Any] | None = None
-        self._firing = ""  # the clock of the timers that are being called
+        self._firing = ""  # the table of the timers that are being called
         self._last = b""  # the entry of the last of them
         self._keys: set[bytes] = set()  # of the rows of all of them
         self._disturbed = False  # one of these has changed, or another has come before them
@@ -62,7 +62,7 @@ class TimerCalls:
         """
         context = self._context
         assert context is not None, "given when it was made"
-        self._firing = _CLOCKS[due.state.name]
+        self._firing = due.state.name
         self._keys = {row_key for row_key, _, _ in due.rows}
         self._last = entry_of(due.times_ms[-1], due.rows[-1][0]) if due.rows else b""
         self._disturbed = False
@@ -89,11 +89,15 @@ class TimerCalls:
         """Return the policy for a failure of the handler of this timer."""
         return self._timer(self._pending(row_key)).on_error
 
-    def _placed(self, clock: str, row_key: bytes, when_ms: int | None) -> None:
-        if clock == self._firing:
+    def _placed(self, table: str, row_key: bytes, when_ms: int | None) -> None:
+        if self.companion is not None and table == CALLS:
+            assert self._context is not None, "given when it was made"
+            self.companion.placed(row_key)
+            self._context.interrupted |= self.companion.full
+        elif table == self._firing:
             earlier = when_ms is not None and entry_of(when_ms, row_key) < self._last
             self._disturbed = self._disturbed or earlier or row_key in self._keys
-        elif clock == "event" and when_ms is not None and when_ms <= self.limit_ms:
+        elif table == TIMERS["event"] and when_ms is not None and when_ms <= self.limit_ms:
             assert self._context is not None, "given when it was made"
             self._context.interrupted = True
 

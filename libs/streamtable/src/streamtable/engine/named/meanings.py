@@ -16,7 +16,6 @@ from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
 from streamtable.graph.group import Group
 from streamtable.graph.state import State
-from streamtable.graph.timer import TIMERS
 from streamtable.tables.kept import OWN
 
 _FIRED, _KEPT = b"fired", b"kept"
@@ -38,7 +37,7 @@ class StateRecords(NamedTable):
             self._check(group, OWN, rows, group.table.name)
         for timer in group.timers:
             meaning = f"{timer.clock} time; payload {codec_name(timer.payload)}"
-            self._check(group, f"timer {timer.name}", meaning, group.named_topic(TIMERS[timer.clock]))
+            self._check(group, f"timer {timer.name}", meaning, group.named_topic(timer.table))
 
     def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
         recorded = self.get(name.encode())

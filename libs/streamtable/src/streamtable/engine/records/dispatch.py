@@ -12,7 +12,6 @@ from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRec
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.deferral import DEFERRED_MAX, Deferral, Deferrals
 from streamtable.engine.calls.handlers import Around, Handler, HandlerCalls
 from streamtable.engine.calls.undo import RecordUndo, RowJournal
 from streamtable.engine.firing.runner import DueRunner
@@ -25,7 +24,7 @@ from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.records.input_calls import InputCalls, unfit
 from streamtable.engine.records.placement import Placement
 from streamtable.engine.time.event_time import EventClock, TimedInput
-from streamtable.errors import DeserializationError, HandlerFailed, RewindNeeded, StreamtableError
+from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
 from streamtable.graph.group import Changes, Group, Input, OnError, Visit
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.visiting import ROWS_AT_ONCE, VisitProgress
@@ -68,7 +67,6 @@ class Dispatcher:
     Attributes:
         next_offsets: The next offset of each topic, after the records that were handled.
         outgoing: Outputs and dead letters.
-        deferrals: The calls that handlers have deferred.
         due: Fires rows that are due; None if no state table has any.
     """
 
@@ -95,7 +93,6 @@ class Dispatcher:
         self.next_offsets = dict(next_offsets)
         self._committed = dict(next_offsets)
         self.outgoing = OutputBuffer(group, topics, clock)
-        self.deferrals = Deferrals()
         self._group = group
         self._partition = partition
         self._topics = topics
@@ -121,12 +118,9 @@ class Dispatcher:
             None if table is None else RowJournal(table, self._table_bytes_max, group.table.name),
             [kept.journal for kept in states],
             self.outgoing,
-            self.deferrals,
             joins,
         )
-        self._calls = HandlerCalls(
-            group.name, mode, self._undo, self._context, self.outgoing, self.deferrals, clock
-        )
+        self._calls = HandlerCalls(group.name, mode, self._undo, self._context, self.outgoing, clock)
         self.due: DueRunner | None = None
         if state_records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
@@ -134,7 +128,7 @@ class Dispatcher:
             )
         self._choose_rows()
         self._routes = self._make_routes()
-        self._calls_of_rows = 0  # of visits, and deferred results; see `position`
+        self._calls_of_rows = 0  # of visits; see `position`
 
     @property
     def records(self) -> int:
@@ -157,7 +151,6 @@ class Dispatcher:
         return HandlerServices(
             self.outgoing.emit,
             self.outgoing.emit_many,
-            self.deferrals.add,
             self._group.loop.stream.name if self._group.loop else None,
             self._joins,
             lookups,
@@ -204,12 +197,11 @@ class Dispatcher:
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
-    def handle(self, records: RecordBatch, room: int = DEFERRED_MAX) -> int:
+    def handle(self, records: RecordBatch) -> int:
         """Handle records of one topic. Records below the next offset were handled before and are dropped.
 
         Args:
             records: Consecutive records of one topic.
-            room: The maximum number of calls that may be deferred before a commit.
 
         Returns:
             The number of records that were handled. Pass the others again after a commit.
@@ -229,7 +221,6 @@ class Dispatcher:
             return dropped
         if until < len(records):
             records = records.part(0, until)
-        self.deferrals.room = min(room, self._mode.deferrals_max)
         taken = self._routes[topic](records)
         self._calls.records += taken
         self._mode.handled(taken)
@@ -243,7 +234,7 @@ class Dispatcher:
     @property
     def must_commit(self) -> bool:
         """Whether a commit must come before the next record."""
-        return self.deferrals.full or self._mode.commit_reached_by(self.next_offsets)
+        return self._mode.commit_reached_by(self.next_offsets)
 
     @property
     def position(self) -> tuple[int, int, int]:
@@ -255,8 +246,6 @@ class Dispatcher:
         for index in range(len(records)):
             if not route(records.part(index, index + 1)):
                 return index
-            if self.deferrals.full:
-                return index + 1
         return len(records)
 
     def _call_batch(
@@ -292,8 +281,6 @@ class Dispatcher:
                 if not self._hand_over(edge, handler, records, index, row):
                     table.take_back(raw, before)  # it will come again
                     return index
-                if self.deferrals.full:
-                    return index + 1
         return len(records)
 
     def _hand_over(
@@ -379,36 +366,20 @@ class Dispatcher:
         done: bool,
     ) -> None:
         """Visit these rows and record the progress of the visit."""
-        left_out = self._mode.rows_left_out(record.topic, record.first_offset)
         row_by_row = self._calls.careful and visit.on_error is OnError.SKIP
-        visited = len(keys)
         self._context.stand(record, 0, visit.name)
-        for count, raw in enumerate(keys, 1):
-            if raw not in left_out:
-                key = self._group.key.decode(raw)
-                self._context.stand_at_row(raw, key)
-                call = partial(handler, self._context, progress.argument)
-                if row_by_row:
-                    self._calls.row(visit.on_error, record, raw, call)
-                else:
-                    call()
-                self._calls_of_rows += 1
-            if self.deferrals.full and count < len(keys):
-                visited, cursor, done = count, raw, False  # the others come with the next record
-                break
-        next_ = progress.went_on(cursor, visited, done=done)
+        for raw in keys:
+            self._context.stand_at_row(raw, self._group.key.decode(raw))
+            call = partial(handler, self._context, progress.argument)
+            if row_by_row:
+                self._calls.row(visit.on_error, record, raw, call)
+            else:
+                call()
+            self._calls_of_rows += 1
+        next_ = progress.went_on(cursor, len(keys), done=done)
         self.outgoing.add(
             OutputRecord(self._group.visits_topic, record.keys[0], next_.encode(), partition=self._partition)
         )
-
-    def finish(self, deferral: Deferral, result: Any) -> None:
-        """Call the function of a deferred awaitable with its result. Raises like `handle`."""
-        self._calls_of_rows += 1
-        try:
-            self._calls.finish(deferral, result)
-        except RewindNeeded:
-            self._commit_where_it_stands()
-            raise
 
     def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
         """As `HandlerCalls.refused`."""
@@ -466,7 +437,6 @@ class Dispatcher:
 
     def _forget(self) -> None:
         self.outgoing.forget()
-        self.deferrals.forget()
 
     def _choose_rows(self) -> None:
         """Let handlers work on the table, or on its journal if each record must be undoable alone."""

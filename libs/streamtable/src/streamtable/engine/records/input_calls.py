@@ -228,7 +228,6 @@ class InputCalls:
         if self._handler is not None:
             if calls.careful:
                 return calls.each(on_error, records, decoded.keys, decoded.events, self._handler)
-            calls.deferrals.on_error = on_error
             try:
                 return calls.context.each(records, decoded.keys, decoded.events, self._handler)
             except NOT_THE_RECORDS_FAULT:
@@ -238,7 +237,7 @@ class InputCalls:
         if calls.careful:
             return calls.chunks(on_error, records, self._decode_and_call)
         whole = partial(self._whole, records, decoded.keys, decoded.events)
-        calls.fast(on_error, records, whole, singly=False)
+        calls.fast(records, whole, singly=False)
         return len(records)
 
     def _decode_and_call(self, records: RecordBatch) -> None:

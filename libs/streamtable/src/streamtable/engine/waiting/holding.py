@@ -41,7 +41,7 @@ class Holding:
 
     def let_wait_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
         """Hold back records after timers if more timers are due than one call handles. Returns the others."""
-        if not records or task.due is None or not task.due.timers_left:
+        if not records or task.due is None or not task.due.holds_records:
             return records
         self._for_timers.add(records.place)
         self._consumer.pause([records.place])
@@ -52,7 +52,7 @@ class Holding:
         """Resume partitions that have waited long enough, and forget those that are no longer assigned."""
         for place in list(self._for_timers):
             task = tasks.get(place.partition)
-            if task is None or task.due is None or not task.due.timers_left:
+            if task is None or task.due is None or not task.due.holds_records:
                 self._for_timers.discard(place)
                 if task is not None:
                     self._consumer.resume([place])

@@ -1,0 +1,8 @@
+"""Calls of APIs from the handlers of a group: durable, in the order of each key, retried, with exactly one result."""
+
+from streamtable_calls.call import Call
+from streamtable_calls.errors import CallFailed, RetryAfter
+from streamtable_calls.ids import call_id, call_ids
+from streamtable_calls.retry import RateLimit, Retry
+
+__all__ = ["Call", "CallFailed", "RateLimit", "Retry", "RetryAfter", "call_id", "call_ids"]

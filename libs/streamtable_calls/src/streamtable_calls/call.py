@@ -1,0 +1,133 @@
+"""`Call`: an edge of a group for calls of an API or a function outside.
+
+    SCORE = Call("score", score, request=ORDER, response=SCORE_CODEC, then=scored)
+    GROUP = Group("orders", Input(ORDERS, handle), SCORE, Persist(ROW))
+
+    def handle(ctx, order):
+        ctx.call(SCORE, order)
+
+    def scored(ctx, order, score):
+        ctx.set(judged(ctx.value, score))
+
+A pending call is a timer's row that has no time yet: the engine commits it with everything else that its handler has done.
+When it is answered, the row gets the answer and a time, and the engine calls the handler as that of any timer.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Generic, Literal, TypeVar
+
+from streamtable import Codec, Context, OnError, Timer
+from streamtable.base.clock import Clock
+from streamtable.graph.companion import Accompanied, Companions
+from streamtable.handlers.timers import NEVER_MS
+from streamtable_calls.errors import CallFailed
+from streamtable_calls.pending import ERROR_CHARACTERS_MAX, CallState, PendingCall, PendingCallCodec
+from streamtable_calls.process import ByHand, InLoop, ProcessCalls
+from streamtable_calls.retry import RateLimit, Retry
+from streamtable_calls.settings import CallSettings
+
+K = TypeVar("K")
+Q = TypeVar("Q")
+R = TypeVar("R")
+V = TypeVar("V")
+
+_LARGE_BYTES = 50_000
+
+
+class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
+    """A call of something outside, which `Context.call` makes: after the commit of its record, and beside the records.
+
+    Nothing waits for a call: no record, no commit, no rebalance. It happens at least once, always with the same `call_id()`
+    and the request that was committed; its result is handled exactly once. A process that dies leaves its pending calls to
+    the next owner of the partition.
+
+    Args:
+        name: The name, under which pending calls are kept: while any is pending, the graph needs it.
+        function: Called with a request, or with a sequence of requests if `batch` is greater than 1; returns the result, or a
+            sequence with the result of each. A coroutine function runs in the event loop of the process's calls, another one in
+            a thread. It may return an exception in the place of a result.
+        request: The codec of the requests.
+        response: The codec of the results.
+        then: Called with the context of the key, the request and the result. It may do all that a handler may, and call again.
+        failed: Called with the context, the request and `CallFailed` when a call is not tried again. None: `on_error` decides.
+        order: "key": of one key at most one call runs, and results are handled in the order of the calls; the next one
+            starts after the commit of the result. "none": as they come.
+        at_once: The maximum number of functions that run at once, in each process.
+        batch: The maximum number of requests in one call of the function, from all partitions of the process.
+        batch_within: How long a request waits for others to fill a batch.
+        timeout: The time that an attempt may take. Then it has failed with `TimeoutError`; a thread that does not end stays.
+        retry: When an attempt is repeated. None: never.
+        rate: How many calls of the function may start within a time, in each process. None: no limit.
+        pending_max: The number of pending calls of a partition at which its inputs are paused, until a fifth of it is free.
+        on_error: The policy for a call that has failed, or whose `then` has raised. A dead letter holds the pending call.
+        breaker: The number of attempts that fail in a row, in a process, after which its calls pause for `retry.most`, and then
+            run one at a time until one succeeds. None: never.
+
+    Raises:
+        GraphError: An argument makes no sense.
+    """
+
+    settings: CallSettings
+    then: Callable[[Context[K, V], Q, R], None]
+    failed: Callable[[Context[K, V], Q, CallFailed], None] | None
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[Any], Any],
+        *,
+        request: Codec[Q],
+        response: Codec[R],
+        then: Callable[[Context[K, V], Q, R], None],
+        failed: Callable[[Context[K, V], Q, CallFailed], None] | None = None,
+        order: Literal["key", "none"] = "key",
+        at_once: int = 64,
+        batch: int = 1,
+        batch_within: timedelta = timedelta(0),
+        timeout: timedelta = timedelta(seconds=30),
+        retry: Retry | None = Retry(),  # noqa: B008 - frozen
+        rate: RateLimit | None = None,
+        pending_max: int = 10_000,
+        on_error: OnError = OnError.DEAD_LETTER,
+        breaker: int | None = 20,
+    ) -> None:
+        settings = CallSettings(
+            name, function, request, response, order, at_once, batch, batch_within, timeout,
+            retry or Retry(attempts=1), rate, pending_max, breaker,
+        )  # fmt: skip
+        for field, value in {"settings": settings, "then": then, "failed": failed}.items():
+            object.__setattr__(self, field, value)  # as in any frozen dataclass
+        Timer.__init__(
+            self, name, self._finish, PendingCallCodec(request, response), clock="wall", on_error=on_error
+        )
+
+    @classmethod
+    def companions(
+        cls, group: str, timers: Sequence[Timer[Any, Any, Any]], clock: Clock, *, by_hand: bool
+    ) -> Companions:
+        calls = {timer.name: timer.settings for timer in timers if isinstance(timer, Call)}
+        executor = ByHand() if by_hand else InLoop(group, calls, clock)
+        return ProcessCalls(group, calls, executor, clock)
+
+    def begin(self, ctx: Context[Any, Any], request: Q) -> None:
+        """Make a call, as `Context.call` does."""
+        data = self.settings.request.encode(request)
+        # A row that fits now must fit with the error of a failed attempt, too: only large ones could be too large then.
+        room = " " * ERROR_CHARACTERS_MAX if len(data) > _LARGE_BYTES else ""
+        number = ctx.timers.next_number(self)
+        pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room)
+        ctx.timers.at(self, NEVER_MS, pending, f"{number:016x}")
+
+    def _finish(self, ctx: Context[K, V], pending: PendingCall) -> None:
+        request: Q = self.settings.request.decode(pending.request)
+        if pending.state is CallState.ANSWERED:
+            self.then(ctx, request, self.settings.response.decode(pending.answer))
+            return
+        error = CallFailed(self.name, pending.attempts, pending.error)
+        if self.failed is None:
+            raise error
+        self.failed(ctx, request, error)
+
+    def __repr__(self) -> str:
+        return f"Call({self.name!r})"

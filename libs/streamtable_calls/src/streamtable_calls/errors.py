@@ -1,0 +1,30 @@
+"""The errors that end a call, or an attempt."""
+
+from streamtable.errors import StreamtableError
+
+
+class RetryAfter(Exception):
+    """Raised by the function of a call: try again after these seconds, as an API asks for with `Retry-After`.
+
+    Args:
+        seconds: The pause, from now. It counts as an attempt.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"to be tried again after {seconds:g} s")
+        self.seconds = seconds
+
+
+class CallFailed(StreamtableError):
+    """A call has failed and is not tried again. The message has the error of its last attempt.
+
+    Args:
+        call: The name of the call.
+        attempts: The number of attempts.
+        reason: The class and the message of the last error.
+    """
+
+    def __init__(self, call: str, attempts: int, reason: str) -> None:
+        times = "once" if attempts == 1 else f"{attempts} times"
+        super().__init__(f"the call {call!r} has failed; it was tried {times}: {reason}")
+        self.call, self.attempts, self.reason = call, attempts, reason

@@ -1,0 +1,286 @@
+"""The pending calls of one partition: which run, which wait for another one of their key, which are answered.
+
+All of it but `arrive` is called by the main thread. The rows are the truth; what is kept here in memory follows them: a call
+starts when its row is committed, the next one of its key when the row is gone and that is committed.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from streamtable import StateTable
+from streamtable.base.clock import Clock
+from streamtable.base.limited_log import LimitedLog
+from streamtable.errors import StateMeaningChanged
+from streamtable.handlers.timers import NUMBERS, PendingTimer, payload_of
+from streamtable_calls.pending import CallState, PendingCall
+from streamtable_calls.settings import CallSettings
+
+log = structlog.get_logger()
+
+_FREE_SHARE = 0.8  # of `pending_max`: so full that the inputs go on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """One attempt of a call, for an executor.
+
+    Attributes:
+        call: The declared call.
+        calls: The calls of its partition, which get the outcome.
+        row_key: The key of its row.
+        id: The id of the call.
+        key: The encoded key of the record that has made it.
+        request: The request.
+        pending: Its row.
+    """
+
+    call: CallSettings
+    calls: "PartitionCalls"
+    row_key: bytes
+    id: str
+    key: bytes
+    request: Any
+    pending: PendingCall
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an attempt, or its error."""
+
+    row_key: bytes
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Executor(Protocol):
+    """Runs attempts, and gives their outcomes to `PartitionCalls.arrive`."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Run an attempt, not before the time in its row."""
+        ...
+
+    def cancel(self, calls: "PartitionCalls") -> None:
+        """Cancel what runs for a partition: its outcomes are not taken any more."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PartitionCalls:
+    """The pending calls of one partition; implements `graph.companion.Companion`.
+
+    Args:
+        group: The name of the group.
+        partition: The number of the partition.
+        calls: The declared calls, by name.
+        rows: The rows of the pending calls.
+        executor: Runs the attempts.
+        clock: The clock, for the time of the next attempt.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        partition: int,
+        calls: Mapping[str, CallSettings],
+        rows: StateTable[bytes, bytes],
+        executor: Executor,
+        clock: Clock,
+    ) -> None:
+        self.full = False
+        self.closed = False
+        self._group = group
+        self._partition = partition
+        self._calls = calls
+        self._rows = rows
+        self._executor = executor
+        self._clock = clock
+        self._limited_log = LimitedLog(log, clock)
+        self._opened = False
+        self._changed: list[bytes] = []  # rows that were written since the last commit
+        self._committed: list[bytes] = []  # rows that were committed, and not looked at since
+        self._arrived: deque[Outcome] = deque()
+        self._written: list[Outcome] = []  # since the last commit: they arrive again after a rewind
+        self._lines: dict[bytes, deque[bytes]] = {}  # the rows of each key, in the order of their calls
+        self._known: set[bytes] = set()
+        self.pending: Counter[str] = Counter()
+
+    # ---- what the engine tells -----------------------------------------------------------------------------------------
+
+    def placed(self, row_key: bytes) -> None:
+        self._changed.append(row_key)
+        self._measure()
+
+    def work(self) -> int:
+        written = 0 if self._opened else self._open()
+        looked_at, self._committed = self._committed, []
+        for row_key in looked_at:
+            self._look(row_key)
+        if looked_at:
+            self._measure()
+        while self._arrived:
+            written += self._write(self._arrived.popleft())
+        return written
+
+    def committed(self) -> None:
+        self._committed += self._changed
+        self._changed, self._written = [], []
+
+    def undone(self) -> None:
+        self._arrived.extendleft(reversed(self._written))
+        self._changed, self._written = [], []
+
+    def close(self) -> None:
+        self.closed = True
+        self._executor.cancel(self)
+
+    # ---- called by the executor, from its thread -----------------------------------------------------------------------
+
+    def arrive(self, outcome: Outcome) -> None:
+        """Take the outcome of an attempt."""
+        self._arrived.append(outcome)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> int:
+        """Find the calls that are pending, in the order of each key. Returns the number of rows that were written."""
+        # Calls may have been made, and committed, before this: they are behind the others, and found among them.
+        self._committed = []
+        uncommitted = {NUMBERS, *self._changed}
+        unknown: Counter[str] = Counter()
+        unhandled: list[tuple[bytes, bytes]] = []
+        for row_key, data in self._rows.raw.scan(None, None):
+            if row_key in uncommitted:
+                continue
+            name = PendingTimer.decode(row_key).name
+            if name not in self._calls:
+                unknown[name] += 1
+            elif PendingCall.decode(payload_of(data)).state is CallState.WAITING:
+                self._committed.append(row_key)
+            else:
+                unhandled.append((row_key, data))
+        for name, count in unknown.items():
+            raise StateMeaningChanged(
+                state=f"call {name}",
+                group=self._group,
+                recorded=f"{count} calls are pending in partition {self._partition}",
+                declared=f"no Call({name!r})",
+                topic=f"{self._group}-calls",
+            )
+        for row_key, data in unhandled:  # their handlers are called when the rows are written again
+            self._note(row_key)
+            self._rows.raw.put(row_key, data)
+            self._changed.append(row_key)
+        self._opened = True
+        return len(unhandled)
+
+    def _look(self, row_key: bytes) -> None:
+        data = self._rows.raw.get(row_key)
+        if data is None:
+            self._gone(row_key)
+            return
+        pending = PendingCall.decode(payload_of(data))
+        line = self._note(row_key)
+        if pending.state is CallState.WAITING and line[0] == row_key:
+            self._start(row_key, pending)
+
+    def _note(self, row_key: bytes) -> deque[bytes]:
+        """Add a row to the line of its key, unless it is there. Returns the line."""
+        line = self._lines.setdefault(self._line_of(row_key), deque())
+        if row_key not in self._known:
+            self._known.add(row_key)
+            self.pending[PendingTimer.decode(row_key).name] += 1
+            line.append(row_key)
+        return line
+
+    def _gone(self, row_key: bytes) -> None:
+        """Forget a call whose result is handled, and start the next one of its key."""
+        if row_key not in self._known:
+            return  # its record was undone
+        self._known.discard(row_key)
+        self.pending[PendingTimer.decode(row_key).name] -= 1
+        line_of = self._line_of(row_key)
+        line = self._lines[line_of]
+        line.remove(row_key)
+        if not line:
+            del self._lines[line_of]
+        elif (data := self._rows.raw.get(line[0])) is not None:
+            pending = PendingCall.decode(payload_of(data))
+            if pending.state is CallState.WAITING:
+                self._start(line[0], pending)
+
+    def _line_of(self, row_key: bytes) -> bytes:
+        """Return the key of the line: calls of one line run one after the other."""
+        timer = PendingTimer.decode(row_key)
+        ordered = self._calls[timer.name].order == "key"
+        return row_key[: len(row_key) - len(timer.id)] if ordered else row_key
+
+    def _start(self, row_key: bytes, pending: PendingCall) -> None:
+        timer = PendingTimer.decode(row_key)
+        call = self._calls[timer.name]
+        try:
+            request = call.request.decode(pending.request)
+        except Exception as error:  # noqa: BLE001 - a codec may raise anything; the call fails with it
+            self.arrive(Outcome(row_key, error=error))
+            return
+        call_id = f"{self._group}/{self._partition}/{int(timer.id, 16)}"
+        self._executor.start(Attempt(call, self, row_key, call_id, timer.raw_key, request, pending))
+
+    def _write(self, outcome: Outcome) -> int:
+        """Write the outcome of an attempt into the row of its call. Returns the number of rows."""
+        data = self._rows.raw.get(outcome.row_key)
+        if data is None:
+            return 0
+        call = self._calls[PendingTimer.decode(outcome.row_key).name]
+        now_ms = int(self._clock.now() * 1000)
+        pending = after(PendingCall.decode(payload_of(data)), call, outcome, now_ms)
+        if pending.state is not CallState.ANSWERED:
+            last = pending.state is CallState.FAILED
+            self._limited_log.warning(
+                "call failed" if last else "attempt failed, the call is repeated",
+                group=self._group, call=call.name, attempts=pending.attempts, error=pending.error,
+            )  # fmt: skip
+        # A time that is over makes the row due at once; its handler sees it as the time of the request.
+        waits = pending.state is CallState.WAITING
+        self._rows.raw.put(
+            outcome.row_key, pending.row() if waits else pending.row(min(pending.made_ms, now_ms))
+        )
+        self._written.append(outcome)
+        self._changed.append(outcome.row_key)
+        return 1
+
+    def _measure(self) -> None:
+        """Decide whether the inputs of the partition go on."""
+        new = len(self._changed) + len(self._committed)
+        share = _FREE_SHARE if self.full else 1.0
+        self.full = any(
+            self.pending[name] + new >= call.pending_max * share for name, call in self._calls.items()
+        )
+
+
+def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: int) -> PendingCall:
+    """Return a call after an attempt.
+
+    Args:
+        pending: The call before it.
+        call: The declared call.
+        outcome: The outcome of the attempt.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    attempts, error, pause = pending.attempts + 1, outcome.error, None
+    if error is not None:
+        pause = call.retry.pause_seconds(attempts, error)
+    else:
+        try:
+            answer = call.response.encode(outcome.result)
+            return pending._replace(state=CallState.ANSWERED, attempts=attempts, answer=answer, error="")
+        except Exception as refused:  # noqa: BLE001 - a codec may raise anything; the call fails with it
+            error = refused
+    text = f"{type(error).__name__}: {error}"
+    if pause is None:
+        return pending._replace(state=CallState.FAILED, attempts=attempts, error=text)
+    return pending._replace(attempts=attempts, next_ms=now_ms + int(pause * 1000), error=text)

@@ -1,0 +1,304 @@
+"""The calls of one process: a line of attempts for each declared call, in an event loop of its own thread."""
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
+from typing import Any
+
+import structlog
+
+from streamtable import StateTable
+from streamtable.base.clock import Clock
+from streamtable_calls.ids import running
+from streamtable_calls.partition import Attempt, Executor, Outcome, PartitionCalls
+from streamtable_calls.settings import CallSettings
+
+log = structlog.get_logger()
+
+_CLOSE_SECONDS = 5.0
+
+
+class ProcessCalls:
+    """The calls of all partitions of a process; implements `graph.companion.Companions`.
+
+    Args:
+        group: The name of the group.
+        calls: Its declared calls, by name.
+        executor: Runs the attempts.
+        clock: The clock.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        calls: Mapping[str, CallSettings],
+        executor: Executor,
+        clock: Clock,
+    ) -> None:
+        self.executor = executor
+        self._group = group
+        self._calls = calls
+        self._clock = clock
+
+    def open(self, partition: int, rows: StateTable[bytes, bytes]) -> PartitionCalls:
+        return PartitionCalls(self._group, partition, self._calls, rows, self.executor, self._clock)
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+class ByHand:
+    """Runs nothing: a test takes the attempts and gives the outcomes.
+
+    Attributes:
+        attempts: The attempts that have no outcome yet, in the order of their starts.
+    """
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+
+    def start(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+
+    def answer(self, attempt: Attempt, result: Any) -> None:
+        """Give the result of an attempt."""
+        self.attempts.remove(attempt)
+        attempt.calls.arrive(Outcome(attempt.row_key, result))
+
+    def fail(self, attempt: Attempt, error: BaseException) -> None:
+        """Let an attempt fail."""
+        self.attempts.remove(attempt)
+        attempt.calls.arrive(Outcome(attempt.row_key, error=error))
+
+    def cancel(self, calls: PartitionCalls) -> None:
+        self.attempts = [attempt for attempt in self.attempts if attempt.calls is not calls]
+
+    def close(self) -> None:
+        self.attempts = []
+
+
+class InLoop:
+    """Runs attempts in an event loop of its own thread, which begins with the first attempt.
+
+    Args:
+        group: The name of the group.
+        calls: Its declared calls, by name.
+        clock: The clock, for the times of attempts.
+    """
+
+    def __init__(self, group: str, calls: Mapping[str, CallSettings], clock: Clock) -> None:
+        self._group = group
+        self._calls = calls
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._new: deque[Attempt] = deque()
+
+    def start(self, attempt: Attempt) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._lanes = {name: Lane(call, self._loop, self._clock) for name, call in self._calls.items()}
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name=f"calls-{self._group}", daemon=True
+            )
+            self._thread.start()
+        first = not self._new
+        self._new.append(attempt)
+        if first:  # one wake-up for all that start together
+            self._loop.call_soon_threadsafe(self._take)
+
+    def cancel(self, calls: PartitionCalls) -> None:
+        if self._loop is not None:
+            for lane in self._lanes.values():
+                self._loop.call_soon_threadsafe(lane.cancel, calls)
+
+    def close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None or self._thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), loop)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            log.warning("calls do not end, their thread is left", group=self._group)
+        else:
+            loop.close()
+
+    def _take(self) -> None:
+        while self._new:
+            attempt = self._new.popleft()
+            self._lanes[attempt.call.name].add(attempt)
+
+    async def _cancel_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+        loop.call_soon(loop.stop)
+
+
+class Lane:
+    """The attempts of one declared call. All of it runs in the event loop.
+
+    Args:
+        call: The call.
+        loop: The event loop.
+        clock: The clock, for the times of attempts.
+    """
+
+    def __init__(self, call: CallSettings, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._call = call
+        self._loop = loop
+        self._clock = clock
+        self._ready: deque[tuple[float, Attempt]] = deque()  # with the time since when each is ready
+        self._running: dict[asyncio.Task[None], Sequence[Attempt]] = {}
+        self._started: deque[float] = deque(maxlen=call.rate.calls if call.rate else 1)
+        self._failures = 0  # in a row
+        self._paused_until = 0.0
+        self._pumps_at: asyncio.TimerHandle | None = None
+        self._is_coroutine = inspect.iscoroutinefunction(call.function) or inspect.iscoroutinefunction(
+            getattr(call.function, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine
+        )
+
+    def add(self, attempt: Attempt) -> None:
+        """Run an attempt as soon as its time has come and there is room."""
+        wait = attempt.pending.next_ms / 1000 - self._clock.now()
+        if attempt.pending.next_ms and wait > 0:
+            self._loop.call_later(wait, self._add_now, attempt)
+        else:
+            self._add_now(attempt)
+
+    def cancel(self, calls: PartitionCalls) -> None:
+        """Cancel the attempts of a partition; a batch goes on for the others in it."""
+        self._ready = deque(each for each in self._ready if each[1].calls is not calls)
+        for task, attempts in self._running.items():
+            if all(attempt.calls.closed for attempt in attempts):
+                task.cancel()
+
+    def _add_now(self, attempt: Attempt) -> None:
+        if not attempt.calls.closed:
+            self._ready.append((self._loop.time(), attempt))
+            self._pump()
+
+    def _pump(self) -> None:
+        """Start what may start now, and come back when more may."""
+        while self._ready:
+            wait = self._wait()
+            if wait is None:
+                return  # until one ends
+            if wait > 0:
+                if self._pumps_at is not None:
+                    self._pumps_at.cancel()
+                self._pumps_at = self._loop.call_later(wait, self._pump)
+                return
+            count = min(self._call.batch, len(self._ready))
+            attempts = [self._ready.popleft()[1] for _ in range(count)]
+            self._started.append(self._loop.time())
+            task = self._loop.create_task(self._run(attempts))
+            self._running[task] = attempts
+
+    def _wait(self) -> float | None:
+        """Return the seconds until the next start; None: another attempt has to end before it."""
+        call, now = self._call, self._loop.time()
+        broken = call.breaker is not None and self._failures >= call.breaker
+        if len(self._running) >= (1 if broken else call.at_once):
+            return None
+        waits = [0.0, self._paused_until - now]
+        if call.rate is not None and len(self._started) == call.rate.calls:
+            waits.append(self._started[0] + call.rate.per.total_seconds() - now)
+        if len(self._ready) < call.batch:
+            waits.append(self._ready[0][0] + call.batch_within.total_seconds() - now)
+        return max(waits)
+
+    async def _run(self, attempts: Sequence[Attempt]) -> None:
+        try:
+            running([attempt.id for attempt in attempts])
+            results = await self._results(attempts)
+        except asyncio.CancelledError as error:
+            # Cancelled from here, or by the function itself: then it has failed like any other.
+            results = [error for _ in attempts]
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._running.pop(task, None)
+        self._judge(results)
+        for attempt, result in zip(attempts, results, strict=True):
+            if not attempt.calls.closed:
+                failed = isinstance(result, BaseException)
+                attempt.calls.arrive(
+                    Outcome(attempt.row_key, error=result) if failed else Outcome(attempt.row_key, result)
+                )
+        self._pump()
+
+    async def _results(self, attempts: Sequence[Attempt]) -> Sequence[Any]:
+        call = self._call
+        requests = [attempt.request for attempt in attempts]
+        argument = requests if call.batch > 1 else requests[0]
+        try:
+            async with asyncio.timeout(call.timeout.total_seconds()):
+                work = call.function(argument) if self._is_coroutine else _in_thread(call.function, argument)
+                found = await work
+        except TimeoutError as error:
+            late = TimeoutError(f"the call took longer than {call.timeout.total_seconds():g} s: {error}")
+            return [late for _ in attempts]
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            return [error for _ in attempts]
+        if call.batch == 1:
+            return [found]
+        if not isinstance(found, Sequence) or len(found) != len(attempts):
+            many = len(found) if isinstance(found, Sequence) else type(found).__name__
+            wrong = WrongResults(
+                f"{len(attempts)} requests were given to {call.name!r}, and it returned {many}"
+            )
+            return [wrong for _ in attempts]
+        return found
+
+    def _judge(self, results: Sequence[Any]) -> None:
+        """Count failures in a row, and pause after too many."""
+        if not all(isinstance(result, Exception) for result in results):
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._call.breaker is not None and self._failures >= self._call.breaker:
+            pause = self._call.retry.most.total_seconds()
+            self._paused_until = self._loop.time() + pause
+            log.warning(
+                "calls paused", call=self._call.name, failures=self._failures, seconds=pause,
+                error=repr(results[0]),
+            )  # fmt: skip
+
+
+class WrongResults(Exception):
+    """The function of a batch has not returned one result for each request."""
+
+
+def _in_thread(function: Callable[[Any], Any], argument: Any) -> Awaitable[Any]:
+    """Run a function in a thread of its own: one that never ends keeps neither the others nor the process."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    context = copy_context()
+
+    def finish(result: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = context.run(function, argument)
+        except BaseException as error:  # noqa: BLE001 - handed to the loop
+            failed = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(finish, result, failed)
+
+    threading.Thread(target=run, name="call", daemon=True).start()
+    return done

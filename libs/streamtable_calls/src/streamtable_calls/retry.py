@@ -1,0 +1,70 @@
+"""The pauses between the attempts of a call, and the rate of their starts."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from streamtable.errors import GraphError
+from streamtable_calls.errors import RetryAfter
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The attempts of a call, and the pauses between them. The number of attempts and the time of the next one are kept with the call.
+
+    Args:
+        first: The pause after the first attempt.
+        factor: Each further pause is longer by this factor.
+        most: The longest pause.
+        attempts: The number of attempts after which the call has failed.
+        on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` is always retried.
+    """
+
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    most: timedelta = timedelta(minutes=5)
+    attempts: int = 10
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        if self.first <= timedelta(0) or self.most < self.first:
+            raise GraphError(
+                f"Retry pauses for {self.first} at first and {self.most} at most: give 0 < first <= most"
+            )
+        if self.factor < 1:
+            raise GraphError(f"Retry has factor={self.factor!r}: give at least 1")
+        if self.attempts < 1:
+            raise GraphError(f"Retry has attempts={self.attempts!r}: give at least 1")
+
+    def pause_seconds(self, attempts: int, error: BaseException) -> float | None:
+        """Return the seconds until the next attempt; None: there is none.
+
+        Args:
+            attempts: The number of attempts so far, from 1.
+            error: The error of the last one.
+        """
+        if attempts >= self.attempts:
+            return None
+        if isinstance(error, RetryAfter):
+            return max(error.seconds, 0.0)
+        if not isinstance(error, self.on):
+            return None
+        most = self.most.total_seconds()
+        # Not the power of a large number, which overflows.
+        return min(self.first.total_seconds() * self.factor ** min(attempts - 1, 64), most)
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """The number of calls that one process may start within a time. A batch is one.
+
+    Args:
+        calls: The number of calls.
+        per: The time.
+    """
+
+    calls: int
+    per: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        if self.calls < 1 or self.per <= timedelta(0):
+            raise GraphError(f"RateLimit({self.calls!r}, per={self.per}): give at least one call, and a time")

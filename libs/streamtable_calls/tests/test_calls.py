@@ -1,0 +1,415 @@
+"""Calls in the order of each key, with exactly one result, over failures, crashes and rebalances."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from streamtable import Context, Group, Guarantee, Input, Json, OnError, Output, Persist, Stream, String
+from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
+from streamtable_calls import Call, CallFailed, Retry, RetryAfter, call_id, call_ids
+from streamtable_calls.partition import Outcome
+from streamtable_testing import Tester
+
+ORDERS = Stream[str, Any]("orders", String(), Json())
+RESULTS = Stream[str, Any]("results", String(), Json())
+
+
+def never_called(request: Any) -> Any:
+    raise AssertionError(f"a Tester runs no call, and {request!r} was given to one")
+
+
+def scored(ctx: Context[str, Any], order: Any, score: Any) -> None:
+    if score == "refuse":
+        ctx.fail("the handler does not like it")
+    ctx.set([*(ctx.value or []), score])
+    ctx.emit(RESULTS, ctx.key, {"order": order, "score": score, "at": ctx.timestamp_ms})
+    if score == "again":
+        ctx.call(SCORE, f"{order} again")
+
+
+def call_of(**given: Any) -> Call[str, Any, Any, Any]:
+    return Call("score", never_called, request=Json(), response=Json(), **{"then": scored, **given})
+
+
+SCORE = call_of()
+
+
+def group_of(call: Call[str, Any, Any, Any] = SCORE, on_error: OnError = OnError.STOP) -> Group[str, Any]:
+    def handle(ctx: Context[str, Any], order: Any) -> None:
+        ctx.call(call, order)
+        if order == "fail":
+            ctx.fail("after the call")
+
+    return Group("scores", Input(ORDERS, handle, on_error=on_error), call, Output(RESULTS), Persist(Json()))
+
+
+def results(tester: Tester, key: str = "a") -> list[Any]:
+    mine = [record.value or {} for record in tester.records(RESULTS) if record.key == key]
+    return [(value["order"], value["score"]) for value in mine]
+
+
+def test_a_result_is_handled_with_the_row_of_its_key_and_the_time_of_its_request(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(ORDERS, "a", "x", timestamp_ms=1_600_000_000_000)
+    assert tester.calls(SCORE).pending == ["x"]
+    assert "a" not in tester.table(group)
+    tester.calls(SCORE).answer(7)
+    assert tester.table(group)["a"] == [7]
+    assert [record.value for record in tester.records(RESULTS)] == [
+        {"order": "x", "score": 7, "at": 1_600_000_000_000}
+    ]
+    assert tester.calls(SCORE).pending == []
+
+
+def test_calls_of_one_key_run_one_after_the_other_and_those_of_others_meanwhile(tester: Tester) -> None:
+    tester.run(group_of())
+    for key, order in (("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")):
+        tester.emit(ORDERS, key, order)
+    calls = tester.calls(SCORE)
+    assert calls.pending == ["1", "2"]
+    calls.answer(20, request="2")
+    assert calls.pending == ["1"]
+    for order in ("1", "3", "4"):
+        calls.answer(int(order) * 10, request=order)
+    assert results(tester) == [("1", 10), ("3", 30), ("4", 40)]
+
+
+def test_without_an_order_all_calls_of_a_key_run(tester: Tester) -> None:
+    call = call_of(order="none")
+    tester.run(group_of(call))
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2"), ("a", "3")])
+    assert tester.calls(call).pending == ["1", "2", "3"]
+    tester.calls(call).answer(2, request="2")
+    tester.calls(call).answer(1, request="1")
+    assert results(tester) == [("2", 2), ("1", 1)]
+
+
+def test_a_failed_attempt_is_repeated_with_the_same_id_after_a_pause_that_grows(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    calls = tester.calls(SCORE)
+    ids = list(calls.ids)
+    calls.fail(ConnectionError("refused"))
+    assert calls.pending == []  # and the next one of its key waits behind it
+    tester.advance(1.1)
+    assert (calls.pending, calls.ids) == (["1"], ids)
+    calls.fail(ConnectionError("refused"))
+    tester.advance(1.1)
+    assert calls.pending == []
+    tester.advance(1.0)
+    calls.answer(1)
+    calls.answer(2)
+    assert results(tester) == [("1", 1), ("2", 2)]
+    assert ids == ["scores/0/1"]
+
+
+def test_the_other_side_says_when_to_try_again(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit(ORDERS, "a", "1")
+    tester.calls(SCORE).fail(RetryAfter(30))
+    tester.advance(29)
+    assert tester.calls(SCORE).pending == []
+    tester.advance(2)
+    assert tester.calls(SCORE).pending == ["1"]
+
+
+def test_a_call_that_is_not_tried_again_is_a_dead_letter_and_the_next_one_of_its_key_follows(
+    tester: Tester,
+) -> None:
+    call = call_of(retry=Retry(attempts=2, on=(ConnectionError,)))
+    group = group_of(call)
+    tester.run(group)
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2"), ("a", "3")])
+    tester.calls(call).fail(ConnectionError("refused"))
+    tester.advance(1.1)
+    tester.calls(call).fail(ConnectionError("refused again"))
+    tester.calls(call).fail(ValueError("no such order"))  # which is not retried
+    tester.calls(call).answer(3)
+    reasons = [letter.reason for letter in tester.dead_letters(group)]
+    assert "tried 2 times: ConnectionError: refused again" in reasons[0]
+    assert "tried once: ValueError: no such order" in reasons[1]
+    assert results(tester) == [("3", 3)]
+
+
+def test_a_handler_can_take_the_failure_itself(tester: Tester) -> None:
+    def failed(ctx: Context[str, Any], order: Any, error: CallFailed) -> None:
+        ctx.set([order, error.attempts, error.reason])
+
+    call = call_of(retry=None, failed=failed)
+    group = group_of(call)
+    tester.run(group)
+    tester.emit(ORDERS, "a", "1")
+    tester.calls(call).fail(ValueError("no"))
+    assert tester.table(group)["a"] == ["1", 1, "ValueError: no"]
+
+
+def test_a_result_that_does_not_fit_its_codec_fails_the_call(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(ORDERS, "a", "1")
+    tester.calls(SCORE).answer(object())
+    assert len(tester.dead_letters(group)) == 1
+
+
+def test_a_record_that_fails_has_made_no_call(tester: Tester) -> None:
+    tester.run(group_of(on_error=OnError.DEAD_LETTER))
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "fail"), ("a", "2")])
+    assert tester.calls(SCORE).pending == ["1"]
+    tester.calls(SCORE).answer(1)
+    assert tester.calls(SCORE).pending == ["2"]
+
+
+def test_a_call_does_not_start_before_the_commit_of_its_record() -> None:
+    with Tester(commit_on_request=True) as tester:
+        tester.run(group_of())
+        tester.emit(ORDERS, "a", "1")
+        assert tester.calls(SCORE).pending == []
+        tester.commit()
+        assert tester.calls(SCORE).pending == ["1"]
+
+
+def test_the_handler_of_a_result_may_call_again(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    tester.calls(SCORE).answer("again")
+    tester.calls(SCORE).answer(2)
+    assert tester.calls(SCORE).pending == ["1 again"]
+
+
+def test_a_failure_while_a_result_is_handled_undoes_that_result_alone(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, partitions=1)
+    tester.emit_many(ORDERS, [("a", "1"), ("b", "2"), ("c", "3")])
+    tester.calls(SCORE).answer(1)
+    tester.calls(SCORE).answer("refuse")
+    tester.calls(SCORE).answer(3)
+    assert dict(tester.table(group)) == {"a": [1], "c": [3]}
+    assert [letter.error for letter in tester.dead_letters(group)] == ["Rejected"]
+
+
+def test_a_handler_that_stops_the_process_gets_its_result_again(tester: Tester) -> None:
+    refuses = True
+
+    def then(ctx: Context[str, Any], order: Any, score: Any) -> None:
+        if refuses:
+            ctx.fail("not yet")
+        scored(ctx, order, score)
+
+    call = call_of(then=then, on_error=OnError.STOP)
+    group = group_of(call)
+    tester.run(group)
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    with pytest.raises(HandlerFailed):
+        tester.calls(call).answer(1)
+    refuses = False
+    tester.start(group)
+    if tester.calls(call).pending == [
+        "1"
+    ]:  # the answer was not committed: it is asked for again, with the same id
+        tester.calls(call).answer(1)
+    tester.calls(call).answer(2)
+    assert results(tester) == [("1", 1), ("2", 2)]
+
+
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("disk", [True, False])
+def test_a_crash_in_the_commit_loses_and_repeats_no_result(step: str, times: int, disk: bool) -> None:  # noqa: FBT001
+    with Tester() as tester:
+        group = group_of()
+        tester.run(group)
+        tester.emit(ORDERS, "a", "0")
+        tester.calls(SCORE).answer(0)
+        tester.crash(group, at=step, times=times)
+        tester.emit_many(ORDERS, [("a", "1"), ("b", "2"), ("a", "3")])
+        for _ in range(20):
+            if tester._of(group)[0].processor is None:
+                tester.start(group, disk=disk)
+            if calls := tester.calls(SCORE).pending:
+                tester.calls(SCORE).answer(int(calls[0]))
+        assert results(tester) == [("0", 0), ("1", 1), ("3", 3)]
+        assert results(tester, "b") == [("2", 2)]
+
+
+def test_the_attempts_survive_a_restart(tester: Tester) -> None:
+    group = group_of(call_of(retry=Retry(attempts=3)))
+    tester.run(group)
+    tester.emit(ORDERS, "a", "1")
+    for pause in (1.1, 2.1):
+        tester.calls(SCORE).fail(ConnectionError("refused"))
+        tester.stop(group)
+        tester.start(group, disk=False)
+        assert tester.calls(SCORE).pending == []  # not before its time
+        tester.advance(pause)
+    tester.calls(SCORE).fail(ConnectionError("refused"))
+    assert "tried 3 times" in tester.dead_letters(group)[0].reason
+
+
+def test_a_partition_that_moves_takes_its_pending_calls_along(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, partitions=4)
+    keys = [f"key-{n}" for n in range(12)]
+    tester.emit_many(ORDERS, [(key, f"{key} {n}") for n in range(2) for key in keys])
+    before = sorted(zip(tester.calls(SCORE).pending, tester.calls(SCORE).ids, strict=True))
+    tester.join(group)
+    assert sorted(zip(tester.calls(SCORE).pending, tester.calls(SCORE).ids, strict=True)) == before
+    for count in range(24):
+        if count == 10:
+            tester.leave(group, 0)
+        tester.calls(SCORE).answer(count)
+    for key in keys:
+        assert [order for order, _ in results(tester, key)] == [f"{key} 0", f"{key} 1"]
+
+
+def test_a_result_for_a_partition_that_has_moved_is_dropped(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(ORDERS, "a", "1")
+    _, attempt = tester.calls(SCORE)._ready()[0]
+    tester.stop(group)
+    attempt.calls.arrive(Outcome(attempt.row_key, 13))
+    tester.start(group)
+    assert results(tester) == []
+    tester.calls(SCORE).answer(1)
+    assert results(tester) == [("1", 1)]
+
+
+def test_calls_that_are_made_before_a_process_has_found_the_pending_ones_run_once_and_behind_them() -> None:
+    with Tester(commit_on_request=True) as tester:
+        group = group_of()
+        tester.run(group)
+        tester.emit(ORDERS, "a", "1")
+        tester.commit()
+        tester.crash(group)
+        tester.emit_many(ORDERS, [("a", "2"), ("b", "3")])
+        tester.start(group)
+        tester.commit()
+        assert sorted(tester.calls(SCORE).pending) == ["1", "3"]
+
+
+def test_a_failed_attempt_is_logged_with_its_error(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit(ORDERS, "a", "1")
+    with capture_logs() as lines:
+        tester.calls(SCORE).fail(ConnectionError("refused"))
+    (line,) = [line for line in lines if line["event"] == "attempt failed, the call is repeated"]
+    assert (line["call"], line["attempts"], line["error"]) == ("score", 1, "ConnectionError: refused")
+
+
+def test_a_result_may_be_larger_than_a_record(tester: Tester) -> None:
+    def then(ctx: Context[str, Any], order: Any, score: Any) -> None:
+        if score == "refuse":
+            ctx.fail("so that records are handled one by one from here")
+        ctx.emit(RESULTS, ctx.key, {"order": order, "score": len(score)})
+
+    call = call_of(then=then)
+    tester.run(group_of(call))
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2"), ("a", "3")])
+    for score in ("x" * 3_000_000, "refuse", "x" * 3_000_000):
+        tester.calls(call).answer(score)
+    assert results(tester) == [("1", 3_000_000), ("3", 3_000_000)]
+
+
+def test_a_request_that_fits_into_a_record_fits_with_its_error_too(tester: Tester) -> None:
+    group = group_of(on_error=OnError.DEAD_LETTER)
+    tester.run(group)
+    most = next(size for size in range(1_048_576, 0, -100) if _fits(tester, group, size))
+    tester.calls(SCORE).fail(ConnectionError("\N{SNOWMAN}" * 1000))
+    tester.advance(2)
+    assert [len(request) for request in tester.calls(SCORE).pending] == [most]
+
+
+def _fits(tester: Tester, group: Group[str, Any], size: int) -> bool:
+    if size > 1_047_500:  # the record of the input is too large
+        return False
+    before = len(tester.dead_letters(group))
+    tester.emit(ORDERS, "a", "x" * size)
+    return len(tester.dead_letters(group)) == before
+
+
+def test_a_standby_takes_over_the_pending_calls(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, members=2, partitions=2, standby=True)
+    tester.emit_many(ORDERS, [(f"key-{n}", str(n)) for n in range(10)])
+    ids = sorted(tester.calls(SCORE).ids)
+    tester.leave(group, 0)
+    assert sorted(tester.calls(SCORE).ids) == ids
+    for _ in range(10):
+        tester.calls(SCORE).answer(1)
+    assert len(tester.records(RESULTS)) == 10
+
+
+def test_with_at_least_once_no_result_is_lost_by_a_crash(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, guarantee=Guarantee.AT_LEAST_ONCE)
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    tester.crash(group, at="changelog-produced")
+    tester.calls(SCORE).answer(1)
+    tester.start(group)
+    for _ in range(3):
+        if tester.calls(SCORE).pending:
+            tester.calls(SCORE).answer(2)
+    assert {order for order, _ in results(tester)} == {"1", "2"}
+    assert tester.calls(SCORE).pending == []
+
+
+def test_the_inputs_of_a_partition_wait_while_too_many_calls_are_pending(tester: Tester) -> None:
+    call = call_of(pending_max=10)
+    tester.run(group_of(call))
+    tester.emit_many(ORDERS, [(f"key-{n}", str(n)) for n in range(30)])
+    assert len(tester.calls(call).pending) == 10
+    for _ in range(30):
+        tester.calls(call).answer(1)
+    assert len(tester.records(RESULTS)) == 30
+
+
+def test_a_call_that_is_removed_while_it_is_pending_is_refused(tester: Tester) -> None:
+    other = Call("other", never_called, request=Json(), response=Json(), then=scored)
+    tester.run(group_of())
+    tester.emit(ORDERS, "a", "1")
+    tester.stop(group_of())
+    with pytest.raises(StateMeaningChanged, match="1 calls are pending"):
+        tester.start(group_of(other))
+
+
+def test_another_codec_of_pending_calls_is_refused(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.stop(group_of())
+    other = Call("score", never_called, request=String(), response=Json(), then=scored)
+    with pytest.raises(StateMeaningChanged):
+        tester.start(group_of(other))
+
+
+def test_a_call_that_the_graph_does_not_have_is_refused(tester: Tester) -> None:
+    def handle(ctx: Context[str, Any], order: Any) -> None:
+        ctx.call(call_of(order="none"), order)
+
+    tester.run(Group("scores", Input(ORDERS, handle), SCORE, Output(RESULTS), Persist(Json())))
+    with pytest.raises(GraphError, match="score"):
+        tester.emit(ORDERS, "a", "1")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"order": "some"},
+        {"at_once": 0},
+        {"batch": 0},
+        {"pending_max": 0},
+        {"timeout": timedelta(0)},
+        {"breaker": 0},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(GraphError):
+        call_of(**wrong)
+
+
+@pytest.mark.parametrize("asked", [call_id, call_ids])
+def test_there_is_an_id_only_while_a_call_runs(asked: Any) -> None:
+    with pytest.raises(GraphError, match="while it runs"):
+        asked()

@@ -1,0 +1,113 @@
+"""The log of commits of a partition: numbered objects, each created only if absent.
+
+An entry has the whole state after it: epoch, position, and the data file that it commits, if any. Only one process can create the
+entry with the next number, so the log is a compare-and-swap, and reading its last entry is reading the state.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import obstore
+import orjson
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore
+
+from streamtable.errors import ConfigurationError, RetryLater
+from streamtable_sinks.target import SinkPartition
+
+FOLDER: Final = "_commits"
+_DIGITS: Final = 12
+_NO_RETRY: Final = (
+    "PermissionDeniedError",
+    "UnauthenticatedError",
+    "InvalidPathError",
+    "NotSupportedError",
+    "UnknownConfigurationKeyError",
+)
+
+
+@dataclass(frozen=True)
+class CommitEntry:
+    """An entry of the log.
+
+    Attributes:
+        number: The number of the entry; 0: there is none yet.
+        position: The next offset that the target lacks; None if it was never set.
+        file: The path of the data file that this entry commits; None if it has none.
+    """
+
+    number: int = 0
+    epoch: int = 0
+    position: int | None = None
+    topic_id: str = ""
+    owner: str = ""
+    file: str | None = None
+
+    def next(self, **changed: Any) -> "CommitEntry":
+        """Return the entry that follows, which commits no file unless it is given."""
+        return replace(self, **{"number": self.number + 1, "file": None, **changed})
+
+    def encode(self) -> bytes:
+        return orjson.dumps({name: value for name, value in vars(self).items() if name != "number"})
+
+
+class CommitLog:
+    """The log of one partition.
+
+    Args:
+        store: The object store.
+        place: The partition.
+    """
+
+    def __init__(self, store: ObjectStore, place: SinkPartition) -> None:
+        self._store = store
+        self._folder = f"{FOLDER}/{place.sink}/{place.topic}/{place.partition:05}"
+
+    def last(self, after: int = 0) -> CommitEntry | None:
+        """Return the last entry whose number is higher than `after`; None if there is none. Raises `RetryLater`."""
+        names = list(self._names(after))
+        return self._read(max(names)) if names else None
+
+    def append(self, entry: CommitEntry) -> bool:
+        """Create an entry unless its number is taken. Returns whether it was created. Raises `RetryLater`."""
+        try:
+            asked(
+                lambda: obstore.put(
+                    self._store, self._path(entry.number), entry.encode(), mode="create", use_multipart=False
+                )
+            )
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def entries(self) -> Iterator[CommitEntry]:
+        """Yield all entries, in their order."""
+        for name in sorted(self._names(0)):
+            yield self._read(name)
+
+    def _names(self, after: int) -> Iterator[str]:
+        offset = self._path(after) if after else None
+        for page in asked(lambda: list(obstore.list(self._store, self._folder, offset=offset))):
+            yield from (each["path"] for each in page)
+
+    def _read(self, path: str) -> CommitEntry:
+        data = asked(lambda: bytes(obstore.get(self._store, path).bytes()))
+        number = int(path.rpartition("/")[2].removesuffix(".json"))
+        return CommitEntry(number=number, **orjson.loads(data))
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:0{_DIGITS}}.json"
+
+
+def asked(request: Any) -> Any:
+    """Send a request. Raises `AlreadyExistsError`, `RetryLater`, or `ConfigurationError` if a retry cannot help."""
+    try:
+        return request()
+    except AlreadyExistsError:
+        raise
+    except BaseError as error:
+        message = f"the object store: {type(error).__name__}: {str(error).splitlines()[0][:500]}"
+        if type(error).__name__ in _NO_RETRY:
+            raise ConfigurationError(message) from error
+        raise RetryLater(message) from error

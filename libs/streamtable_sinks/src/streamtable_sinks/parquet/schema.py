@@ -1,0 +1,72 @@
+"""The Arrow schema of the files, from the types of keys and values."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from streamtable import Avro, Bytes, Codec, Long, String
+
+_KINDS: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL: Final = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+PLACE: Final = (
+    pa.field("_partition", pa.int32()),
+    pa.field("_offset", pa.int64()),
+    pa.field("_timestamp", pa.timestamp("ms", "UTC")),
+)
+"""The columns that each row has: the place of its record, and the record's timestamp."""
+DELETED: Final = pa.field("_deleted", pa.bool_())
+"""The column of a table's rows: whether the change deletes the row of its key."""
+
+
+def schema_of(codec: Codec[Any], single: str) -> pa.Schema | None:
+    """Return the schema of values of a codec; None if it is not known. `single`: the column of a value that is no record."""
+    if isinstance(codec, Avro):
+        tree = codec.schema.tree
+        if isinstance(tree, dict) and tree.get("type") == "record":
+            return pa.schema([pa.field(field["name"], _type(field["type"])) for field in tree["fields"]])
+        return pa.schema([pa.field(single, _type(tree))])
+    for kind, arrow in ((String, pa.string()), (Long, pa.int64()), (Bytes, pa.binary())):
+        if isinstance(codec, kind):
+            return pa.schema([pa.field(single, arrow)])
+    return None
+
+
+def _type(node: Any) -> pa.DataType:
+    if isinstance(node, list):
+        values = [kind for kind in node if kind != "null"]
+        return _type(values[0]) if len(values) == 1 else pa.string()
+    return _complex(node) if isinstance(node, dict) else _KINDS[node]
+
+
+def _complex(node: Any) -> pa.DataType:
+    logical = node.get("logicalType")
+    if logical == "decimal":
+        return pa.decimal128(node["precision"], node.get("scale", 0))
+    match node["type"]:
+        case "record":
+            return pa.struct([pa.field(field["name"], _type(field["type"])) for field in node["fields"]])
+        case "array":
+            return pa.list_(_type(node["items"]))
+        case "map":
+            return pa.map_(pa.string(), _type(node["values"]))
+        case kind:
+            return _LOGICAL.get(logical or "") or _type(kind)

@@ -1,0 +1,163 @@
+"""Parquet files as a target: a data file, then an entry in the log of commits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater
+from streamtable_sinks.parquet.commits import CommitEntry, CommitLog, asked
+from streamtable_sinks.parquet.schema import DELETED, PLACE, schema_of
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+
+_TRIES: Final = 5
+
+
+def store_at(where: str | Path | ObjectStore) -> ObjectStore:
+    """Return the store of a folder, or of a URL such as `s3://bucket/folder`. Raises `ConfigurationError`."""
+    if not isinstance(where, str | Path):
+        return where
+    try:
+        return from_url(where) if isinstance(where, str) and "://" in where else LocalStore(where, mkdir=True)
+    except (BaseError, ValueError) as error:
+        raise ConfigurationError(f"not a folder or the URL of an object store: {where}: {error}") from error
+
+
+class Parquet:
+    """Parquet files in a folder, or in S3, Google Cloud Storage or Azure.
+
+        Sink("events-out", ORDERS, Parquet("s3://lake/orders"), max_records=500_000, max_bytes=256 << 20, max_wait=60)
+
+    A batch is a data file. It counts once the log of commits names it, so read the files of `committed_files`, or their rows
+    with `read_rows`: these have each record once. Besides the fields of the value a row has `_partition`, `_offset` and
+    `_timestamp` of its record; of a table it has the change, with `_deleted` and the columns of the key.
+
+    Args:
+        where: A folder, the URL of one in an object store, whose settings and credentials come from the environment, or a store
+            of obstore, such as `S3Store("lake", prefix="orders", endpoint=...)`.
+        key: The names of the columns of the key, of a table: one, or one for each part of the key.
+        columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
+        schema: The schema of these columns. Default: from the codec.
+        compression: The compression of the files.
+    """
+
+    def __init__(
+        self,
+        where: str | Path | ObjectStore,
+        *,
+        key: Sequence[str] = (),
+        columns: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "zstd",
+    ) -> None:
+        if columns is not None and schema is None:
+            raise ConfigurationError("columns= needs schema=: all files have the same columns")
+        self._store = store_at(where)
+        self._key = tuple(key)
+        self._columns = columns
+        self._given = schema
+        self._compression = compression
+        self._schema = pa.schema([])
+        self._is_table = False
+        self._last: dict[SinkPartition, CommitEntry] = {}
+
+    def open(self, source: SinkSource) -> None:
+        self._is_table = source.is_table
+        if source.is_table and not self._key:
+            raise ConfigurationError(
+                f"sink {source.sink!r} writes the table {source.topic!r}: name its key columns, key="
+            )
+        values = self._given if self._given is not None else schema_of(source.value, "value")
+        keys = schema_of(source.key, self._key[0]) if len(self._key) == 1 else pa.schema([])
+        if values is None or keys is None or len(self._key) > len(keys):
+            missing = [name for name in self._key if values is None or name not in values.names]
+            if values is None or missing:
+                raise ConfigurationError(
+                    f"the columns of sink {source.sink!r} are not known: give columns= and schema=, with the key's too"
+                )
+            keys = pa.schema([])
+        fields = [field for field in keys if field.name not in values.names]
+        self._schema = pa.schema([*fields, *values, *PLACE, *([DELETED] if source.is_table else [])])
+
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
+        log = CommitLog(self._store, place)
+        for _ in range(_TRIES):
+            before = log.last() or CommitEntry(topic_id=place.topic_id)
+            taken = before.next(epoch=before.epoch + 1, owner=owner)
+            if log.append(taken):
+                self._last[place] = taken
+                known = before.topic_id if before.number else ""
+                return TakenPartition(taken.epoch, taken.position, known, before.owner)
+        raise RetryLater("another process writes the log of commits at the same time")
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        log = CommitLog(self._store, place)
+        last = log.last(self._last[place].number) or self._last[place]
+        self._last[place] = last
+        if last.epoch != epoch or (start is not None and last.position != start):
+            raise Migrated(
+                f"the target has position {last.position} under epoch {last.epoch} of {last.owner}, not {start} under {epoch}"
+            )
+        file = self._write_file(place, changes) if changes else None
+        topic_id = place.topic_id if start is None else last.topic_id
+        entry = last.next(position=end, topic_id=topic_id, file=file)
+        if not log.append(entry):
+            raise Migrated("another process has written the log of commits")
+        self._last[place] = entry
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def _write_file(self, place: SinkPartition, changes: Sequence[SinkChange]) -> str:
+        rows = [self._row(place.partition, change) for change in changes]
+        try:
+            table = pa.Table.from_pylist(rows, schema=self._schema)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise Rejected(f"the rows do not fit the schema: {error}") from error
+        buffer = BytesIO()
+        pq.write_table(table, buffer, compression=self._compression)
+        first, last = changes[0].offset, changes[-1].offset
+        path = f"{place.topic}-{place.partition:05}/{first:020}-{last:020}-{uuid4().hex[:8]}.parquet"
+        try:
+            asked(lambda: obstore.put(self._store, path, buffer.getvalue(), mode="create"))
+        except AlreadyExistsError as error:
+            raise RetryLater(f"there is a file {path} already") from error
+        return path
+
+    def _row(self, partition: int, change: SinkChange) -> dict[str, Any]:
+        try:
+            found = self._found(change) if change.value is not None else {}
+            key = self._key_of(change.key)
+        except Exception as error:
+            message = f"the row cannot be made: {type(error).__name__}: {error}"
+            raise Rejected(message, offset=change.offset) from error
+        row = {
+            **key,
+            **found,
+            "_partition": partition,
+            "_offset": change.offset,
+            "_timestamp": change.timestamp_ms,
+        }
+        return {**row, "_deleted": change.value is None} if self._is_table else row
+
+    def _found(self, change: SinkChange) -> Mapping[str, Any]:
+        if self._columns is not None:
+            return self._columns(change.key, change.value)
+        return change.value if isinstance(change.value, dict) else {"value": change.value}
+
+    def _key_of(self, key: Any) -> Mapping[str, Any]:
+        if len(self._key) == 1 and not isinstance(key, tuple | dict):
+            return {self._key[0]: key}
+        if isinstance(key, dict):
+            return {name: key[name] for name in self._key}
+        fields = getattr(key, "_fields", ())
+        return {name: getattr(key, name) if name in fields else key[at] for at, name in enumerate(self._key)}

@@ -1,0 +1,138 @@
+"""Parquet files as a target, on a disk and in S3: they pass the conformance suite, and DuckDB reads each record once."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import duckdb
+import pyarrow as pa
+import pytest
+from obstore.store import S3Store
+
+from localkafka.process import Child, reserve_port
+from localkafka.waiting import wait_until
+from streamtable import Long, Stream, String
+from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkTarget
+from streamtable_sinks.parquet import Parquet, committed_files, read_rows
+from streamtable_sinks.parquet.commits import CommitEntry, CommitLog
+from streamtable_sinks.testing import TargetSuite
+from streamtable_testing import Tester
+
+EVENTS = Stream("events", String(), Long())
+SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64()), ("text", pa.string())])
+
+
+def made(where: Path | S3Store) -> Parquet:
+    return Parquet(where, columns=lambda key, value: {"key": key, **value}, schema=SCHEMA)
+
+
+def numbers(where: Path | S3Store) -> list[tuple[str, int]]:
+    return [(row["key"], row["number"]) for row in read_rows(where).to_pylist()]
+
+
+class TestOnDisk(TargetSuite):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def client(self) -> SinkTarget:
+        return made(self.folder)
+
+    def numbers(self) -> Sequence[tuple[str, int]]:
+        return numbers(self.folder)
+
+    def bad(self) -> SinkChange:
+        return SinkChange("b", {"number": 1 << 70, "text": None}, 1, 0)
+
+
+@pytest.mark.parametrize("step", ["rows-written", "begun", "offsets-sent", "committed", "ledger-written"])
+def test_a_crash_at_any_step_leaves_each_record_once_in_the_committed_files(
+    step: str, tmp_path: Path
+) -> None:
+    with Tester() as tester:
+        out = Sink("out", EVENTS, Parquet(tmp_path), max_wait=0.0)
+        tester.crash(out, step)
+        tester.run(out, partitions=1)
+        for number in range(4):
+            tester.emit_many(EVENTS, [("a", 2 * number), ("a", 2 * number + 1)])
+            tester.start(out)
+        tester.advance(2)
+        files = [str(tmp_path / each) for each in committed_files(tmp_path)]
+        found = duckdb.read_parquet(files).order("_offset").project("value, _partition").fetchall()
+        assert found == [(value, 0) for value in range(8)]
+
+
+def test_a_file_that_was_never_committed_is_not_read(tester: Tester, tmp_path: Path) -> None:
+    target = Parquet(tmp_path)
+    tester.run(Sink("out", EVENTS, target, max_wait=0.0), partitions=1)
+    tester.emit(EVENTS, "a", 1)
+    tester.advance(2)
+    (place,) = (each for each in target._last if each.topic == "events")
+    target._write_file(place, [SinkChange("a", 9, 1, 0)])  # and then the process died
+    assert len(list(tmp_path.glob("events-00000/*.parquet"))) == 2
+    assert read_rows(tmp_path)["value"].to_pylist() == [1]
+
+
+def test_a_value_that_does_not_fit_is_a_dead_letter(tester: Tester, tmp_path: Path) -> None:
+    schema = pa.schema([("half", pa.int64())])
+    target = Parquet(tmp_path, columns=lambda _, value: {"half": 10 // value}, schema=schema)
+    out = Sink("out", EVENTS, target)
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", 1), ("a", 0), ("a", 5)])
+    tester.run(out)
+    tester.advance(2)
+    assert read_rows(tmp_path)["half"].to_pylist() == [10, 2]
+    assert "ZeroDivisionError" in tester.dead_letters(out)[0].reason
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of moto's S3 server, with a bucket."""
+    with reserve_port() as port:
+        number = port.getsockname()[1]
+        log = tmp_path_factory.mktemp("moto") / "log"
+        child = Child([sys.executable, "-m", "moto.server", "-p", str(number)], log)
+        url = f"http://127.0.0.1:{number}"
+        try:
+            wait_until(lambda: made_bucket(f"{url}/lake"), 60, "the S3 server answers", every=0.1)
+            yield url
+        finally:
+            child.kill()
+
+
+def made_bucket(url: str) -> bool:
+    try:
+        with urlopen(Request(url, method="PUT"), timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.server
+class TestOnS3(TargetSuite):
+    @pytest.fixture(autouse=True)
+    def _store(self, s3: str, request: pytest.FixtureRequest) -> None:
+        self.store = S3Store(
+            "lake",
+            prefix=request.node.name,
+            endpoint=s3,
+            region="us-east-1",
+            access_key_id="any",
+            secret_access_key="any",
+            client_options={"allow_http": True},
+        )
+
+    def client(self) -> SinkTarget:
+        return made(self.store)
+
+    def numbers(self) -> Sequence[tuple[str, int]]:
+        return numbers(self.store)
+
+    def test_only_one_process_creates_the_next_entry(self, place: SinkPartition) -> None:
+        one, other = CommitLog(self.store, place), CommitLog(self.store, place)
+        assert one.append(CommitEntry(number=1, epoch=1))
+        assert not other.append(CommitEntry(number=1, epoch=9))
+        last = other.last()
+        assert last is not None
+        assert last.epoch == 1

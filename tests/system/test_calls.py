@@ -1,0 +1,129 @@
+"""Calls of a real HTTP API from a real process, over bad answers and over kills at each step."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.system.bench import Bench, until
+from tests.system.calling import group_of
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = pytest.mark.faults_long("each takes a start of three processes")
+
+
+class Calling:
+    """A group that calls the API, and the API."""
+
+    def __init__(self, bench: Bench, url: str, **given: Any) -> None:
+        self.bench = bench
+        self.url = url
+        self.group = group_of(bench.name("c"), url, bench.folder, **given)
+        bench.create(self.group)
+        self.requests: list[dict[str, Any]] = []
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    def send(self, *requests: dict[str, Any]) -> None:
+        made = [{**request, "n": len(self.requests) + n} for n, request in enumerate(requests)]
+        self.requests += made
+        self.bench.send(
+            self.bench.name("c") + "-in", *((request["key"], json.dumps(request)) for request in made)
+        )
+
+    def start(self, failpoint: str = "") -> None:
+        argv = [self.bench.kafka.bootstrap_servers, self.bench.name("c"), str(self.bench.folder), self.url]
+        self.children.append(
+            subprocess.Popen([sys.executable, "-m", "tests.system.calling", *argv, failpoint], cwd=ROOT)
+        )
+
+    def kept_alive(self) -> bool:
+        """Return whether the process lives; starts another one if it does not."""
+        if self.children[-1].poll() is None:
+            return True
+        self.start()
+        return False
+
+    def close(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.wait()
+
+    def seen(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = httpx.get(self.url, timeout=60).json()["seen"]
+        return found
+
+    def results(self) -> list[dict[str, Any]]:
+        found = self.bench.read(self.bench.name("c") + "-results")
+        return [json.loads(record.value or b"") | {"key": (record.key or b"").decode()} for record in found]
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Wait until each request has a result. Raises if one has two, an id is not its own, or the order is another one."""
+        until(lambda: self.kept_alive() and len(self.results()) >= len(self.requests), "all have results")
+        results, seen = self.results(), self.seen()
+        assert Counter(result["n"] for result in results) == Counter(r["n"] for r in self.requests)
+        for key in {request["key"] for request in self.requests}:
+            asked = [request["n"] for request in self.requests if request["key"] == key]
+            assert [result["n"] for result in results if result["key"] == key] == asked, key
+        ids = {(each["id"], each["n"]) for each in seen}
+        assert len(ids) == len(self.requests) == len({call_id for call_id, _ in ids})
+        assert {(result["id"], result["n"]) for result in results} == ids
+        return seen
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = subprocess.Popen([sys.executable, "-m", "tests.system.api"], cwd=ROOT, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    yield f"http://127.0.0.1:{int(server.stdout.readline())}/"
+    server.kill()
+    server.communicate()
+
+
+@pytest.fixture
+def calling(bench: Bench, url: str) -> Iterator[Calling]:
+    made = Calling(bench, url)
+    yield made
+    made.close()
+
+
+def test_each_request_gets_one_result_in_the_order_of_its_key_whatever_the_api_does(calling: Calling) -> None:
+    bad = [["503", "503"], ["429"], ["hang"], ["half"], ["0.3"], [], ["503", "half", "429"]]
+    calling.send(*({"key": f"k{n % 5}", "do": bad[n % len(bad)]} for n in range(35)))
+    calling.start()
+    calling.finish()
+
+
+@pytest.mark.parametrize("where", ["before", "after", pytest.param("handler", marks=LONG)])
+def test_a_process_that_dies_around_a_call_repeats_it_with_the_same_id(calling: Calling, where: str) -> None:
+    calling.send(*({"key": f"k{n % 3}", "die": where if n == 4 else ""} for n in range(12)))
+    calling.start()
+    seen = calling.finish()
+    assert len(calling.children) > 1
+    attempts = Counter(each["n"] for each in seen)
+    assert attempts[4] == (1 if where == "before" else 2)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "committed",
+        *(
+            pytest.param(step, marks=LONG)
+            for step in ("outputs-produced", "changelog-produced", "flushed", "offsets-sent", "store-written")
+        ),
+    ],
+)
+def test_a_process_that_is_killed_in_a_commit_loses_and_doubles_no_result(
+    calling: Calling, step: str
+) -> None:
+    calling.send(*({"key": f"k{n % 3}", "do": ["503"] if n % 2 else []} for n in range(9)))
+    for times in (2, 3):
+        calling.start(f"{step}:{times}")
+        until(lambda: calling.children[-1].poll() is not None, "it is killed")
+    calling.start()
+    calling.finish()
