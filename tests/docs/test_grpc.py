@@ -62,7 +62,7 @@ def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
         f"at most {limits.deadline_seconds_max:g} seconds",
         f"at most {limits.receive_bytes // 1024} KiB",
         f"headers together {limits.metadata_bytes // 1024} KiB",
-        f"nobody reads for {limits.unread_seconds:g} seconds",
+        f"its client does not read for {limits.unread_seconds:g} seconds",
         f"carries {limits.connection_streams} calls at a time",
         f"works on {limits.threads} unary calls while {limits.waiting} wait",
         f"keeps {limits.streams:,} streams open",

@@ -32,9 +32,13 @@ def test_the_picture_of_a_window_shows_what_comes_out(kind: str) -> None:
     assert f"(windows/{kind}.svg)" in PAGE
 
 
-def test_the_program_for_those_who_come_from_elsewhere_counts_by_page_and_minute(tester: Tester) -> None:
-    page = (ROOT / "docs/reference/coming-from.md").read_text(encoding="utf-8")
-    (program,) = [step.text for step in steps_of(page) if step.title == "page_minutes.py"]
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/coming-from").glob("*.md")), ids=lambda path: path.stem)
+def test_the_program_for_those_who_come_from_elsewhere_counts_by_page_and_minute(
+    page: Path, tester: Tester
+) -> None:
+    (program,) = [
+        step.text for step in steps_of(page.read_text(encoding="utf-8")) if step.title == "page_minutes.py"
+    ]
     names: dict[str, Any] = {}
     exec(compile(program, "page_minutes.py", "exec"), names)
     views, out = names["VIEWS"], names["PAGE_MINUTES"]

@@ -71,7 +71,7 @@ class PartitionAge(Protocol):
 class UserTable(Protocol[V_co]):
     """Rows by user. Reads raise `NotReady` until the copy is complete.
 
-    A row that cannot be decoded raises `UnreadableRow` if it is asked for by its key. Lists and watches leave it out, and
+    A row that cannot be decoded raises `UnreadableRow` if it is asked for by its key. Lists and watches skip it, and
     call `on_unreadable` with the error.
     """
 

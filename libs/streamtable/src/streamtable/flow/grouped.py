@@ -185,8 +185,8 @@ class GroupedStream(Grouped[K, V]):
 class GroupedTable(Grouped[K, V]):
     """The rows of a table by another key, to be aggregated: each row counts as it is now.
 
-    A group that has become empty keeps the row of nothing, such as the count 0, as in Kafka Streams; where there is none,
-    as of the least value, its row is deleted.
+    A group that has become empty keeps the result over no rows, such as the count 0, as in Kafka Streams; where there is
+    no such result, as for the least value, its row is deleted.
     """
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:

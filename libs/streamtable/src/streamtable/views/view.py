@@ -105,7 +105,7 @@ class View(Closing, Generic[K, V]):
     read. A view that has stopped permanently raises its error.
 
     A row that cannot be decoded (another program wrote it, or another codec) does not stop the others: a read by its key
-    raises `UnreadableRow`; lists and watches leave it out, count it in their own `unreadable`, and call
+    raises `UnreadableRow`; lists and watches skip it, count it in their own `unreadable`, and call
     `on_unreadable` with the error. To get an exception from a list, too, raise it there.
     """
 
