@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_810,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_calls": 700,  # aim 700
+    "libs/streamtable": 22_780,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable_calls": 661,  # aim 600
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/streamtable_cli": 4_414,  # aim 3,500
     "libs/microbatch": 3_383,  # aim 3,000
