@@ -10,7 +10,7 @@
         ctx.set(judged(ctx.value, score))
 
 A pending call is a timer's row that has no time yet: the engine commits it with everything else that its handler has done.
-When it is answered, the row gets the answer and a time, and the engine calls the handler as that of any timer.
+When it is answered, the row gets the answer and a time, and the engine calls its handler like the handler of any timer.
 """
 
 from collections.abc import Callable, Sequence

@@ -95,13 +95,15 @@ class InLoop:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lanes: dict[str, Lane] = {}
+        self._attempts: dict[str, CallAttempts] = {}
         self._new: deque[Attempt] = deque()
 
     def start(self, attempt: Attempt) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._lanes = {name: Lane(call, self._loop, self._clock) for name, call in self._calls.items()}
+            self._attempts = {
+                name: CallAttempts(call, self._loop, self._clock) for name, call in self._calls.items()
+            }
             self._thread = threading.Thread(
                 target=self._loop.run_forever, name=f"calls-{self._group}", daemon=True
             )
@@ -113,8 +115,8 @@ class InLoop:
 
     def cancel(self, calls: PartitionCalls) -> None:
         if self._loop is not None:
-            for lane in self._lanes.values():
-                self._loop.call_soon_threadsafe(lane.cancel, calls)
+            for attempts in self._attempts.values():
+                self._loop.call_soon_threadsafe(attempts.cancel, calls)
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
@@ -130,7 +132,7 @@ class InLoop:
     def _take(self) -> None:
         while self._new:
             attempt = self._new.popleft()
-            self._lanes[attempt.call.name].add(attempt)
+            self._attempts[attempt.call.name].add(attempt)
 
     async def _cancel_all(self) -> None:
         loop = asyncio.get_running_loop()
@@ -142,7 +144,7 @@ class InLoop:
         loop.call_soon(loop.stop)
 
 
-class Lane:
+class CallAttempts:
     """The attempts of one declared call. All of it runs in the event loop.
 
     Args:

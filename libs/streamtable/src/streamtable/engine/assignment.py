@@ -200,8 +200,8 @@ class Assignment:
                 del self.restores[partition]
                 task = self._make(restore)
                 task.kept_records = restore.plan.records
-                if self.companions is not None:
-                    task.accompany(self.companions)
+                if self.companions is not None and task.due is not None:
+                    task.due.accompany(self.companions)
                 self._warn_of_left(task)
                 self.tasks[partition] = task
                 started.append(task)

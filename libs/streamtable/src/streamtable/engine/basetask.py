@@ -15,7 +15,6 @@ from streamtable.base.ports import Store
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph.companion import Companions
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
@@ -134,9 +133,6 @@ class BaseTask(ABC):
         self.topic_ids = dict(topic_ids or {})
         self.ends: dict[str, int] = {}
         self.committed_at = 0.0
-
-    def accompany(self, companions: Companions) -> None:  # noqa: B027 - not every kind has something to do here
-        """Begin the work beside the records."""
 
     # ---- records in ------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from streamtable.engine.time.event_time import EventClock
 from streamtable.engine.time.passed_on import PassedOn
 from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph.companion import Companion, Companions
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handlers.services import Whole
@@ -66,8 +65,6 @@ class Task(BaseTask):
         times: The event time that was committed with each input.
         repeats: Records may be handled again: the group runs at least once.
     """
-
-    _companion: Companion | None = None
 
     def __init__(
         self,
@@ -222,14 +219,10 @@ class Task(BaseTask):
         for table in tables:
             table.cache_bytes = bytes_max // len(tables)
 
-    def accompany(self, companions: Companions) -> None:
-        if self._dispatcher.due is not None:
-            self._companion = self._dispatcher.due.accompany(companions)
-
     def leave(self) -> None:
         super().leave()
-        if self._companion is not None:
-            self._companion.close()
+        if self.due is not None:
+            self.due.leave()
 
     # ---- records in ------------------------------------------------------------------------------------------------
 

@@ -194,12 +194,16 @@ class DueRunner:
         self._opened = False
         self._companion: Companion | None = None
 
-    def accompany(self, companions: Companions) -> Companion | None:
-        """Begin the work beside the records, if there is any. Returns it."""
+    def accompany(self, companions: Companions) -> None:
+        """Begin the work beside the records, if there is any."""
         for each in self._states:
             if self._timers is not None and each.name == CALLS:
                 self._companion = self._timers.companion = companions.open(self._partition, each.kept.handle)
-        return self._companion
+
+    def leave(self) -> None:
+        """End the work beside the records: another process continues it."""
+        if self._companion is not None:
+            self._companion.close()
 
     # ---- due work ----------------------------------------------------------------------------------------------------
 
