@@ -20,6 +20,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in FILES.items():
         (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)  # of another test's program
     yield __import__
     for name in FILES:
         sys.modules.pop(name, None)

@@ -1,4 +1,4 @@
-"""The calls of one process: a line of attempts for each declared call, in an event loop of its own thread."""
+"""The calls of one process: a queue of attempts for each declared call, in an event loop of its own thread."""
 
 import asyncio
 import inspect
@@ -95,14 +95,14 @@ class InLoop:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._attempts: dict[str, CallAttempts] = {}
+        self._queues: dict[str, CallQueue] = {}
         self._new: deque[Attempt] = deque()
 
     def start(self, attempt: Attempt) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._attempts = {
-                name: CallAttempts(call, self._loop, self._clock) for name, call in self._calls.items()
+            self._queues = {
+                name: CallQueue(call, self._loop, self._clock) for name, call in self._calls.items()
             }
             self._thread = threading.Thread(
                 target=self._loop.run_forever, name=f"calls-{self._group}", daemon=True
@@ -115,8 +115,8 @@ class InLoop:
 
     def cancel(self, calls: PartitionCalls) -> None:
         if self._loop is not None:
-            for attempts in self._attempts.values():
-                self._loop.call_soon_threadsafe(attempts.cancel, calls)
+            for queue in self._queues.values():
+                self._loop.call_soon_threadsafe(queue.cancel, calls)
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
@@ -132,7 +132,7 @@ class InLoop:
     def _take(self) -> None:
         while self._new:
             attempt = self._new.popleft()
-            self._attempts[attempt.call.name].add(attempt)
+            self._queues[attempt.call.name].add(attempt)
 
     async def _cancel_all(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class InLoop:
         loop.call_soon(loop.stop)
 
 
-class CallAttempts:
+class CallQueue:
     """The attempts of one declared call. All of it runs in the event loop.
 
     Args:
