@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 FAMILIES = {
     "that of": (r"(that|those) of", 17, "repeat the noun: 'the offset of the group and the table's offset'"),
     "of which": (r"(of|by|with|from|to|in|for|at|on) which", 27, "make two sentences, or say whose, where, when"),
-    "what is": (r"what (is|was|are|were|has|have)", 27, "name the thing: records, rows, the result"),
+    "what is": (r"what (is|was|are|were|has|have)", 26, "name the thing: records, rows, the result"),
     "leave out": (
         r"(leav(e|es|ing) out|left out|giv(e|es|en|ing) back|gave back|hand(s|ed|ing)? over)", 7,
         "skip, omit, drop, return, pass",
