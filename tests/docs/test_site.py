@@ -58,7 +58,9 @@ def find_late_records(page: Browser) -> None:
         lambda: page.run("return document.activeElement === document.querySelector('.md-search__input')")
     )
     page.press(*"late records")
-    page.until(lambda: "late" in page.text(".md-search-result__list").lower(), 30)
+    # The results of what was typed before may still be there.
+    found = "return document.querySelector('.md-search-result__link[href*=\"h=late+records\"]') !== null"
+    page.until(lambda: page.run(found), 30)
     page.press(ENTER)
     page.until(lambda: "?h=" in str(page.run("return location.href")), 30)
     page.until(
