@@ -100,13 +100,9 @@ class InLoop:
 
     def start(self, attempt: Attempt) -> None:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._queues = {
-                name: CallQueue(call, self._loop, self._clock) for name, call in self._calls.items()
-            }
-            self._thread = threading.Thread(
-                target=self._loop.run_forever, name=f"calls-{self._group}", daemon=True
-            )
+            loop = self._loop = asyncio.new_event_loop()
+            self._queues = {name: CallQueue(call, loop, self._clock) for name, call in self._calls.items()}
+            self._thread = threading.Thread(target=loop.run_forever, name=f"calls-{self._group}", daemon=True)
             self._thread.start()
         first = not self._new
         self._new.append(attempt)
