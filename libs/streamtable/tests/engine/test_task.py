@@ -16,6 +16,7 @@ from streamtable.errors import (
     HandlerFailed,
     RetryLater,
     RewindNeeded,
+    SerializationError,
     StoreBroken,
     StoreCorrupted,
     StreamtableError,
@@ -346,6 +347,28 @@ def test_a_row_that_becomes_too_large_and_small_again_before_the_commit_is_fine(
     group: Group[str, str] = Group("g", Input(EVENTS, enlarge), Output(OUT), Persist(String()))
     task = make_task(group, topics=topic_infos(group, max_message_bytes=1_000))
     assert work_through(task, batch("events", [(b"a", b"5000"), (b"a", b"10")]), []) == []
+
+
+def test_a_record_whose_output_is_refused_together_with_an_earlier_one_of_its_key_is_tried_without_that_one(
+    make_task: MakeTask, batch: Make
+) -> None:
+    def add(ctx: Context[str, str], event: str) -> None:
+        ctx.set((ctx.value or "") + event)
+        ctx.emit(OUT, ctx.key, "made of this row")
+
+    group: Group[str, str] = Group(
+        "g", Input(EVENTS, add, on_error=OnError.SKIP), Output(OUT), Persist(String())
+    )
+    task, records = make_task(group), batch("events", [(b"a", b"1"), (b"a", b"2"), (b"b", b"3")])
+    too_large = SerializationError("too large for the broker")
+    for _ in range(2):  # at first it is not known whose they are
+        task.process(records)
+        assert task.refused([0, 1], too_large)
+        task.rewind()
+    task.process(records)
+    commit(task)
+    with task.stores["g-table"].scan() as rows:
+        assert dict(rows) == {b"a": b"2", b"b": b"3"}
 
 
 # ---- retries -----------------------------------------------------------------------------------------------------------

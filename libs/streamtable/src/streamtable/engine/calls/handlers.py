@@ -240,13 +240,18 @@ class HandlerCalls:
         self.mode.begin(self.records, singly=True)
         if not self.careful:
             return True  # now the records are not known; next time they are
-        goes_on = False
-        for output in outputs:
+        goes_on, blamed = False, set[bytes | None]()
+        for output in sorted(outputs):
             source = self.outgoing.sources[output] if output < len(self.outgoing.sources) else None
             if source is None:
                 continue
             if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
-                self._condemn(source, error)
+                key = source.records.keys[source.index]
+                if (
+                    key is None or key not in blamed
+                ):  # a later one may have failed because of what this one did
+                    self._condemn(source, error)
+                blamed.add(key)
             goes_on = True
         return goes_on
 
