@@ -46,7 +46,7 @@ from inventory.flow import HOUR_MS
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
 from servicekit_testing.topic_reading import committed_records
-from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+from tweet_reach.example_data import FOLLOWED_BY, REACHES, TWEETED_BY
 
 KNOWN_CLICKS: Mapping[str, int] = {"alice": 5, "bob": 3, "carol": 2, "dave": 1, "erin": 1, "user-1": 8}
 URLS = ("https://example.org/", "https://example.org/news", "https://example.org/about")
@@ -77,6 +77,8 @@ ADDRESSES: Mapping[str, str] = {
 OWN: Mapping[str, Mapping[str, str]] = {"tweet-reach-processor": {"TWEET_REACH_BATCH_SECONDS": "1"}}
 READY_SECONDS = 90.0
 ANSWER_SECONDS = 20.0
+WORKERS_MAX = 2
+"""The processes of one processor: tweet-reach has one for each stage."""
 
 
 def emit(
@@ -241,11 +243,15 @@ def start(
     They start by role, the emitters last, so that these are stopped first: what they accepted is processed.
     """
     scenarios = [each for each in load_all(ROOT) if each.in_compose]
-    at: dict[str, str] = {}
+    at, taken = dict[str, str](), set[int]()
     roles: dict[str, dict[str, dict[str, str]]] = {"console": {}, **{kind: {} for kind in STARTED}}
     for scenario in scenarios:
         for each in scenario.programs:
-            at[each.service] = f"127.0.0.1:{free_port(each.port)}"
+            # Each worker of a processor takes the next port.
+            count = WORKERS_MAX if each.kind == "processor" else 1
+            port = free_port(each.port, count, taken)
+            taken |= set(range(port, port + count))
+            at[each.service] = f"127.0.0.1:{port}"
             # What refers to variables of the compose file is for its containers.
             own = {name: value for name, value in each.environment.items() if "${" not in value}
             own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **OWN.get(each.service, {})}

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,17 +40,31 @@ class Service:
             raise DemoFailed(f"{self.command} ended with {self.process.returncode}:\n{tail}")
 
 
-def free_port(preferred: int) -> int:
-    """Return the preferred port if it is free, else any free one."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
+def free_port(preferred: int, count: int = 1, taken: Container[int] = ()) -> int:
+    """Return the first of some consecutive free ports: from the preferred one on if they are free, else any.
+
+    Args:
+        preferred: The port to try first; 0: any.
+        count: How many ports are needed, such as one for each worker of a processor.
+        taken: Ports that others are going to use.
+    """
+    for port in (preferred, *[0] * 50):
+        found = _bindable(port)
+        wanted = range(found or 0, (found or 0) + count)
+        if found and all(each not in taken and _bindable(each) for each in wanted):
+            return found
     raise DemoFailed("there is no free port")
+
+
+def _bindable(port: int) -> int | None:
+    """Return the port, or any for 0, if a program can bind it now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return None
+        return int(probe.getsockname()[1])
 
 
 @contextmanager
