@@ -26,7 +26,7 @@ class Emitted(list[Any]):
         self.append((stream, key, value, headers, timestamp_ms))
 
 
-def reach(emitted: Emitted) -> HandlerServices:
+def services(emitted: Emitted) -> HandlerServices:
     return HandlerServices(emitted, lambda *_, **__: None)
 
 
@@ -48,7 +48,7 @@ def test_a_handler_sees_each_record_with_its_key_row_and_place(table: WorkingTab
         ctx.set([*(ctx.value or []), event])
 
     records = batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")], first=10, partition=2)
-    each(Context(table, reach(Emitted())), records, handle)
+    each(Context(table, services(Emitted())), records, handle)
     assert seen == [
         ("a", "x", None, "in", 2, 10, 1_000),
         ("b", "y", None, "in", 2, 11, 1_000),
@@ -65,14 +65,16 @@ def test_deleting_takes_the_row_away_for_the_next_record(table: WorkingTable[Any
         ctx.delete() if event == "delete" else ctx.set(1)
 
     each(
-        Context(table, reach(Emitted())), batch("in", [(b"a", b"s"), (b"a", b"delete"), (b"a", b"s")]), handle
+        Context(table, services(Emitted())),
+        batch("in", [(b"a", b"s"), (b"a", b"delete"), (b"a", b"s")]),
+        handle,
     )
     assert rows == [None, 1, None]
 
 
 def test_a_row_of_none_is_refused_because_delete_says_it(table: WorkingTable[Any], batch: Make) -> None:
     with pytest.raises(TypeError, match=r"ctx\.delete"):
-        each(Context(table, reach(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.set(None))
+        each(Context(table, services(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.set(None))
 
 
 def test_a_value_changed_in_place_is_written_only_when_it_is_set(
@@ -80,12 +82,14 @@ def test_a_value_changed_in_place_is_written_only_when_it_is_set(
 ) -> None:
     table.put(b"a", {"n": 1})
     table.committed()
-    each(Context(table, reach(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.value.update(n=2))
+    each(
+        Context(table, services(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.value.update(n=2)
+    )
     assert table.changes(BYTES_MAX) == []
 
 
 def test_after_an_exception_the_index_says_which_record_it_was(table: WorkingTable[Any], batch: Make) -> None:
-    context: Context[str, Any] = Context(table, reach(Emitted()))
+    context: Context[str, Any] = Context(table, services(Emitted()))
 
     def handle(ctx: Context[str, Any], event: str) -> None:
         if event == "bad":
@@ -102,7 +106,7 @@ def test_without_a_table_its_use_is_a_mistake_of_the_graph_not_of_the_record(use
         getattr(ctx, use) if use == "value" else getattr(ctx, use)(*([1] if use == "set" else []))
 
     with pytest.raises(GraphError, match="add Persist"):
-        each(Context(None, reach(Emitted())), batch("in", [(b"a", b"x")]), handle)
+        each(Context(None, services(Emitted())), batch("in", [(b"a", b"x")]), handle)
 
 
 def test_what_is_emitted_goes_to_the_task_as_it_is(table: WorkingTable[Any], batch: Make) -> None:
@@ -112,7 +116,7 @@ def test_what_is_emitted_goes_to_the_task_as_it_is(table: WorkingTable[Any], bat
         ctx.emit(OUT, "k", None, headers=[("h", b"1")], timestamp_ms=7)
         ctx.emit(OUT, "k", event)
 
-    each(Context(table, reach(emitted)), batch("in", [(b"a", b"x")]), handle)
+    each(Context(table, services(emitted)), batch("in", [(b"a", b"x")]), handle)
     assert emitted == [(OUT, "k", None, [("h", b"1")], 7), (OUT, "k", "x", (), 0)]
 
 
@@ -131,7 +135,7 @@ def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: WorkingTable[Any],
         records.put_many({"a": 1, "b": None})
 
     whole(
-        BatchContext(table, String(), reach(Emitted())),
+        BatchContext(table, String(), services(Emitted())),
         batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")]),
         handle,
     )
@@ -166,7 +170,7 @@ def test_a_batch_has_the_headers_of_each_record(table: WorkingTable[Any], record
     seen: list[Any] = []
     records = RecordBatch("in", 0, [record(b"a", b"x"), record(b"a", b"y", 1, [("h", None)])])
     whole(
-        BatchContext(table, String(), reach(Emitted())),
+        BatchContext(table, String(), services(Emitted())),
         records,
         lambda b: seen.append([*map(b.headers, range(2))]),
     )
@@ -174,6 +178,6 @@ def test_a_batch_has_the_headers_of_each_record(table: WorkingTable[Any], record
 
 
 def test_a_batch_without_a_table_cannot_use_one(batch: Make) -> None:
-    made: BatchContext[str, str, int] = BatchContext(None, String(), reach(Emitted()))
+    made: BatchContext[str, str, int] = BatchContext(None, String(), services(Emitted()))
     with pytest.raises(GraphError, match="add Persist"):
         whole(made, batch("in", [(b"a", b"x")]), lambda b: b.put_many({"a": 1}))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.records import Follow, Reach, Tweet
 from streamtable_testing import Tester
-from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+from tweet_reach.example_data import FOLLOWED_BY, REACHES, TWEETED_BY
 from tweet_reach.stages import authors_stage, urls_stage
 from tweet_reach.testing import counted
 from tweet_reach.topics import FOLLOWS, TWEETS, changes, facts

@@ -30,7 +30,7 @@ from streamtable import Avro, Kafka
 from streamtable.base.types import TopicPartition as Place
 from tweet_reach.commands import Stage
 from tweet_reach.domain.sketch import Sketch
-from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+from tweet_reach.example_data import FOLLOWED_BY, REACHES, TWEETED_BY
 from tweet_reach.main import app
 
 PARTITIONS = 3

@@ -9,7 +9,7 @@ from contracts.records import FOLLOW, TWEET, Follow, Tweet
 from localkafka.broker import Broker
 from streamtable import Avro
 from streamtable_spark.demo import FOLLOWS, TWEETS
-from tweet_reach.known import FOLLOWED_BY, TWEETED_BY
+from tweet_reach.example_data import FOLLOWED_BY, TWEETED_BY
 
 
 @pytest.fixture(scope="module")

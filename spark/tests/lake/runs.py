@@ -19,7 +19,7 @@ from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.topics import Contents, Topic, topics_of
-from tweet_reach.known import REACHES, TWEETED_BY
+from tweet_reach.example_data import REACHES, TWEETED_BY
 
 
 class Crashed(Exception):

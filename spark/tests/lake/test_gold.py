@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streamtable_spark.demo import CLICKS, FOLLOWS, LAKE, TWEETS
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
-from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+from tweet_reach.example_data import FOLLOWED_BY, REACHES, TWEETED_BY
 
 PLACE = "partition int, offset long, timestamp timestamp, key string"
 KEPT = "repeat boolean, day date, batch long"

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from streamtable_spark.transforms import reach
-from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+from tweet_reach.example_data import FOLLOWED_BY, REACHES, TWEETED_BY
 
 FOLLOWS = "timestamp timestamp, event struct<author: string, follower: string, follows: boolean, at: long>"
 CLOCK = datetime(2026, 1, 1, tzinfo=UTC)

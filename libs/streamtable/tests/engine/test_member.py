@@ -65,9 +65,9 @@ class Rig:
         self.outboxes: list[Any] = []
         self.guarantee = guarantee
         settings = ProcessorSettings("i", guarantee=guarantee, commit_interval=1.0)
-        vitals = EngineMetrics(GROUP, Metrics.register(CollectorRegistry()), SilentProgress())
+        meters = EngineMetrics(GROUP, Metrics.register(CollectorRegistry()), SilentProgress())
         self.member = Member(
-            GROUP, self, self.cluster, self.cluster.infos, self.stores, settings, self.clock, vitals, no_failpoint  # type: ignore[arg-type] # a double
+            GROUP, self, self.cluster, self.cluster.infos, self.stores, settings, self.clock, meters, no_failpoint  # type: ignore[arg-type] # a double
         )  # fmt: skip
 
     # ---- ports.Log ----

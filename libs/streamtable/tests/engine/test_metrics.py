@@ -32,7 +32,7 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
         due=None,
     )
     registry = CollectorRegistry()
-    vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
+    meters = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
     assignment: Any = SimpleNamespace(tasks={0: task})
     place = {"group": "counted", "partition": "0"}
 
@@ -42,10 +42,10 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
     def fail() -> int:
         raise StoreCorrupted("bit flip")
 
-    vitals.sample(assignment, cluster)
+    meters.sample(assignment, cluster)
     assert size() == 0
     monkeypatch.setattr(store, "size_bytes", fail)
-    vitals.sample(assignment, cluster)
+    meters.sample(assignment, cluster)
     assert size() is None
     assert registry.get_sample_value("streamtable_lag_records", {**place, "topic": "events"}) == 3
 
@@ -56,7 +56,7 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
     registry = CollectorRegistry()
     events = Stream("events", String(), String())
     group = Group("timed", Input(events, lambda ctx, event: None), EventTime())
-    vitals = EngineMetrics(group, Metrics.register(registry), SilentProgress())
+    meters = EngineMetrics(group, Metrics.register(registry), SilentProgress())
 
     def shown(**watermarks: int) -> list[float | None]:
         tasks = {
@@ -70,13 +70,13 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
             for name, at in watermarks.items()
         }
         assignment: Any = SimpleNamespace(tasks=tasks)
-        vitals.sample(assignment, cluster)
+        meters.sample(assignment, cluster)
         name = "streamtable_watermark_timestamp_seconds"
         return [registry.get_sample_value(name, {"group": "timed", "partition": p}) for p in "01"]
 
     assert shown(p0=1_500, p1=-1) == [1.5, None]
     assert shown(p1=2_000) == [None, 2.0]
-    vitals.close()
+    meters.close()
     assert (
         registry.get_sample_value(
             "streamtable_watermark_timestamp_seconds", {"group": "timed", "partition": "1"}
@@ -128,18 +128,18 @@ def test_tombstones_that_are_left_out_are_counted_with_their_commit() -> None:
 
 def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[str, int]) -> None:
     registry = CollectorRegistry()
-    vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
+    meters = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
 
     def lags() -> list[float | None]:
         place = {"group": "counted", "topic": "counted-table"}
         name = "streamtable_standby_lag_records"
         return [registry.get_sample_value(name, {**place, "partition": str(p)}) for p in (0, 1)]
 
-    vitals.standby({TopicPartition("counted-table", 0): 4, TopicPartition("counted-table", 1): 0})
+    meters.standby({TopicPartition("counted-table", 0): 4, TopicPartition("counted-table", 1): 0})
     assert lags() == [4, 0]
-    vitals.standby({TopicPartition("counted-table", 1): 2})
+    meters.standby({TopicPartition("counted-table", 1): 2})
     assert lags() == [None, 2]
-    vitals.close()
+    meters.close()
     assert lags() == [None, None]
 
 

@@ -104,20 +104,20 @@ class AdaptedTask(BaseTask):
             return CommitDue(AT_ONCE)
         return self.task.due() or CommitDue(self._moved_at + MOVED_SECONDS)
 
-    def last_work(self, reach: CommitServices) -> Awaitable[None] | None:
+    def last_work(self, services: CommitServices) -> Awaitable[None] | None:
         """Let the task prepare its next commit. Returns the awaitable of its asynchronous part, if it has one."""
-        services = TaskServices(
+        given = TaskServices(
             self._outputs,
-            lambda context: self._send_ahead(reach, context),
+            lambda context: self._send_ahead(services, context),
             self._get,
             self._table.max_message_bytes - RECORD_OVERHEAD_BYTES if self._table is not None else None,
-            reach.watermarks,
+            services.watermarks,
             self.topic_ids,
             self._passed,
-            reach.records_max,
+            services.records_max,
         )
         try:
-            prepared = self.task.prepare(services)
+            prepared = self.task.prepare(given)
         except (Migrated, StoreCorrupted) as error:
             raise self._noted(error) from error
         if prepared is None or isinstance(prepared, Prepared):
@@ -146,13 +146,13 @@ class AdaptedTask(BaseTask):
     def _get(self, key: bytes) -> bytes | None:
         return None if self._store is None else self._store.get(key)
 
-    def _send_ahead(self, reach: CommitServices, context: Headers) -> None:
+    def _send_ahead(self, services: CommitServices, context: Headers) -> None:
         records, letters = self._outputs.records, self._outputs.dead_letters
         self._outputs.forget()
         self._outputs.dead_letters = letters
         if context:
             records = [each._replace(headers=carrying(each.headers, context)) for each in records]
-        reach.send_ahead(records)
+        services.send_ahead(records)
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 

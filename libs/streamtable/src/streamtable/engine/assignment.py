@@ -21,13 +21,13 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import Fatal
 from streamtable.graph.group import Group
-from streamtable.handlers.services import Whole
+from streamtable.handlers.services import WholeTable
 from streamtable.tables.kept import left_names
 
 log = structlog.get_logger()
 
 
-class FollowedTable(Whole, Protocol):
+class FollowedTable(WholeTable, Protocol):
     """A full copy of a table by decoded key, which may have to be loaded first. See `views.lookup.LookupTable`."""
 
     @property

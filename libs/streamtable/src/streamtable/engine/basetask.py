@@ -194,7 +194,7 @@ class BaseTask(ABC):
         """The size of the work since the last commit."""
         return Changed()
 
-    def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
+    def last_work(self, services: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
         """Return the awaitable that completes the commit, or None. Awaitables of several tasks run together.
 
         It raises `RewindNeeded` when its records are to be read again, and whatever else `Checkpoint.commit` does.

@@ -65,7 +65,7 @@ class Member:
         stores: The stores of its tables.
         settings: The settings of the processor.
         clock: Wall and monotonic time.
-        vitals: Records what happens.
+        meters: Records what happens.
         failpoint: Called between any two steps of a commit and in recovery.
         lookups: Whole tables, by name.
         tasks: Makes the tasks; over local tables unless given.
@@ -84,7 +84,7 @@ class Member:
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
-        vitals: EngineMetrics,
+        meters: EngineMetrics,
         failpoint: Failpoint,
         lookups: Mapping[str, FollowedTable] | None = None,
         tasks: Tasks | None = None,
@@ -97,7 +97,7 @@ class Member:
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._stores = stores
         self._clock = clock
-        self._vitals = vitals
+        self._meters = meters
         self._reached = failpoint
         self._budget = CommitBudget.of(group.name, settings)
         self._rewound = False  # tasks are back at their committed offsets, the consumer is not yet
@@ -118,7 +118,7 @@ class Member:
         reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
         standby = Standby(
-            group.tables, standby_topics, cluster, reader, stores, clock, vitals.standby, expansions(group)
+            group.tables, standby_topics, cluster, reader, stores, clock, meters.standby, expansions(group)
         )
         self.restorer = Restorer(
             group,
@@ -138,7 +138,7 @@ class Member:
             self._commit_before_revocation,
             settings,
             clock,
-            vitals.rebalanced,
+            meters.rebalanced,
             lookups or {},
             tasks,
         )
@@ -228,7 +228,7 @@ class Member:
                     self._failures = 0
                     self.heartbeat.committed(work.task.partition for work in works)
                     self._budget.committed(self._clock.monotonic() - began)
-                    self._vitals.committed(works, self._clock.monotonic() - began)
+                    self._meters.committed(works, self._clock.monotonic() - began)
                     self._rebuild([task for task in tasks if task.failure is not None])
                     self._rewound |= any(task.must_recover for task in tasks)
                     if self._needs_longer_transactions():
@@ -264,13 +264,13 @@ class Member:
             if task is None or polled.partition in gone_back:
                 # Revoked, not recovered yet, or rewound: it is read again from the position of its table.
                 continue
-            records = self._holding.let_wait(task, polled)
+            records = self._holding.hold_back(task, polled)
             while records:
                 records = self._process(task, records, since, gone_back)
                 self._commit_what_is_due()
                 if self._rewound or self._renew_needed:
                     return
-                records = self._holding.let_wait_for_timers(task, records)
+                records = self._holding.hold_back_for_timers(task, records)
 
     def _process(
         self, task: BaseTask, records: RecordBatch, since: float, gone_back: set[int]
@@ -282,7 +282,7 @@ class Member:
         except (RewindNeeded, RetryLater, StoreCorrupted, HandlerFailed) as error:
             self._failed(task, error, gone_back)
             return records.part(0, 0)
-        self._vitals.handled(records if taken == len(records) else records.part(0, taken))
+        self._meters.handled(records if taken == len(records) else records.part(0, taken))
         return records.part(taken, len(records))
 
     def _run_due(self, gone_back: set[int]) -> None:
@@ -318,8 +318,8 @@ class Member:
 
     def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
         """Let tasks do their remaining work. Returns False if all tasks were rewound and records are read again."""
-        reach = CommitServices(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
-        error = self._pending.finish_work(tasks, reach)
+        services = CommitServices(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
+        error = self._pending.finish_work(tasks, services)
         if error is None:
             return True
         self._checkpoint.abort()  # some records may have been sent ahead
@@ -331,7 +331,7 @@ class Member:
 
     def _send_ahead(self, records: Sequence[OutputRecord]) -> None:
         self._checkpoint.send_ahead(records)
-        self._vitals.sent_ahead(records)
+        self._meters.sent_ahead(records)
 
     def _start_tasks(self) -> list[BaseTask]:
         started = self.assignment.start_ready()
@@ -436,7 +436,7 @@ class Member:
 
     def _undo(self, error: Exception) -> None:
         """Abort the commit, which did not happen, and rewind every task."""
-        self._vitals.aborted()
+        self._meters.aborted()
         log.warning("commit aborted", group=self.group.name, reason=str(error))
         try:
             self._checkpoint.abort()

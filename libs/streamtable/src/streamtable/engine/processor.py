@@ -93,7 +93,7 @@ class GroupProcessor:
         self._log = log_
         self._stores = stores
         self._clock = clock
-        self._vitals = EngineMetrics(group, metrics, progress)
+        self._meters = EngineMetrics(group, metrics, progress)
         self._metrics = metrics
         self._hanging: HangingTransactions | None = None
         self._reached = failpoint
@@ -231,7 +231,7 @@ class GroupProcessor:
             self._stores,
             self.settings,
             self._clock,
-            self._vitals,
+            self._meters,
             self._reached,
             self.lookups,
             self._tasks,
@@ -259,7 +259,7 @@ class GroupProcessor:
                 timeout = 0  # there may be more
             self._lookups.check()
         member.restorer.step(timeout)
-        self._vitals.loading(member.assignment)
+        self._meters.loading(member.assignment)
         now = self._clock.monotonic()
         if now - self._sampled_at >= self._sample_every:
             self._sampled_at = now
@@ -278,7 +278,7 @@ class GroupProcessor:
             if member is not None:
                 self._reached("closing")
                 member.close()
-                self._vitals.close()
+                self._meters.close()
             if self._hanging is not None:
                 self._hanging.close()
         finally:
@@ -330,7 +330,7 @@ class GroupProcessor:
         background = threading.Thread(target=self._run_background, name="restorer", daemon=True)
         background.start()
         watchdog = Watchdog(
-            self.group.name, self._stalls, self._look, self._vitals.without_progress, self.settings.stall_exit
+            self.group.name, self._stalls, self._look, self._meters.without_progress, self.settings.stall_exit
         )
         watchdog.start()
         try:
@@ -363,8 +363,8 @@ class GroupProcessor:
 
     def _sample(self, member: Member, cluster: ClusterClient) -> None:
         asked_at = self._clock.monotonic()
-        self._vitals.late.judge(asked_at)
-        marks = self._vitals.sample(member.assignment, cluster)
+        self._meters.late.judge(asked_at)
+        marks = self._meters.sample(member.assignment, cluster)
         if self.group.event_time is not None:
             member.inputs.observed(ObservedEnds(asked_at, self._clock.monotonic(), marks))
         if self._hanging is not None:

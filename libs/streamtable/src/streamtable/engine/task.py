@@ -32,7 +32,7 @@ from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
-from streamtable.handlers.services import Whole
+from streamtable.handlers.services import WholeTable
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -80,7 +80,7 @@ class Task(BaseTask):
         cache_bytes: int,
         clock: Clock,
         loaded_at: float = 0.0,
-        lookups: Mapping[str, Whole] | None = None,
+        lookups: Mapping[str, WholeTable] | None = None,
         around: Around | None = None,
         tracer: Tracer = UNTRACED,
         mode: CarefulMode | None = None,

@@ -45,16 +45,16 @@ class _NoTable:
 class BaseContext(Generic[K, V]):
     """The base of contexts and batches: emitting, lookups and joins."""
 
-    def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
+    def __init__(self, table: WorkingTable[V] | None, services: HandlerServices) -> None:
         self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
-        self._reach = reach
-        self._emit = self._emit_stamped if reach.in_band else reach.emit
+        self._services = services
+        self._emit = self._emit_stamped if services.in_band else services.emit
         self._records: RecordBatch
 
     @property
     def repeats(self) -> bool:
         """Whether records may be handled again, with the rows as they were left: the group runs at least once."""
-        return self._reach.repeats
+        return self._services.repeats
 
     def work_on(self, rows: "TableRows[V]") -> None:
         """Read and write these rows from now on."""
@@ -77,11 +77,11 @@ class BaseContext(Generic[K, V]):
 
     @property
     def _event_clock(self) -> Watermark:
-        if self._reach.event_clock is None:
+        if self._services.event_clock is None:
             raise GraphError(
                 "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
             )
-        return self._reach.event_clock
+        return self._services.event_clock
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:  # noqa: ARG002 - of those who know
         """Return the time before which windows are closed for a record that is emitted now."""
@@ -96,9 +96,9 @@ class BaseContext(Generic[K, V]):
     def _emit_stamped(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
-        if stream.name in self._reach.in_band:
+        if stream.name in self._services.in_band:
             headers = stamped(headers, self._late_before(None, timestamp_ms))
-        self._reach.emit(stream, key, value, headers, timestamp_ms)
+        self._services.emit(stream, key, value, headers, timestamp_ms)
 
     def emit(
         self,
@@ -156,11 +156,11 @@ class BaseContext(Generic[K, V]):
             ValueError: The arguments have different lengths.
         """
         own = headers is not None
-        if stream.name in self._reach.in_band:
+        if stream.name in self._services.in_band:
             given: Iterable[Any] = late_before_ms or repeat(None, len(values))
             bounds = list(map(self._late_before, given, timestamps_ms or repeat(0)))
             headers = stamps(bounds) if headers is None else list(map(stamped, headers, bounds))
-        self._reach.emit_many(
+        self._services.emit_many(
             stream, keys, values, raw_keys, timestamps_ms, headers, partitions, own_headers=own
         )
 
@@ -177,7 +177,7 @@ class BaseContext(Generic[K, V]):
             SerializationError: The event does not fit the schema, or is larger than Kafka accepts.
             GraphError: The stream is not the group's loop.
         """
-        if stream.name != self._reach.loop:
+        if stream.name != self._services.loop:
             raise GraphError(
                 f"{stream.name!r} is not the loop of this group: add Loop(stream, handler) to its graph"
             )
@@ -191,7 +191,7 @@ class BaseContext(Generic[K, V]):
             RetryLater: The local copy is damaged and is loaded again; the engine waits and reads the record again.
         """
         try:
-            rows = self._reach.lookups[table.name]
+            rows = self._services.lookups[table.name]
         except KeyError:
             raise GraphError(
                 f"{table.name!r} is not looked up by this group: add Lookup(table) to its graph"
@@ -208,7 +208,7 @@ class BaseContext(Generic[K, V]):
         Raises:
             GraphError: The graph does not have it.
         """
-        found = self._reach.states.get(state.name)
+        found = self._services.states.get(state.name)
         if found is None or (found.state is not state and found.state != state):
             raise GraphError(
                 f"the graph of this group does not have the state {state.name!r}: add it to its edges"
@@ -218,7 +218,7 @@ class BaseContext(Generic[K, V]):
     def joined_rows(self, table: Table[Any, J]) -> JoinedRows:
         """Return the rows of a joined table in this partition, by encoded key. Raises `GraphError` as `Context.join`."""
         try:
-            return self._reach.joins[table.name]
+            return self._services.joins[table.name]
         except KeyError:
             raise GraphError(
                 f"{table.name!r} is not joined by this group: add Join(table) to its graph"
@@ -234,8 +234,8 @@ class Context(BaseContext[K, V]):
 
     key: K
 
-    def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
-        super().__init__(table, reach)
+    def __init__(self, table: WorkingTable[V] | None, services: HandlerServices) -> None:
+        super().__init__(table, services)
         self._index = 0
         self._raw_key = b""
         self.interrupted = False  # something has to be done before the next record, such as a commit
@@ -311,9 +311,9 @@ class Context(BaseContext[K, V]):
     @property
     def timers(self) -> Timers:
         """The timers of this key. Raises `GraphError` if the graph has no `Timer`."""
-        if self._reach.timers is None:
+        if self._services.timers is None:
             raise GraphError("the graph of this group has no timers: add a Timer to its edges")
-        return self._reach.timers.of(self._raw_key)
+        return self._services.timers.of(self._raw_key)
 
     def call(self, call: "DeclaredCall[R]", request: R) -> None:
         """Call an API or a function outside, after the commit of this record; nothing waits for it. See `streamtable_calls`.
@@ -391,8 +391,8 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
     keys: Sequence[K]
     events: Sequence[E]
 
-    def __init__(self, table: WorkingTable[V] | None, key_codec: Codec[K], reach: HandlerServices) -> None:
-        super().__init__(table, reach)
+    def __init__(self, table: WorkingTable[V] | None, key_codec: Codec[K], services: HandlerServices) -> None:
+        super().__init__(table, services)
         self._key_codec = key_codec
         self._batch_keys: frozenset[bytes] | None = None  # the records' encoded keys, made when first needed
 
@@ -487,7 +487,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
         """Raise `WrongPartition` unless all these keys belong here. Keys of this batch's records do."""
         if self._batch_keys is None:
             self._batch_keys = frozenset(cast("Sequence[bytes]", self._records.keys))
-        if self._batch_keys.issuperset(encoded) or (own_keys := self._reach.own_keys) is None:
+        if self._batch_keys.issuperset(encoded) or (own_keys := self._services.own_keys) is None:
             return
         # A key that another program has encoded in its own way is the same key: it came here with its record.
         again = map(self._key_codec.encode, self.keys)

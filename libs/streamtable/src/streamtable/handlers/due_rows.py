@@ -26,9 +26,9 @@ class DueRows(BaseContext[Any, Any], Generic[K, V]):
     watermark_ms: int
 
     def __init__(
-        self, state: DeclaredState[K, V], topic: str, partition: int, reach: HandlerServices
+        self, state: DeclaredState[K, V], topic: str, partition: int, services: HandlerServices
     ) -> None:
-        super().__init__(None, reach)
+        super().__init__(None, services)
         self.state = state
         self._topic = topic
         self._partition = partition

@@ -53,7 +53,7 @@ class TableRows(Protocol[V]):
     def delete(self, key: bytes) -> None: ...
 
 
-class Whole(Protocol):
+class WholeTable(Protocol):
     """A full table by decoded key. `views.view.View` implements it."""
 
     def get(self, key: Any) -> Any: ...
@@ -84,7 +84,7 @@ class HandlerServices:
     emit_many: EmitMany
     loop: str | None = None  # name of the loop's stream
     joins: Mapping[str, JoinedRows] = field(default_factory=dict)
-    lookups: Mapping[str, Whole] = field(default_factory=dict)
+    lookups: Mapping[str, WholeTable] = field(default_factory=dict)
     states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
     event_clock: Watermark | None = None

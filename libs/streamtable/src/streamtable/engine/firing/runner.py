@@ -136,7 +136,7 @@ class DueRunner:
         partition: The number of the partition.
         kept: Its state tables; tables without rows that fall due are omitted.
         records: The recorded progress of each state table.
-        reach: The services that handlers can use.
+        services: The services that handlers can use.
         calls: The calls of handlers, with what they share. Handlers of due rows cannot defer.
         event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
@@ -155,7 +155,7 @@ class DueRunner:
         partition: int,
         kept: Sequence[KeptState],
         records: StateRecords,
-        reach: HandlerServices,
+        services: HandlerServices,
         calls: HandlerCalls,
         event_clock: EventClock | None,
         timers: TimerCalls | None,
@@ -181,7 +181,7 @@ class DueRunner:
                 each,
                 each.state.due,
                 each.index,
-                DueRows(each.state, group.named_topic(each.state.name), partition, reach),
+                DueRows(each.state, group.named_topic(each.state.name), partition, services),
                 partial(now_of, each.state.name, each.state.due.clock),
                 timers if isinstance(each.state, PendingTimers) else None,
             )

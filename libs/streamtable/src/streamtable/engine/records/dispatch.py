@@ -30,7 +30,7 @@ from streamtable.graph.row_change import RowChange
 from streamtable.graph.visiting import ROWS_AT_ONCE, VisitProgress
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.handlers.own_keys import OwnKeys, OwnRows
-from streamtable.handlers.services import HandlerServices, Whole
+from streamtable.handlers.services import HandlerServices, WholeTable
 from streamtable.handlers.state_table import StateTable
 from streamtable.tables.joined import Joined
 from streamtable.tables.working_table import WorkingTable
@@ -82,7 +82,7 @@ class Dispatcher:
         states: Sequence[KeptState],
         state_records: StateRecords | None,
         joins: Joined,
-        lookups: Mapping[str, Whole],
+        lookups: Mapping[str, WholeTable],
         clock: Clock,
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
@@ -108,9 +108,9 @@ class Dispatcher:
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
         self._timers = TimerCalls(group, tables, self._around) if group.timers else None
-        reach = self._services(lookups, tables, repeats=repeats)
-        self._context: Context[Any, Any] = Context(table, reach)
-        self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, reach)
+        services = self._services(lookups, tables, repeats=repeats)
+        self._context: Context[Any, Any] = Context(table, services)
+        self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, services)
         if self._timers is not None:
             self._timers.work_with(self._context)
         self._mode = mode
@@ -124,7 +124,7 @@ class Dispatcher:
         self.due: DueRunner | None = None
         if state_records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
-                group, partition, states, state_records, reach, self._calls, event_clock, self._timers
+                group, partition, states, state_records, services, self._calls, event_clock, self._timers
             )
         self._choose_rows()
         self._routes = self._make_routes()
@@ -146,7 +146,7 @@ class Dispatcher:
         return self._calls.careful
 
     def _services(
-        self, lookups: Mapping[str, Whole], tables: Mapping[str, StateTable[Any, Any]], *, repeats: bool
+        self, lookups: Mapping[str, WholeTable], tables: Mapping[str, StateTable[Any, Any]], *, repeats: bool
     ) -> HandlerServices:
         return HandlerServices(
             self.outgoing.emit,

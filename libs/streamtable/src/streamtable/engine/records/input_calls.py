@@ -18,7 +18,7 @@ from streamtable.errors import DeserializationError, HandlerFailed, StreamtableE
 from streamtable.graph.group import Input, OnError
 from streamtable.graph.once import ids_of
 
-Whole = Callable[[RecordBatch, Sequence[Any], Sequence[Any]], None]
+WholeBatch = Callable[[RecordBatch, Sequence[Any], Sequence[Any]], None]
 """Handles records with their decoded keys and events in one call."""
 
 
@@ -64,7 +64,7 @@ class InputCalls:
         self,
         edge: Input[Any, Any, Any],
         handler: Handler | None,
-        whole: Whole,
+        whole: WholeBatch,
         calls: HandlerCalls,
         ids: IdTable | None,
         timed: TimedInput | None = None,

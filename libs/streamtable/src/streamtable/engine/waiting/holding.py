@@ -24,7 +24,7 @@ class Holding:
         self._waited_to: dict[TopicPartition, int] = {}
         self._for_timers: set[TopicPartition] = set()
 
-    def let_wait(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
+    def hold_back(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
         """Return the records that need not wait; the others are read again later."""
         if records.place in self._held or records.place in self._for_timers:
             return records.part(0, 0)  # polled before it was paused
@@ -39,7 +39,7 @@ class Holding:
         self._consumer.seek(records.place, records.offsets[index])
         return records.part(0, index)
 
-    def let_wait_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
+    def hold_back_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
         """Hold back records after timers if more timers are due than one call handles. Returns the others."""
         if not records or task.due is None or not task.due.holds_records:
             return records

@@ -17,13 +17,13 @@ class PendingWork:
     def __init__(self, loop: asyncio.Runner) -> None:
         self._loop = loop
 
-    def finish_work(self, tasks: Sequence[BaseTask], reach: CommitServices) -> BaseException | None:
+    def finish_work(self, tasks: Sequence[BaseTask], services: CommitServices) -> BaseException | None:
         """Let tasks finish their work. Returns the most severe error; None if there was none."""
         works: list[Awaitable[None]] = []
         errors: list[BaseException] = []
         for task in tasks:
             try:
-                work = task.last_work(reach)
+                work = task.last_work(services)
             except StreamtableError as failed:
                 errors.append(failed)
             else:
