@@ -31,14 +31,19 @@ def emit(broker: Broker, topic: str, value: str) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.parametrize(
+    "program",
+    [["-m", "localkafka"], ["-c", "from localkafka.dev import app; app()"]],
+    ids=["python -m localkafka", "streamtable dev"],
+)
 def test_a_worker_runs_a_connector_of_a_file_until_it_is_interrupted(
-    broker: Broker, topics: Topics, tmp_path: Path
+    program: list[str], broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic, out = topics.create("lines"), tmp_path / "out.txt"
     emit(broker, topic, "hello")
     declared = tmp_path / "sink.json"
     declared.write_text(json.dumps({"name": topic, "config": sink(topic, out)}))
-    command = [sys.executable, "-m", "localkafka", "connect", "--connector", str(declared)]
+    command = [sys.executable, *program, "connect", "--connector", str(declared)]
     own = ["--kafka", broker.bootstrap_servers, "--port", "0", "--data", str(tmp_path / "connect")]
     with subprocess.Popen([*command, *own], stdout=subprocess.PIPE, text=True, env=os.environ) as worker:
         assert worker.stdout is not None

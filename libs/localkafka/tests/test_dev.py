@@ -81,3 +81,20 @@ def test_what_arrives_in_the_cache_is_counted_until_it_is_complete(
     complete.mkdir()
     (complete / "java").write_bytes(bytes(5000))
     assert dev._arriving(since=0) == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--setting", "no-value"], "error: --setting no-value: expected NAME=VALUE"),
+        ([], "not a connector's JSON file"),
+    ],
+)
+def test_a_connector_that_cannot_be_run_is_an_error_that_says_why(
+    arguments: list[str], why: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "connector.json"
+    file.write_text("{")
+    done = run(tmp_path, "connect", "--connector", str(file), *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert why in done.stderr

@@ -305,6 +305,39 @@ def run(worker: ConnectWorker) -> None:
         say("stopped")
 
 
+def worker_of(
+    data: Path,
+    kafka: str,
+    connectors: Sequence[Path],
+    port: int,
+    plugins: Sequence[Path],
+    settings: Sequence[str],
+) -> ConnectWorker:
+    """Return the worker that the arguments of a command describe.
+
+    Args:
+        data: See `ConnectWorker`.
+        kafka: `host:port` of Kafka.
+        connectors: Files as `Connector.read` takes them.
+        port: The port of the REST interface.
+        plugins: See `ConnectWorker`.
+        settings: `NAME=VALUE` each.
+
+    Raises:
+        LocalKafkaError: A file or a setting is malformed.
+    """
+    if bad := [each for each in settings if "=" not in each]:
+        raise SetupError(f"--setting {bad[0]}: expected NAME=VALUE")
+    return ConnectWorker(
+        data,
+        kafka,
+        [Connector.read(path) for path in connectors],
+        port=port,
+        plugins=plugins,
+        settings=dict(each.split("=", 1) for each in settings),
+    )
+
+
 def say(text: str) -> None:
     """Print a line at once."""
     print(text, flush=True)  # noqa: T201 - the output of this command
@@ -335,19 +368,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     )  # fmt: skip
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if bad := [each for each in given.setting if "=" not in each]:
-        parser.error(f"--setting {bad[0]}: expected NAME=VALUE")
     try:
-        run(
-            ConnectWorker(
-                given.data,
-                given.kafka,
-                [Connector.read(path) for path in given.connector],
-                port=given.port,
-                plugins=given.plugin,
-                settings=dict(each.split("=", 1) for each in given.setting),
-            )
-        )
+        run(worker_of(given.data, given.kafka, given.connector, given.port, given.plugin, given.setting))
     except LocalKafkaError as error:
         sys.exit(f"error: {error}")
     sys.exit(0)

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from localkafka import connect
 from localkafka.__main__ import addresses, down, status, up, wipe
 from localkafka.cache import cache_folder
 from localkafka.errors import LocalKafkaError
@@ -92,6 +93,46 @@ def status_command(data: Data = None) -> None:
     """Say whether Kafka runs, and where."""
     with _errors():
         raise typer.Exit(status(data or data_folder()))
+
+
+@app.command(
+    "connect",
+    epilog="Exit codes: 0 stopped; 1 a file is malformed, the jars cannot be fetched, or the worker ended by itself.",
+)
+def connect_command(
+    *,
+    connector: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE.json", help="A connector, as POST /connectors takes it; may be repeated."),
+    ],
+    kafka: Annotated[str, typer.Option(metavar="HOST:PORT", help="Kafka.")] = "127.0.0.1:9092",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="The port of the REST interface; 0: a free one.")
+    ] = 8083,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Positions and logs. Default: ~/.local/share/streamtable/connect."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of the worker; may be repeated."),
+    ] = None,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER", help="The jars of a connector that has no pins here; may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Run Kafka Connect with connectors until Ctrl-C, such as Debezium's for PostgreSQL.
+
+    The first start fetches the jars of Kafka (55 MB) and of Debezium (7 MB) into ~/.cache/streamtable and verifies them.
+    """
+    folder = data or data_folder().parent / "connect"
+    with _errors(), _progress():
+        connect.run(connect.worker_of(folder, kafka, connector, port, plugin or [], setting or []))
 
 
 def _stop(data: Path | None) -> str:
