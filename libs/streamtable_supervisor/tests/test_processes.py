@@ -137,7 +137,7 @@ def test_a_program_runs_itself_in_several_processes_which_survive_a_kill(
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        ("app.run(GROUP, processes=2)", "[1] error: app.run(processes=) is called again while"),
+        ("app.run(GROUP, processes=2)", "] error: app.run(processes=) is called again while"),
         (
             "def main():\n    app.run(GROUP, processes=2, around=lambda f: f)\nmain()",
             "give it to App(options=)",
