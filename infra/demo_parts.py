@@ -50,8 +50,8 @@ def free_port(preferred: int, count: int = 1, taken: Container[int] = ()) -> int
     """
     for port in (preferred, *[0] * 50):
         found = _bindable(port)
-        wanted = range(found or 0, (found or 0) + count)
-        if found and all(each not in taken and _bindable(each) for each in wanted):
+        ports = range(found or 0, (found or 0) + count)
+        if found and all(each not in taken and _bindable(each) for each in ports):
             return found
     raise DemoFailed("there is no free port")
 

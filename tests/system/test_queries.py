@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.system.bench import Bench, Running, until
 
 from localkafka.certificates import Authority
@@ -96,6 +97,38 @@ def test_an_answer_shows_the_effect_of_an_event_whose_ack_it_is_asked_after(benc
             assert counts.get("alice", after=emit(bench, "alice")).value == times
         with pytest.raises(BadToken, match=f"has {PARTITIONS}"):
             counts.get("alice", after=Ack(bench.stream().name, 99, 0))
+
+
+def test_an_event_in_another_partition_holds_up_no_answer_and_is_committed_before_it(bench: Bench) -> None:
+    group = bench.counting(partitions=PARTITIONS)
+    with (
+        instance(bench, group, "a"),
+        Query(bench.kafka, group, group.table, timeout=PATIENT) as counts,
+    ):
+        ack = emit(bench, "alice", 30)
+        other = next(key for key in KEYS if counts.get(key).partition != ack.partition)
+        assert counts.get(other, after=ack).value is None
+        assert counts.get("alice").value == 30
+
+
+def test_the_number_of_partitions_is_asked_again(bench: Bench) -> None:
+    group = bench.counting()
+    with Query(bench.kafka, group, group.table, timeout=0, max_age=0) as counts:
+        until(lambda: counts._count() == 1, "one partition is known")
+        admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap_servers})
+        admin.create_partitions([NewPartitions(group.table.name, 12)])[group.table.name].result(PATIENT)
+        until(lambda: counts._count() == 12, "twelve partitions are known")
+
+
+def test_a_local_answer_is_no_older_than_the_caller_allows(bench: Bench) -> None:
+    group = bench.counting()
+    with instance(bench, group, "a") as running:
+        ack = emit(bench, "alice")
+        with Query(bench.kafka, group, group.table, local=running.processor, timeout=PATIENT) as counts:
+            bench.wait_handled(group, running)
+            near = counts.get("alice", after=ack)
+            assert (near.source, 0 < near.age_seconds < PATIENT) == ("local", True)
+            assert counts.get("alice", max_age=0).source == "instance"
 
 
 def test_when_a_process_stops_the_answers_come_from_the_one_that_takes_over(bench: Bench) -> None:

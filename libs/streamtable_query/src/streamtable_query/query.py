@@ -6,15 +6,27 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import grpc
 
 from contracts.grpc.query.v1 import query_pb2
 from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
-from streamtable import Ack, BadToken, Group, Kafka, PartitionNotAssigned, Processor, Table, UnreadableRow
+from streamtable import (
+    Ack,
+    BadToken,
+    Codec,
+    Group,
+    Kafka,
+    PartitionNotAssigned,
+    Processor,
+    Table,
+    UnreadableRow,
+)
 from streamtable.base.clock import Clock, SystemClock
+from streamtable.base.closing import Closing
 from streamtable.base.keys import Span, as_key, spans_of
+from streamtable.base.own_process import OwnProcess
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import TopicPartition
 from streamtable.errors import (
@@ -52,8 +64,8 @@ class QueryAnswer(Generic[V]):
         value: The row; None if the key has none.
         partition: The partition of the key.
         offset: The row holds everything below this offset in the table's topic.
-        age_seconds: The group's coordinator confirmed that the process has the partition this many seconds before the
-            answer; so all that was committed until then is in the row.
+        age_seconds: All that was committed until this many seconds before the answer is in the row: the group's coordinator
+            confirmed then that the process has the partition, or a processor of this process committed then.
         source: "local": a processor of this process has answered; "instance": another process.
         address: The address of that process; "" for a local answer.
     """
@@ -66,7 +78,7 @@ class QueryAnswer(Generic[V]):
     address: str = ""
 
 
-class Query(Generic[K, V]):
+class Query(Closing, Generic[K, V]):
     """Asks for rows of a table where they are kept: in the processors of its group. It holds no rows. Any thread.
 
         with Query(Kafka("127.0.0.1:9092"), ORDERS, ORDERS.table) as orders:
@@ -82,7 +94,8 @@ class Query(Generic[K, V]):
         kafka: The cluster.
         group: The group.
         table: One of its tables, such as `group.table`.
-        local: A processor of the group in this process: keys whose partition it has cost no network.
+        local: A processor of the group in this process: a key whose partition it has, and has committed within `max_age`,
+            costs no network.
         timeout: The seconds that a call may take.
         max_age: The seconds that an answer of the coordinator is relied on. A process that was frozen for longer than its
             session may answer with rows as old as that, and no older.
@@ -108,11 +121,12 @@ class Query(Generic[K, V]):
         clock: Clock | None = None,
     ) -> None:
         self.table = table
-        if self.table.name not in group.tables:
+        if table.name not in group.tables:
             raise GraphError(
-                f"group {group.name!r} does not keep the table {self.table.name!r}: its tables are "
+                f"group {group.name!r} does not keep the table {table.name!r}: its tables are "
                 f"{', '.join(group.tables) or 'none'}"
             )
+        self._here = OwnProcess(f"the query of {table.name!r}")
         self._group = group
         self._local = local
         self._timeout, self._max_age = timeout, max_age
@@ -125,19 +139,13 @@ class Query(Generic[K, V]):
         self._commits = CommitWatcher(lambda: self._cluster, self._clock)
         self._commits.start()
         self._channels = _Channels(credentials, metadata or {})
-        self._partitions = 0
+        self._partitions, self._counted_at = 0, float("-inf")
 
     def close(self) -> None:
         """Close all connections. May be called twice."""
         self._commits.close()
         self._channels.close()
         self._cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
@@ -148,7 +156,8 @@ class Query(Generic[K, V]):
 
         Args:
             key: The key.
-            after: An event whose effect the row must show: the ack of an emitter, or `Ack.parse` of a token.
+            after: An event whose effect the row must show: the ack of an emitter, or `Ack.parse` of a token. An event in another
+                partition than the key's changes other rows: for it the call only waits until the group has committed it.
             timeout: As in the constructor, for this call.
             max_age: As in the constructor, for this call; 0: the coordinator is asked now.
 
@@ -162,19 +171,21 @@ class Query(Generic[K, V]):
         data = self.table.key.encode(key)
         partition = self._partition_of(data)
         end = 0 if after is None else self._end_of(after, ask)
-        return self._get(ask, partition, [data], end)[0]
+        # The end is an offset of the event's partition; of another one it would say nothing.
+        same = after is not None and after.partition == partition
+        return self._get(ask, partition, [data], end if same else 0)[0]
 
     def get_many(
         self, keys: Iterable[K], *, timeout: float | None = None, max_age: float | None = None
     ) -> dict[K, QueryAnswer[V]]:
         """Return the answers for many keys, also for those that have no row. Raises like `get`."""
         ask = self._asking(timeout, max_age)
-        wanted: dict[int, dict[bytes, K]] = {}
+        keys_of: dict[int, dict[bytes, K]] = {}
         for key in keys:
             data = self.table.key.encode(key)
-            wanted.setdefault(self._partition_of(data), {})[data] = key
+            keys_of.setdefault(self._partition_of(data), {})[data] = key
         found: dict[K, QueryAnswer[V]] = {}
-        for partition, encoded in wanted.items():
+        for partition, encoded in keys_of.items():
             datas = list(encoded)
             for first in range(0, len(datas), KEYS_MAX):
                 part = datas[first : first + KEYS_MAX]
@@ -222,23 +233,28 @@ class Query(Generic[K, V]):
         for span in spans_of(self.table.key, start, end, self.table.name):
             read = [self._pages(number, span, timeout, strict=strict) for number in numbers]
             for number, data, row in heapq.merge(*read, key=lambda each: each[1]):
-                yield self._key(number, data), self._value(number, data, row)
+                yield (
+                    self._decoded(self.table.key, number, data, data),
+                    self._decoded(self.table.value, number, data, row),
+                )
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _asking(self, timeout: float | None, max_age: float | None) -> "_Asking":
+        self._here.check()
         return _Asking(
             self._clock.monotonic() + (self._timeout if timeout is None else timeout),
             self._max_age if max_age is None else max_age,
         )
 
     def _count(self) -> int:
-        """Return the number of partitions of the table, which never changes."""
-        if not self._partitions:
+        """Return the number of partitions of the table. A table that was created again may have others."""
+        now = self._clock.monotonic()
+        if now - self._counted_at > self._max_age:
             topic = self._cluster.topics([self.table.name]).get(self.table.name)
             if topic is None:
                 raise NotReady(f"Kafka has no topic {self.table.name!r}: has its group been started?")
-            self._partitions = topic.partitions
+            self._partitions, self._counted_at = topic.partitions, now
         return self._partitions
 
     def _partition_of(self, key: bytes) -> int:
@@ -261,7 +277,7 @@ class Query(Generic[K, V]):
         return end
 
     def _get(self, ask: "_Asking", partition: int, keys: list[bytes], end: int) -> list[QueryAnswer[V]]:
-        if (near := self._get_here(partition, keys, end)) is not None:
+        if (near := self._get_here(partition, keys, end, ask.max_age)) is not None:
             return near
         request = query_pb2.GetRequest(
             version=VERSION,
@@ -283,7 +299,7 @@ class Query(Generic[K, V]):
         age = self._clock.monotonic() - owner.confirmed_at
         return [
             QueryAnswer(
-                self._value(partition, key, row.value) if row.HasField("value") else None,
+                self._decoded(self.table.value, partition, key, row.value) if row.HasField("value") else None,
                 partition,
                 found.offset,
                 age,
@@ -293,16 +309,24 @@ class Query(Generic[K, V]):
             for key, row in zip(keys, found.rows, strict=True)
         ]
 
-    def _get_here(self, partition: int, keys: list[bytes], end: int) -> list[QueryAnswer[V]] | None:
-        """Return the answers of this process; None if another one has to be asked."""
+    def _get_here(
+        self, partition: int, keys: list[bytes], end: int, max_age: float
+    ) -> list[QueryAnswer[V]] | None:
+        """Return the answers of this process; None if another one has to be asked.
+
+        After a freeze this process may still seem to have a partition that is at work elsewhere, so its last commit counts.
+        """
         if self._local is None:
             return None
         with suppress(PartitionNotAssigned, NotReady):
             found = [
                 self._local.get(self.table, self.table.key.decode(key), partition=partition) for key in keys
             ]
-            if all(each.offset >= end for each in found):
-                return [QueryAnswer(each.value, partition, each.offset, 0.0, "local") for each in found]
+            if all(each.offset >= end and each.age_seconds <= max_age for each in found):
+                return [
+                    QueryAnswer(each.value, partition, each.offset, each.age_seconds, "local")
+                    for each in found
+                ]
         return None
 
     def _pages(
@@ -347,9 +371,7 @@ class Query(Generic[K, V]):
                 return owner, read(self._channels.stub(owner), max(left, 0.001))
             except grpc.RpcError as error:
                 reason = self._why_not(error)
-            except (
-                RetryLater
-            ) as error:  # no process has the partition, it is not ready, or Kafka does not answer
+            except RetryLater as error:
                 reason = error.message
             if self._clock.monotonic() >= ask.deadline:
                 raise NotReady(
@@ -373,20 +395,11 @@ class Query(Generic[K, V]):
         ours = any(key == REASON for key, _ in call.trailing_metadata() or ())
         return str(call.details()) if ours else text
 
-    def _key(self, partition: int, data: bytes) -> K:
+    def _decoded(self, codec: Codec[R], partition: int, key: bytes, data: bytes) -> R:
         try:
-            return self.table.key.decode(data)
+            return codec.decode(data)
         except DeserializationError as error:
-            raise self._unreadable(partition, data, error) from error
-
-    def _value(self, partition: int, key: bytes, data: bytes) -> V:
-        try:
-            return self.table.value.decode(data)
-        except DeserializationError as error:
-            raise self._unreadable(partition, key, error) from error
-
-    def _unreadable(self, partition: int, key: bytes, error: DeserializationError) -> UnreadableRow:
-        return UnreadableRow(error.message, key=key, topic=self.table.name, partition=partition)
+            raise UnreadableRow(error.message, key=key, topic=self.table.name, partition=partition) from error
 
 
 _PERMANENT: Final = {

@@ -137,7 +137,7 @@ class DueRunner:
         kept: Its state tables; tables without rows that fall due are omitted.
         records: The recorded progress of each state table.
         services: The services that handlers can use.
-        calls: The calls of handlers, with what they share. Handlers of due rows cannot defer.
+        calls: The calls of handlers, with what they share.
         event_clock: The event time of the partition; None if the group does not follow it.
         timers: Calls the handlers of timers; None if the group has none.
 
