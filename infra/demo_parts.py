@@ -40,31 +40,34 @@ class Service:
             raise DemoFailed(f"{self.command} ended with {self.process.returncode}:\n{tail}")
 
 
+OTHER_PORTS = range(18_100, 32_000, 2)
+"""Ports that are tried where the preferred one is taken. Below the range that the system takes for outgoing connections: one of
+those may hold a port that was free a moment ago."""
+
+
 def free_port(preferred: int, count: int = 1, taken: Container[int] = ()) -> int:
-    """Return the first of some consecutive free ports: from the preferred one on if they are free, else any.
+    """Return the first of some consecutive free ports: from the preferred one on if they are free, else others.
 
     Args:
-        preferred: The port to try first; 0: any.
+        preferred: The port to try first; 0: none is preferred.
         count: How many ports are needed, such as one for each worker of a processor.
         taken: Ports that others are going to use.
     """
-    for port in (preferred, *[0] * 50):
-        found = _bindable(port)
-        ports = range(found or 0, (found or 0) + count)
-        if found and all(each not in taken and _bindable(each) for each in ports):
-            return found
+    ports: Sequence[int] = [preferred, *OTHER_PORTS] if preferred else OTHER_PORTS
+    for port in ports:
+        if all(each not in taken and _bindable(each) for each in range(port, port + count)):
+            return port
     raise DemoFailed("there is no free port")
 
 
-def _bindable(port: int) -> int | None:
-    """Return the port, or any for 0, if a program can bind it now."""
+def _bindable(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            return None
-        return int(probe.getsockname()[1])
+        except OSError:
+            return False
+        return True
 
 
 @contextmanager
