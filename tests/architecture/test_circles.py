@@ -23,7 +23,6 @@ CIRCLES = {
             "windowed",
         )
     ),
-    frozenset({f"microbatch.{name}" for name in ("beginnings", "embedded", "graph", "task")}),
 }
 """The circles that there are. Remove one when it is gone; add none."""
 
