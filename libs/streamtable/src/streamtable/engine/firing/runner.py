@@ -123,9 +123,9 @@ class DueState:
 
     def delete(self, keys: Iterable[bytes]) -> None:
         """Delete rows."""
-        delete = self.kept.handle.raw.delete
+        put = self.kept.handle.raw.put
         for key in keys:
-            delete(key)
+            put(key, None)
 
 
 class DueRunner:

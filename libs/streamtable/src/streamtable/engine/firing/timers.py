@@ -66,14 +66,14 @@ class TimerCalls:
         self._keys = {row_key for row_key, _, _ in due.rows}
         self._last = entry_of(due.times_ms[-1], due.rows[-1][0]) if due.rows else b""
         self._disturbed = False
-        delete = self._tables[due.state.name].raw.delete
+        rows = self._tables[due.state.name].raw
         try:
             for number, ((row_key, _, data), time_ms) in enumerate(
                 zip(due.rows, due.times_ms, strict=True), 1
             ):
                 pending = self._pending(row_key)
                 timer = self._timer(pending)
-                delete(row_key)  # before its handler, which may set it again
+                rows.put(row_key, None)  # before its handler, which may set it again
                 message = DueMessage(row_key, data, time_ms)
                 record = RecordBatch(due.topic, due.partition, [message])
                 context.stand(record, 0, self._group.key.decode(pending.raw_key))

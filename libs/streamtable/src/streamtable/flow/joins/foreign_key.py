@@ -301,7 +301,7 @@ class Right:
         assert left is not None, "each subscription names its row"
         subscriber = _subscribers(key) + left
         if not asked.version:
-            table.delete(subscriber)
+            table.put(subscriber, None)
             return
         table.put(subscriber, Parts(asked.version, (asker,)))
         row = table.get(_RIGHT + key)
@@ -315,7 +315,7 @@ class Right:
             return
         data = None if after is None else after.parts[0]
         if after is None:
-            table.delete(_RIGHT + key)
+            table.put(_RIGHT + key, None)
         else:
             table.put(_RIGHT + key, after)
         prefix = _subscribers(key)
