@@ -12,7 +12,7 @@ from streamtable.engine.basetask import BaseTask
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_585,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_584,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/exactjson": 349,
     "libs/streamtable_codecs": 1_123,
@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
     "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "libs/streamtable_sinks": 1_733,
-    "libs/streamtable_capture": 972,
+    "libs/streamtable_capture": 1_083,
     "spark": 4_413,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
