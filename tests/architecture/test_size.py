@@ -24,7 +24,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_sinks": 2_000,
     "libs/streamtable_capture": 972,
     "spark": 4_413,  # aim 3,200
-    "services/click_count": 340,  # aim 300
+    "services/click_count": 377,  # aim 300
     "services/user_status": 430,  # aim 380
     "libs/streamtable_calls": 659,  # aim 600
 }

@@ -11,7 +11,7 @@ from streamtable.flow import Flow, Tumbling
 from streamtable_sinks import MemoryTarget, Sink
 from streamtable_testing import Tester
 
-CLICKS = Stream("clicks", String(), Json())
+CLICKS: Stream[str, Any] = Stream("clicks", String(), Json())
 
 
 def values(target: MemoryTarget) -> list[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamtable import Avro
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
 from streamtable_sinks.target import SinkChange, SinkSource
@@ -18,18 +19,20 @@ class ArrowRows:
     Args:
         key: The names of the columns of the key, of a table: one, or one for each part of the key.
         columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
-        schema: The schema of these columns. Default: from the codec.
+        schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
 
     Raises:
         ConfigurationError: The arguments contradict each other.
     """
 
-    def __init__(self, key: Sequence[str], columns: MakeColumns | None, schema: pa.Schema | None) -> None:
+    def __init__(
+        self, key: Sequence[str], columns: MakeColumns | None, schema: pa.Schema | Avro[Any] | None
+    ) -> None:
         if columns is not None and schema is None:
             raise ConfigurationError("columns= needs schema=: all files have the same columns")
         self._key = tuple(key)
         self._columns = columns
-        self._given = schema
+        self._given = schema_of(schema, "value") if isinstance(schema, Avro) else schema
         self._is_table = False
         self._schema = pa.schema([])
         self._names: frozenset[str] = frozenset()

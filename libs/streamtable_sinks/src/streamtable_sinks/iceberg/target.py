@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
+from streamtable import Avro
 from streamtable.errors import ConfigurationError, Migrated, RetryLater
 from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.iceberg.commit import committed, write_files
@@ -33,7 +34,7 @@ class Iceberg:
         table: The table, with its namespace.
         key: The names of the columns of the key, of a table: one, or one for each part of the key.
         columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
-        schema: The schema of these columns. Default: from the codec.
+        schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
         create: Whether to create the table, and its namespace, if they are missing.
     """
 
@@ -44,7 +45,7 @@ class Iceberg:
         *,
         key: Sequence[str] = (),
         columns: MakeColumns | None = None,
-        schema: pa.Schema | None = None,
+        schema: pa.Schema | Avro[Any] | None = None,
         create: bool = False,
     ) -> None:
         self._catalog = catalog

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import obstore
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from streamtable import Avro
 from streamtable.errors import ConfigurationError, Migrated, RetryLater
 from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog, asked
@@ -44,7 +45,7 @@ class Parquet:
             of obstore, such as `S3Store("lake", prefix="orders", endpoint=...)`.
         key: The names of the columns of the key, of a table: one, or one for each part of the key.
         columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
-        schema: The schema of these columns. Default: from the codec.
+        schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
         compression: The compression of the files.
     """
 
@@ -54,7 +55,7 @@ class Parquet:
         *,
         key: Sequence[str] = (),
         columns: MakeColumns | None = None,
-        schema: pa.Schema | None = None,
+        schema: pa.Schema | Avro[Any] | None = None,
         compression: str = "zstd",
     ) -> None:
         self._store = store_at(where)
