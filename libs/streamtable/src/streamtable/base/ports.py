@@ -338,6 +338,10 @@ class ClusterClient(Protocol):
         """Return the names of the groups that this user may see. Raises `RetryLater`."""
         ...
 
+    def group_members(self, group: str) -> Sequence[str]:
+        """Return the ids of the members of a group, in the order of the range assignor. Raises `RetryLater`."""
+        ...
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records of each partition below an offset for good.
 

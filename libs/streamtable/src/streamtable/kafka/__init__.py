@@ -21,7 +21,7 @@ from streamtable.kafka import options
 from streamtable.kafka.acls import Acl
 from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.kafka.client_log import ClientLog
-from streamtable.kafka.cluster import Isolation, KafkaCluster
+from streamtable.kafka.cluster import Isolation
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
@@ -85,7 +85,7 @@ class Kafka:
             object.__setattr__(self, "_tokens", TokenSource(self.token))
         log_to_stderr_by_default()  # whatever is going to be logged, this was made before
 
-    def cluster(self) -> KafkaCluster:
+    def cluster(self) -> KafkaAdmin:
         return self.admin()
 
     def admin(self) -> KafkaAdmin:

@@ -302,11 +302,6 @@ class PartitionReplica:
 
     def _checkpoint(self, position: int) -> bytes:
         assert self._topic is not None, "it is not followed"
-        return LocalPosition(
-            changelog=position,
-            topic_id=self._topic.topic_id,
-            current_at=self.current_at,
-            partitions=self._topic.partitions,
-            whole=self.complete,
-            begins=self.begins,
+        return LocalPosition.of(
+            self._topic, position, self.current_at, whole=self.complete, begins=self.begins
         ).encode()
