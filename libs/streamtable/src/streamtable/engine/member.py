@@ -13,6 +13,7 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import with_prefixes
 from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.base.types import Guarantee, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment, FollowedTable
@@ -42,7 +43,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
-from streamtable.graph.group import Group
+from streamtable.graph.group import Group, prefix_headers
 from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
 
@@ -117,19 +118,13 @@ class Member:
         self._holding = Holding(self._consumer, clock)
         reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
+        tables, expand, headers = group.tables, expansions(group), prefix_headers(group)
         standby = Standby(
-            group.tables, standby_topics, cluster, reader, stores, clock, meters.standby, expansions(group)
+            tables, standby_topics, cluster, reader, stores, clock, meters.standby, expand, headers
         )
+        eos = settings.guarantee is Guarantee.EXACTLY_ONCE
         self.restorer = Restorer(
-            group,
-            cluster,
-            reader,
-            standby,
-            stores,
-            clock,
-            exactly_once=settings.guarantee is Guarantee.EXACTLY_ONCE,
-            failpoint=failpoint,
-            tasks=tasks,
+            group, cluster, reader, standby, stores, clock, exactly_once=eos, failpoint=failpoint, tasks=tasks
         )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
@@ -264,7 +259,8 @@ class Member:
             if task is None or polled.partition in gone_back:
                 # Revoked, not recovered yet, or rewound: it is read again from the position of its table.
                 continue
-            records = self._holding.hold_back(task, polled)
+            records = with_prefixes(polled, self.restorer.prefix_headers.get(polled.topic, ""))
+            records = self._holding.hold_back(task, records)
             while records:
                 records = self._process(task, records, since, gone_back)
                 self._commit_what_is_due()
