@@ -13,6 +13,7 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import with_prefixes
 from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.base.range_assignor import range_after_losses
 from streamtable.base.types import Guarantee, RecordBatch, TopicPartition
@@ -43,7 +44,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
-from streamtable.graph.group import Group
+from streamtable.graph.group import Group, prefix_headers
 from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
 
@@ -121,13 +122,21 @@ class Member:
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
         choose = None if settings.standby is True else self._near_partitions
         standby = Standby(
-            group.tables, standby_topics, cluster, reader, stores, clock, meters.standby,
-            expansions(group), choose,
-        )  # fmt: skip
+            group.tables,
+            standby_topics,
+            cluster,
+            reader,
+            stores,
+            clock,
+            meters.standby,
+            expansions(group),
+            prefix_headers(group),
+            choose,
+        )
+        eos = settings.guarantee is Guarantee.EXACTLY_ONCE
         self.restorer = Restorer(
-            group, cluster, reader, standby, stores, clock,
-            exactly_once=settings.guarantee is Guarantee.EXACTLY_ONCE, failpoint=failpoint, tasks=tasks,
-        )  # fmt: skip
+            group, cluster, reader, standby, stores, clock, exactly_once=eos, failpoint=failpoint, tasks=tasks
+        )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
             group, self.restorer, self._commit_before_revocation, settings, clock, meters.rebalanced,
@@ -255,7 +264,8 @@ class Member:
             if task is None or polled.partition in gone_back:
                 # Revoked, not recovered yet, or rewound: it is read again from the position of its table.
                 continue
-            records = self._holding.hold_back(task, polled)
+            records = with_prefixes(polled, self.restorer.prefix_headers.get(polled.topic, ""))
+            records = self._holding.hold_back(task, records)
             while records:
                 records = self._process(task, records, since, gone_back)
                 self._commit_what_is_due()

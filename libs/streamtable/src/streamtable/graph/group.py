@@ -5,7 +5,7 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
@@ -14,6 +14,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.decoding import codec_name
 from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import prefix_header
 from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
 from streamtable.errors import GraphError
@@ -537,6 +538,13 @@ class Group(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
+
+
+def prefix_headers(group: Group[Any, Any]) -> Mapping[str, str]:
+    """Return the names of the headers that may hold the prefixes of values, by the topic that is read."""
+    read: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
+    read += [edge.table for edge in group.joins]
+    return {topic.name: name for topic in read if (name := prefix_header(topic.value))}
 
 
 def legal_version(version: object, of: str) -> str:

@@ -53,6 +53,7 @@ class Standby:
         clock: Wall and monotonic time.
         shown: Called with the lag of each replica.
         expand: The function that makes the rows of a store from records, by table, for tables whose rows are not the records.
+        prefix_headers: See `ports.HeaderPrefix`, by table.
         choose: Returns the partitions to keep replicas of, and is asked again every 5 s. May raise `RetryLater`. None: all.
     """
 
@@ -66,11 +67,12 @@ class Standby:
         clock: Clock,
         shown: Shown,
         expand: Mapping[str, Expand] | None = None,
+        prefix_headers: Mapping[str, str] | None = None,
         choose: Callable[[], Collection[int]] | None = None,
     ) -> None:
         self._own = own
         self._choose = choose
-        self._expand = expand or {}
+        self._expand, self._prefix_headers = expand or {}, prefix_headers or {}
         self._tables = {table.name: table for table in tables}
         self._cluster = cluster
         self._reader = reader
@@ -220,7 +222,12 @@ class Standby:
                 continue
             try:
                 self._replicas[place] = PartitionReplica(
-                    self._stores, *place, self._clock, spare=True, expand=self._expand.get(place.topic)
+                    self._stores,
+                    *place,
+                    self._clock,
+                    spare=True,
+                    expand=self._expand.get(place.topic),
+                    prefix_header=self._prefix_headers.get(place.topic, ""),
                 )
             except StoreInUse as error:
                 log.debug("another process holds the store of this partition", reason=str(error))
