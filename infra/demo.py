@@ -3,6 +3,7 @@
 It sends clicks and out-of-order statuses, and compares click counts, in total, by minute (one minute closes) and by URL and
 hour, and the latest status of each user with the click counts before it and now; it sends tweets and followers, and
 compares the reach of each URL; it sends shipments and sales, and compares stocks, prices, totals and reorders.
+Where INVENTORY_POSTGRES_URL or CLICK_COUNT_LAKE is set, sinks write there too, and what they have written is read back by SQL.
 The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
 order. With --check it exits by itself, with code 0 only if every result is right.
 """
@@ -38,6 +39,7 @@ from infra.demo_parts import (
     services_of,
     wait_until,
 )
+from infra.demo_sinks import compare_targets, runs
 from infra.scenarios.manifest import load_all
 from rich.table import Table
 
@@ -247,6 +249,8 @@ def start(
     roles: dict[str, dict[str, dict[str, str]]] = {"console": {}, **{kind: {} for kind in STARTED}}
     for scenario in scenarios:
         for each in scenario.programs:
+            if not runs(each.service):
+                continue
             # Each worker of a processor takes the next port.
             count = WORKERS_MAX if each.kind == "processor" else 1
             port = free_port(each.port, count, taken)
@@ -291,7 +295,9 @@ def run(folder: Path, *, check: bool) -> int:
                     continue
                 url = f"http://{address}/readyz"
                 wait_until(f"{url} is ready", READY_SECONDS, services, partial(reached, client, url))
-            right = walk(client, at, services, environment)
+            now = time.time_ns() // 1_000_000
+            minute = (now // MINUTE_MS - 5) * MINUTE_MS
+            right = walk(client, at, services, environment, minute)
             now = time.time_ns() // 1_000_000
             trade(client, f"http://{at['inventory-emitter']}", now)
             hour = now - now % HOUR_MS
@@ -299,6 +305,7 @@ def run(folder: Path, *, check: bool) -> int:
             right = (
                 compare_stock(client, f"http://{at['inventory-query']}", hour, servers, services) and right
             )
+            right = compare_targets(minute, KNOWN_CLICKS["alice"], services) and right
         say(f"{'Right' if right else 'Wrong'} after {time.monotonic() - began:.0f} s.")
         if check or not right:
             return 0 if right else 1
@@ -310,11 +317,21 @@ def run(folder: Path, *, check: bool) -> int:
 
 
 def walk(
-    client: httpx.Client, at: Mapping[str, str], services: Sequence[Service], environment: Mapping[str, str]
+    client: httpx.Client,
+    at: Mapping[str, str],
+    services: Sequence[Service],
+    environment: Mapping[str, str],
+    minute: int,
 ) -> bool:
-    """Run each scenario in turn; send one more click after the statuses. Returns whether all results are right."""
-    now = time.time_ns() // 1_000_000
-    minute = (now // MINUTE_MS - 5) * MINUTE_MS
+    """Run each scenario in turn; send one more click after the statuses. Returns whether all results are right.
+
+    Args:
+        client: Sends the requests.
+        at: The addresses of the services.
+        services: The services.
+        environment: Their common environment.
+        minute: The start of the minute of the first clicks, some minutes ago.
+    """
     emit(client, f"http://{at['click-count-emitter']}", KNOWN_CLICKS, minute)
     right = compare(client, f"http://{at['click-count-query']}", services)
     # A status is joined with the clicks that its processor knows of: only then the answers below are known.
@@ -326,6 +343,7 @@ def walk(
         shown = partial(reached, client, url, headers)
         wait_until(f"the status of {user} shows", ANSWER_SECONDS, services, shown)
     # Minutes later: by that alice's earlier minute closes.
+    now = time.time_ns() // 1_000_000
     emit(client, f"http://{at['click-count-emitter']}", {"alice": 1}, now, ["https://example.org/later"])
     right = compare_users(client, f"http://{at['user-status-query']}", services) and right
     bootstrap_servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]

@@ -14,8 +14,7 @@ def compose_file(text: str, scenarios: Sequence[Scenario]) -> str:
     services = [
         _service(scenario, program, first=at == 0)
         for scenario in scenarios
-        if scenario.in_compose
-        for at, program in enumerate(scenario.programs)
+        for at, program in enumerate(deployed([scenario]))
     ]
     volumes = [f"  {program.service}:" for program in deployed(scenarios) if program.kind == "processor"]
     return with_region(with_region(text, "services", blocks(services)), "volumes", volumes)
@@ -62,7 +61,13 @@ def ports_page(text: str, scenarios: Sequence[Scenario]) -> str:
 
 def deployed(scenarios: Sequence[Scenario]) -> list[Program]:
     """Return the programs that the compose stack has, in its profiles."""
-    return [program for each in scenarios if each.in_compose for program in each.programs]
+    return [
+        program
+        for each in scenarios
+        if each.in_compose
+        for program in each.programs
+        if "compose" in program.deployments
+    ]
 
 
 def _service(scenario: Scenario, program: Program, *, first: bool) -> list[str]:

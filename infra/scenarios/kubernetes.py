@@ -96,7 +96,7 @@ def autoscaling_file(text: str, scenarios: Sequence[Scenario]) -> str:
         line
         for scenario in scenarios
         for program in scenario.programs
-        if program.kind == "processor"
+        if program.kind == "processor" and "kubernetes" in program.deployments
         for line in _scaled(scenario, program)
     ]
     return with_region(text, "processors", parts)
@@ -104,7 +104,8 @@ def autoscaling_file(text: str, scenarios: Sequence[Scenario]) -> str:
 
 def _applications(scenario: Scenario) -> Mapping[str, Sequence[Program]]:
     """Return the programs of each application: the standard ones are one, each other program is its own."""
-    ordered = sorted(scenario.programs, key=lambda each: each.application != scenario.name)
+    there = [each for each in scenario.programs if "kubernetes" in each.deployments]
+    ordered = sorted(there, key=lambda each: each.application != scenario.name)
     return {name: list(each) for name, each in groupby(ordered, key=lambda each: each.application)}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 KINDS: Final = ("emitter", "processor", "view", "query")
 """The kinds of programs: each has its defaults in docker-compose.yml and its part in infra/kubernetes/base/parts."""
 LOCKS: Final = ("services", "stores")
+DEPLOYMENTS: Final = ("compose", "kubernetes")
 TOPIC_KINDS: Final = ("results", "between")
 PORTS: Final = range(1024, 65536)
 _TYPES: Final = {
@@ -50,6 +51,7 @@ class Program:
         command: The arguments of the image's command.
         service: Its service in the compose stack, and its Kafka user there. Programs that are in no stack may share a user.
         profile: The profile of the compose file that starts it; empty: it always starts.
+        deployments: Which of `DEPLOYMENTS` have it. Its topics and its Kafka user are in all of them.
         about: The comment above its service in docker-compose.yml.
         memory_mb: Its memory in the compose stack, in megabytes; 0: as its kind.
         port: The port of this machine that its API is published on; 0: none.
@@ -69,6 +71,7 @@ class Program:
     command: tuple[str, ...]
     service: str
     profile: str
+    deployments: tuple[str, ...]
     about: str
     memory_mb: int
     port: int
@@ -290,6 +293,7 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
         command=keys.texts("command", [name]),
         service=keys.take("service", f"{scenario}-{name}"),
         profile=keys.take("profile", profile),
+        deployments=keys.texts("deployments", DEPLOYMENTS),
         about=keys.take("about", ""),
         memory_mb=keys.take("memory_mb", 0),
         port=keys.take("port", 0),
@@ -303,6 +307,8 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
         rights=rights | ({"replays": True} if replays else {}),
     )
     keys.end()
+    if unknown := set(made.deployments) - set(DEPLOYMENTS):
+        raise keys.fail("deployments", f"must be of {', '.join(DEPLOYMENTS)}, and has {min(unknown)!r}")
     if kind == "processor" and not made.groups:
         raise keys.fail("runs", "a processor runs at least one group")
     if made.port and kind == "processor":

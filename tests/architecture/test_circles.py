@@ -23,8 +23,6 @@ CIRCLES = {
             "windowed",
         )
     ),
-    frozenset({f"microbatch.{name}" for name in ("beginnings", "embedded", "graph", "task")}),
-    frozenset({"servicekit.process.otel", "servicekit.process.tracing"}),
 }
 """The circles that there are. Remove one when it is gone; add none."""
 

@@ -19,7 +19,8 @@ SIGNED = {".ci/run", "infra/docker/Dockerfile"}
 # An answer that is wanted as of today.
 ANSWERS = {"https://api.osv.dev/v1/vulns/"}
 SCRIPTS = re.compile(r"(^|/)(Makefile|Dockerfile[^/]*|run|[^/]*\.(sh|ya?ml))$")
-EXACT_IMAGE = re.compile(r"(:v?\d+\.\d+\.\d+[\w.-]*|@sha256:[0-9a-f]{64})$")
+# PostgreSQL's versions have two numbers.
+EXACT_IMAGE = re.compile(r"((:v?\d+\.\d+\.\d+|postgres:\d+\.\d+)[\w.-]*|@sha256:[0-9a-f]{64})$")
 OUR_IMAGE = re.compile(r"\$\{STREAMTABLE_REGISTRY|streamtable/|\*|service$|\$\{BASE}|on-")
 REMOTE = re.compile(r"https?://(?!127\.0\.0\.1|localhost|example\.)[\w.-]+\.\w+/")
 CLIENTS = {"urllib.request", "http.client", "requests", "httpx"}

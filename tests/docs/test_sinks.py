@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from localkafka.errors import SetupError
 from localstores.postgres import PostgresServer, find_program
@@ -91,6 +92,18 @@ def test_the_files_of_the_page_have_each_order_once_and_duckdb_reads_them(
     tester.advance(61)
     exec(read, page)
     assert page["revenue"](tmp_path) == [("harbour", 7)]
+
+
+def test_the_table_of_the_page_on_iceberg_has_each_order_once(tester: Tester, tmp_path: Path) -> None:
+    page: dict[str, Any] = {}
+    for program in programs("how-to/write-to-iceberg.md"):
+        exec(program, page)
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    tester.run(page["orders_out"](catalog), partitions=1)
+    tester.emit_many(page["ORDERS"], [("a", {"shop": "harbour", "cents": cents}) for cents in (5, 2)])
+    tester.advance(61)
+    assert page["revenue"](catalog) == {"harbour": 7}
+    catalog.close()
 
 
 def test_the_sink_of_the_page_on_elasticsearch_is_a_group_of_its_own() -> None:

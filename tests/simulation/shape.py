@@ -4,6 +4,7 @@ Each schedule has only some of the hazards, each at its own rate (swarm testing)
 once makes no progress, and hides the effects of single faults.
 """
 
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -116,7 +117,7 @@ class Shape:
 
     Attributes:
         jobs: The groups; the second one, if any, reads the output of the first.
-        standby: Whether each process keeps standby replicas of the partitions of other processes.
+        standby: Whether each process keeps standby replicas of the partitions of other processes; a number: for as many losses.
         calls: The probabilities of hazards at each request to the broker and at each failpoint.
         turns: The weights of the scheduler's choices at each turn.
         length: The turns of each phase, at whose end everything is healed and compared.
@@ -142,7 +143,7 @@ class Shape:
     turns: Mapping[str, float]
     length: int
     phases: int
-    standby: bool
+    standby: bool | int
     join: JoinShape | None = field(default=None, repr=False)  # not in the repr, as above
 
     @property
@@ -215,7 +216,7 @@ def draw(rng: Random) -> Shape:
         turns={**_WORK, **turns, **({"view": 8.0} if view else {})},
         length=rng.choice((100, 300, 500)),
         phases=rng.choice((1, 1, 2)),
-        standby=rng.random() < 0.4,
+        standby=(True, 1, False)[bisect((0.2, 0.4), rng.random())],
     )
     return _with_due(_with_event_time(_with_once(_with_failures(_with_retention(_with_more(shape))))))
 

@@ -243,10 +243,14 @@ class ClusterDouble:
         self.asked: list[str] = []
         self.deleted: dict[TopicPartition, int] = {}
         self.delete_error: Exception | None = None
+        self.members: list[str] = []
         self.offsets_of_groups: dict[str, dict[TopicPartition, Committed]] = {}
 
     def group_names(self) -> set[str]:
         return set(self.offsets_of_groups)
+
+    def group_members(self, group: str) -> list[str]:
+        return self.members
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         if self.delete_error is not None:

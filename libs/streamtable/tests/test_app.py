@@ -131,6 +131,15 @@ def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:
     assert (given.start_timeout, given.state_retention, given.standby) == (3.0, 77.0, True)
 
 
+@pytest.mark.parametrize(("text", "option"), [("none", False), ("1", 1), ("3", 3), ("all", True)])
+def test_the_setting_of_standby_copies_is_a_number_of_losses_or_all(
+    tmp_path: Path, text: str, option: object
+) -> None:
+    app = App.from_env({"STREAMTABLE_STATE_DIR": str(tmp_path), "STREAMTABLE_STANDBY": text})
+    processor: Any = app.processor(GROUP)
+    assert (processor.settings.standby, type(processor.settings.standby)) == (option, type(option))
+
+
 def test_a_broker_that_is_not_there_is_waited_for_only_as_long_as_the_settings_say(tmp_path: Path) -> None:
     kafka = Kafka(UNREACHABLE, admin_timeout=0.2)
     with pytest.raises(RetryLater, match=UNREACHABLE):

@@ -27,6 +27,13 @@ def test_topics_derive_from_the_groups_name() -> None:
     assert isinstance(group.table.key, String)
 
 
+def test_a_group_may_write_its_own_topic_of_visits_to_start_one_and_may_not_read_it_as_a_stream() -> None:
+    visits, edges = Stream("g-visits", String(), Bytes()), (Persist(Long()), Visit("clear", handle))
+    assert Group("g", Input(CLICKS, handle), Output(visits), *edges).visits_topic == "g-visits"
+    with pytest.raises(GraphError, match="that topic is its own"):
+        Group("g", Input(visits, handle), *edges)
+
+
 @pytest.mark.parametrize(
     ("handlers", "count"),
     [({}, 0), ({"handler": handle, "batch": handle}, 2), ({"batch": handle, "aggregate": Count()}, 2)],

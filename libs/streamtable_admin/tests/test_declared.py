@@ -32,6 +32,17 @@ def test_the_reference_topics_are_the_contract() -> None:
     assert int(table["min.compaction.lag.ms"]) >= 3_600_000
 
 
+def test_a_group_may_read_the_table_of_another_one_as_a_sink_does(tmp_path: Path) -> None:
+    text = """
+topics: {in: {partitions: 5}}
+groups: {g: {inputs: [in], states: [s]}, out: {inputs: [g-s], table: false}, all: {inputs: [g-table], table: false}}
+"""
+    topics = declared(text, tmp_path).descriptions()
+    assert {topics[f"{name}-retry"].partitions for name in ("out", "all")} == {5}
+    with pytest.raises(ConfigurationError, match="group 'out' reads g-t, which is not declared"):
+        declared(text.replace("[g-s]", "[g-t]"), tmp_path).descriptions()
+
+
 def test_a_group_implies_its_topics_with_the_partitions_of_its_inputs(tmp_path: Path) -> None:
     text = "topics: {in: {partitions: 5}}\ngroups: {g: {inputs: [in], table_config: {segment.ms: 1000}}}"
     topics = declared(text, tmp_path).descriptions()

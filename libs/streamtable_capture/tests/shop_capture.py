@@ -38,7 +38,11 @@ def captures(prefix: str, **given: Any) -> dict[str, Capture[Any, Any]]:
     found: dict[str, Capture[Any, Any]] = {}
     for table, (key, row) in keys.items():
         values: Debezium[Any] = Debezium(row, table=f"public.{table}")
-        found[table] = Capture(f"{prefix}-{table}", Stream(f"{prefix}.public.{table}", key, values), **given)
+        found[table] = Capture(
+            f"{prefix}-{table}",
+            Stream(f"{prefix}.public.{table}", key, values),
+            **{"truncate": "clear", **given},
+        )
     return found
 
 

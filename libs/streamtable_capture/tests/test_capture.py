@@ -293,6 +293,87 @@ def test_a_truncation_stops_the_group(tester: Tester) -> None:
         play(tester, recorded("truncates", "lines"), "public.lines")
 
 
+def clearing(tester: Tester) -> Shop:
+    return Shop(tester, truncate="clear")
+
+
+def truncate(shop: Shop, lsn: int, partition: int) -> None:
+    data = Debezium(Customer).encode(change("t", lsn))
+    shop.tester.kafka.append(shop.raw.name, None, data, partition=partition)
+    shop.tester.work()
+
+
+@pytest.mark.parametrize("partition", range(3))
+def test_a_truncation_deletes_the_rows_of_all_partitions(tester: Tester, partition: int) -> None:
+    shop = clearing(tester)
+    for key in range(40):
+        shop.emit(key, "c", 10 + key)
+    truncate(shop, 1_000, partition)
+    assert shop.rows == {}
+    shop.emit(3, "c", 1_010)
+    truncate(shop, 1_000, partition)
+    assert shop.rows == {3: Customer(3, "at 1010", True, None)}
+    assert not shop.reasons
+
+
+def test_changes_after_a_truncation_that_arrive_before_it_stay_and_those_of_before_that_arrive_after_it_do_not(
+    tester: Tester,
+) -> None:
+    shop = clearing(tester)
+    shop.emit(1, "c", 10)
+    shop.emit(2, "c", 1_010)
+    truncate(shop, 1_000, 0)
+    shop.emit(3, "c", 20)
+    shop.emit(2, "d", 30)
+    shop.tombstone(2)
+    assert shop.rows == {2: Customer(2, "at 1010", True, None)}
+    shop.emit(1, "c", 1_020)
+    assert shop.rows[1] == Customer(1, "at 1020", True, None)
+
+
+def test_a_row_that_waits_for_its_old_key_is_forgotten_by_a_truncation(tester: Tester) -> None:
+    shop = Shop(tester, truncate="clear", deleted_for=timedelta(seconds=20))
+    shop.emit(1, "c", 10, bio="long")
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    truncate(shop, 1_000, 2)
+    shop.emit(1, "d", 20, newkey=7)
+    shop.tester.advance(60)
+    assert shop.rows == {}
+    assert not shop.reasons
+
+
+@pytest.mark.parametrize("crash_at", ["outputs-produced", "offsets-sent", "committed"])
+def test_a_truncation_clears_the_table_though_the_processor_is_killed(tester: Tester, crash_at: str) -> None:
+    shop = clearing(tester)
+    for key in range(20):
+        shop.emit(key, "c", 10 + key)
+    tester.crash(shop.group, at=crash_at)
+    data = Debezium(Customer).encode(change("t", 1_000))
+    tester.kafka.append(shop.raw.name, None, data, partition=1)
+    tester.work()
+    tester.start(shop.group)
+    tester.work()
+    assert shop.rows == {}
+
+
+def test_the_recorded_truncation_clears_the_table(tester: Tester) -> None:
+    raw = Stream("public.lines", ConnectKey(order_id=int, line=int), Debezium(Line))
+    group = Capture("lines", raw, truncate="clear")
+    tester.run(group)
+    play(tester, recorded("truncates", "lines")[:1], "public.lines")
+    assert len(tester.table(group.table)) == 1
+    play(tester, recorded("truncates", "lines")[1:], "public.lines")
+    assert tester.table(group.table) == {}
+
+
+def test_a_record_without_a_key_that_is_no_truncation_is_a_dead_letter_that_asks_for_a_primary_key(
+    tester: Tester,
+) -> None:
+    shop = clearing(tester)
+    tester.emit_raw(shop.raw.name, None, Debezium(Customer).encode(change("c", 10, Customer(1, "x", True))))
+    assert "'public.customers' has no primary key" in shop.reasons[0]
+
+
 def test_positions_of_two_databases_in_one_topic_are_dead_letters(tester: Tester) -> None:
     shop = Shop(tester)
     shop.emit(1, "c", 10)
@@ -372,7 +453,7 @@ def test_a_killed_processor_leaves_every_change_applied_once(tester: Tester, cra
     assert group.repeated.labels("customers")._value.get() == 0
 
 
-@pytest.mark.parametrize("given", [{"repeats": "all"}, {"deleted_for": timedelta(0)}])
+@pytest.mark.parametrize("given", [{"repeats": "all"}, {"deleted_for": timedelta(0)}, {"truncate": "all"}])
 def test_arguments_out_of_their_range_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(GraphError, match=next(iter(given))):
         customers(**given)

@@ -57,7 +57,11 @@ class Shop:
         self.raw = {name: f"{self.prefix}.public.{name}" for name in COLUMNS}
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         create_topics(admin, [NewTopic(name, PARTITIONS) for name in self.raw.values()])
-        settings = {"retriable__restart__connector__wait__ms": "200", "slot__name": f"s{self.prefix}"}
+        settings = {
+            "retriable__restart__connector__wait__ms": "200",
+            "slot__name": f"s{self.prefix}",
+            "skipped__operations": "none",
+        }
         declared = connector(server, self.prefix, **settings)
         self.connect = ConnectWorker(folder / "connect", broker.bootstrap_servers, [declared], brief=True)
         self._processor: Child | None = None
@@ -142,10 +146,13 @@ class Shop:
     def _empty(self, database: Any) -> None:
         database.execute("delete from lines where order_id <= %s", (self.random.randint(1, 9),))
 
+    def _truncate(self, database: Any) -> None:
+        database.execute("truncate lines")
+
     @property
     def _changes(self) -> list[Callable[[Any], None]]:
         often = [self._customer, self._code, self._line, self._rename, self._rename, self._move]
-        return [*often, *often, self._rewrite, self._delete, self._empty]
+        return [*often, *often, self._rewrite, self._delete, self._empty, self._truncate]
 
     def _one(self, table: str, key: str) -> str:
         offset = self.random.randint(0, 9)
@@ -225,6 +232,8 @@ def captured_twice(shop: Shop, again: int, **given: Any) -> dict[str, dict[Any, 
             records = shop.records(shop.raw[table])
             tester.run(group)
             for each in [*records, *records[:again]]:
+                if each.key() is None and given:
+                    continue  # a truncation, which only groups with positions know how to handle
                 tester.kafka.append(
                     each.topic(),
                     each.key(),
@@ -269,7 +278,7 @@ def attacked(shop: Shop, rounds: int, transactions: int) -> None:
     assert len(expected["customers"]) > 3
     assert len(expected["codes"]) > 3
     assert captured_twice(shop, 40) == expected
-    assert captured_twice(shop, 40, repeats="apply") != expected
+    assert captured_twice(shop, 40, repeats="apply", truncate="stop") != expected
     assert merged_by_nobody(shop) != expected
 
 

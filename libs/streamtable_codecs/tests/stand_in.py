@@ -9,9 +9,11 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import UUID
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
@@ -23,6 +25,10 @@ Answer = tuple[int, Any]
 
 def missing(code: int, message: str) -> Answer:
     return 404, {"error_code": code, "message": message}
+
+
+def guid_of(schema: dict[str, Any]) -> str:
+    return str(UUID(bytes=md5(json.dumps(schema, sort_keys=True).encode(), usedforsecurity=False).digest()))
 
 
 class StandIn:
@@ -48,6 +54,9 @@ class StandIn:
         match method, *map(unquote, path.strip("/").split("/")):
             case ["GET", "schemas", "ids", number]:
                 return self._by_id(number, query.get("format") == ["serialized"])
+            case ["GET", "schemas", "guids", guid]:
+                known = {guid_of(each): number for number, each in enumerate(self.schemas, start=1)}
+                return self._by_id(str(known.get(guid, 0)), query.get("format") == ["serialized"])
             case ["GET", "subjects"]:
                 return 200, sorted(self.subjects)
             case ["POST", "subjects", subject, "versions"]:
@@ -81,7 +90,7 @@ class StandIn:
         versions = self.subjects.setdefault(subject, [])
         if number not in versions:
             versions.append(number)
-        return 200, {"id": number}
+        return 200, {"id": number, "guid": guid_of(found)}
 
     def _look_up(self, subject: str, body: Any) -> Answer:
         if subject not in self.subjects:
@@ -89,7 +98,13 @@ class StandIn:
         found = self._described(body)
         for version, number in enumerate(self.subjects[subject], start=1):
             if self.schemas[number - 1] == found:
-                return 200, {"subject": subject, "id": number, "version": version, **found}
+                return 200, {
+                    "subject": subject,
+                    "id": number,
+                    "version": version,
+                    "guid": guid_of(found),
+                    **found,
+                }
         return missing(40403, "Schema not found")
 
     def _version(self, subject: str, version: str) -> Answer:

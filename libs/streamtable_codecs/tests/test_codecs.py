@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libs.streamtable_codecs.tests.messages import OLD_STYLE, SHOP, changed, messages, shop
+from libs.streamtable_codecs.tests.messages import MONEY, OLD_STYLE, SHOP, changed, messages, shop
 from libs.streamtable_codecs.tests.stand_in import StandIn, serving
 
 from localkafka.certificates import Authority
@@ -38,7 +38,7 @@ from streamtable_codecs import (
     TopicRecordName,
 )
 from streamtable_codecs.messages import message_at, messages_in
-from streamtable_codecs.protobuf import read_place, written_place
+from streamtable_codecs.places import Indexes, Names, Numbers
 from streamtable_testing import Tester
 
 UUID = "9ff70b46-9a26-4a0a-9a3f-0d2f6e7d8c11"
@@ -120,12 +120,55 @@ def test_equal_keys_have_equal_bytes_and_a_message_with_floats_is_no_key() -> No
 
 
 @pytest.mark.parametrize(
-    ("place", "data"),
-    [((0,), "00"), ((1,), "0202"), ((1, 0), "040200"), ((200,), "029003"), ((0, 1, 2), "06000204")],
+    ("name", "data"),
+    [
+        ("Head", "00"),
+        ("Order", "0202"),
+        ("Order.Line", "040200"),
+        ("Order.Line.Deep", "06020000"),
+        ("Key", "0204"),
+    ],
 )
-def test_the_place_of_a_message_is_written_in_zig_zag_varints(place: tuple[int, ...], data: str) -> None:
-    assert written_place(place).hex() == data
-    assert read_place(b"\x00" + bytes.fromhex(data) + b"rest", 1) == (place, 1 + len(data) // 2)
+def test_confluent_s_place_of_a_message_is_written_in_zig_zag_varints(name: str, data: str) -> None:
+    places, file = Indexes(), messages_in(SHOP)
+    place = places.written(shop(name).DESCRIPTOR)
+    assert place.hex() == data
+    assert places.end(b"xx" + place + b"rest", 2) == 2 + len(place)
+    assert places.name(place, *file) == f"shop.{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("Head", "00"), ("Key", "01"), ("Key.TagsEntry", "02"), ("Order", "03"), ("Order.Line.Deep", "06")],
+)
+def test_glue_s_number_of_a_message_is_its_place_among_all_full_names(name: str, data: str) -> None:
+    # Sorted: Head, Key, Key.TagsEntry, Order, Order.CountsEntry, Order.Line, Order.Line.Deep, Order.Note.
+    places, file = Numbers(), messages_in(Protobuf(shop("Order")).definition.text)
+    place = places.written(shop(name).DESCRIPTOR)
+    assert place.hex() == data
+    assert places.end(place + b"rest", 0) == 1
+    assert places.name(place, *file) == f"shop.{name}"
+    with pytest.raises(IndexError, match="of the number 8"):
+        places.name(b"\x08", *file)
+
+
+def test_apicurio_s_message_with_the_name_stands_before_a_message_of_the_top_level() -> None:
+    places, file = Names(), messages_in(SHOP)
+    place = places.written(shop("Order").DESCRIPTOR)
+    assert place == b"\x07\x0a\x05Order"
+    assert places.end(b"x" + place + b"rest", 1) == 9
+    assert places.name(place, *file) == "shop.Order"
+    with pytest.raises(
+        ConfigurationError, match=r"cannot name shop\.Order\.Line, which is inside of another"
+    ):
+        places.written(shop("Order.Line").DESCRIPTOR)
+    with pytest.raises(IndexError, match="of the name 'Line' at its top level"):
+        places.name(b"\x06\x0a\x04Line", *file)
+    for bad in (b"\x00", b"\x01\x0b"):
+        with pytest.raises(DeserializationError, match="not the name of a message"):
+            places.name(bad, *file)
+    with pytest.raises(DeserializationError, match="9 bytes, and 1 are left"):
+        places.end(b"\x09\x0a", 0)
 
 
 def test_the_messages_of_a_source_are_found_as_in_its_descriptor() -> None:
@@ -142,7 +185,8 @@ def test_each_bad_prefix_has_a_message_of_its_own(server: StandIn, registry: Htt
     assert good[:7].hex() == f"00{number:08x}0202"
     values(Avro("long", Confluent(registry)), "numbers").encode(1)
     avro = registry.registered("numbers-value", _long()) or 0
-    assert refused(codec, b"\x01" + good[1:]).startswith("not Confluent's format: begins with 01")
+    assert refused(codec, b"\x02" + good[1:]).startswith("not Confluent's format: begins with 02")
+    assert refused(codec, b"\x01" + good[1:5]).startswith("not Confluent's format: begins with 01")
     assert refused(codec, b"").startswith("not Confluent's format: begins with nothing")
     assert refused(codec, b"\x00\x00\x00\x00\x63" + good[5:]) == "schema id 99: the registry does not know it"
     assert (
@@ -151,10 +195,7 @@ def test_each_bad_prefix_has_a_message_of_its_own(server: StandIn, registry: Htt
     )
     assert refused(codec, good[:5] + b"\x02\x0a") == f"schema id {number} has no message at the place [5]"
     assert refused(codec, good[:5] + b"\x02\x01") == f"schema id {number} has no message at the place [-1]"
-    assert (
-        refused(codec, good[:5] + b"\x00")
-        == f"schema id {number}, place [0]: a message shop.Head, not shop.Order"
-    )
+    assert refused(codec, good[:5] + b"\x00") == f"schema id {number}: a message shop.Head, not shop.Order"
     assert refused(codec, good[:5] + b"\x80") == "not the place of a message: 80"
     assert refused(codec, good[:5] + b"\x7f") == "not the place of a message: it has -64 indexes"
     assert codec.decode(good) == shop("Order")(id="a")
@@ -184,9 +225,39 @@ def test_a_schema_that_a_registry_has_as_source_is_enough(server: StandIn, regis
     assert values(Protobuf(shop("Order"), Confluent(HttpRegistry(server.url)))).decode(data).id == "a"
 
 
-def test_other_framings_have_no_form_for_protobuf(registry: HttpRegistry) -> None:
-    with pytest.raises(ConfigurationError, match="Apicurio has no form for it"):
-        Protobuf(shop("Order"), Apicurio(registry))  # type: ignore[arg-type] # it is refused
+def test_messages_stand_behind_apicurio_s_and_glue_s_prefixes(
+    server: StandIn, registry: HttpRegistry, tmp_path: Path
+) -> None:
+    order = shop("Order")(id="a")
+    apicurio = values(Protobuf(shop("Order"), Apicurio(registry)))
+    data = apicurio.encode(order)
+    number = len(server.schemas)
+    assert data == b"\x00" + number.to_bytes(8, "big") + b"\x07\x0a\x05Order" + order.SerializeToString()
+    assert apicurio.decode(data) == order
+    assert (
+        refused(apicurio, data[:9] + b"\x06\x0a\x04Head")
+        == f"schema id {number}: a message shop.Head, not shop.Order"
+    )
+    assert "has no message of the name 'Line'" in refused(apicurio, data[:9] + b"\x06\x0a\x04Line")
+
+    path = tmp_path / "schemas.json"
+    text = {"schemaType": "PROTOBUF", "schema": Protobuf(shop("Order")).definition.text}
+    path.write_text(json.dumps({"schemas": {UUID: text}, "subjects": {"orders-value": UUID}}))
+    glue = values(Protobuf(shop("Order"), Glue(FileRegistry(path))))
+    data = glue.encode(order)
+    assert data == bytes.fromhex("0300" + UUID.replace("-", "") + "03") + order.SerializeToString()
+    assert glue.decode(data) == order
+    assert refused(glue, data[:18] + b"\x00") == f"schema id {UUID}: a message shop.Head, not shop.Order"
+    assert refused(glue, data[:18]) == "not the place of a message: nothing"
+
+
+def test_the_fields_of_an_imported_message_are_compared_too(server: StandIn, registry: HttpRegistry) -> None:
+    changed_money = MONEY.replace("int64 cents = 1", "string cents = 1")
+    other = messages(money=changed_money, shop=SHOP)("shop.Order")
+    writer = values(Protobuf(other, Confluent(registry, "s")))
+    data = writer.encode(other(lines=[{"price": {"cents": "5"}}]))
+    reader = values(Protobuf(shop("Order"), Confluent(HttpRegistry(server.url), "s")))
+    assert "Order by schema id 2 cannot be read, by numbers of fields: $.2" in refused(reader, data)
 
 
 @settings(max_examples=200, deadline=None)

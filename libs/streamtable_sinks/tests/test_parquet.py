@@ -86,6 +86,23 @@ def test_a_value_that_does_not_fit_is_a_dead_letter(tester: Tester, tmp_path: Pa
     assert "ZeroDivisionError" in tester.dead_letters(out)[0].reason
 
 
+def test_a_column_that_the_schema_lacks_is_a_dead_letter_and_not_dropped(
+    tester: Tester, tmp_path: Path
+) -> None:
+    target = Parquet(
+        tmp_path,
+        columns=lambda _, value: {"number": value, **({"extra": 1} if value == 2 else {})},
+        schema=pa.schema([("number", pa.int64())]),
+    )
+    out = Sink("out", EVENTS, target)
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", 1), ("a", 2), ("a", 3)])
+    tester.run(out)
+    tester.advance(2)
+    assert read_rows(tmp_path)["number"].to_pylist() == [1, 3]
+    assert "no columns ['extra']" in tester.dead_letters(out)[0].reason
+
+
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of moto's S3 server, with a bucket."""

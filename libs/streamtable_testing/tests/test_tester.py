@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.topics import Stream
-from streamtable.base.types import Ack, Guarantee
+from streamtable.base.types import Ack, Guarantee, TopicPartition
 from streamtable.codec.plain import Long, String
 from streamtable.errors import (
     ConfigurationError,
@@ -506,6 +506,28 @@ def test_a_view_waits_for_what_is_not_committed_yet() -> None:
         tester.commit()
         view.wait_for(ack)
         assert view.get("alice") == 1
+
+
+def test_with_copies_for_one_loss_each_partition_has_one_where_it_goes_if_its_owner_dies(
+    tester: Tester, logged: list[MutableMapping[str, Any]]
+) -> None:
+    keys = [f"k{number}" for number in range(40)]
+    tester.run(COUNT, members=4, partitions=12, standby=1)
+    tester.advance(15)
+    for key in keys * 5:
+        tester.emit(EVENTS, key, "x")
+    tester.advance(5)
+    members = tester._of(COUNT)
+    copies = [place for member in members for place in member.processor.member.restorer.standby.positions]  # type: ignore[union-attr]
+    assert set(copies) == {TopicPartition(COUNT.table.name, number) for number in range(12)}
+    assert len(copies) <= 2 * 12, "with `all` there are 36"
+    tester.crash(COUNT)
+    logged.clear()
+    tester.emit_many(EVENTS, [(key, "x") for key in keys])
+    tester.advance(60)
+    assert tester.table(COUNT) == dict.fromkeys(keys, 6)
+    read = sum(line["offsets"] for line in logged if line["event"] == "table is loading")
+    assert read <= 30, "of some four hundred: the last commits, and markers"
 
 
 @pytest.mark.parametrize("at", [None, "changelog-produced", "offsets-sent", "committed", "store-written"])

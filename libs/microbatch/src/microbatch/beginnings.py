@@ -1,13 +1,10 @@
 """Refuses a group's first start over inputs whose first records were deleted and would never be counted."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from microbatch.declaration import DeclaredBatch
 from streamtable.base.types import Committed
 from streamtable.errors import InputLost
-
-if TYPE_CHECKING:
-    from microbatch.graph import MicroBatch
 
 
 class Beginnings:
@@ -18,7 +15,7 @@ class Beginnings:
             `start="latest"` and the retry topic.
     """
 
-    def __init__(self, group: "MicroBatch") -> None:
+    def __init__(self, group: DeclaredBatch) -> None:
         self._inputs = [edge.stream.name for edge in group.inputs if group.rows and edge.start == "earliest"]
         self._new: dict[int, list[str]] = {}
 

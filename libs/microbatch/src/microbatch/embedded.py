@@ -8,13 +8,13 @@ This needs no server, and neither versions nor ledgers: the transaction covers t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import PoisonBisector, PoisonBisectors
 from microbatch.committed_state import decode as decode_committed_state
+from microbatch.declaration import DeclaredBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import BatchWrites, StoredRows
 from microbatch.stores.port import Row
@@ -25,9 +25,6 @@ from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Committed
 from streamtable.errors import GraphError, SerializationError, StateLost
 from streamtable.graph.custom_task import TaskServices
-
-if TYPE_CHECKING:
-    from microbatch.graph import MicroBatch
 
 _KEYS_CHECKED = 64  # of each batch: about a millisecond for 10,000 rows
 _KEYS_REMEMBERED = 8_192
@@ -136,7 +133,7 @@ class EmbeddedTasks:
 
     def __init__(
         self,
-        group: "MicroBatch",
+        group: DeclaredBatch,
         clock: Clock,
         metrics: BatchMetrics,
         failpoint: Failpoint,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -20,6 +20,7 @@ from microbatch.batch import Batch, Send
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import Buffer, Chunk, PoisonBisector
 from microbatch.committed_state import document
+from microbatch.declaration import DeclaredBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.record import Record
 from microbatch.rows import BatchWrites, StoredRows, written
@@ -53,9 +54,6 @@ _NOT_THE_RECORDS_FAULT = (
     Fatal, ConfigurationError, RetryLater, Migrated, RewindNeeded, OutcomeUnknown, StoreCorrupted
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from microbatch.graph import MicroBatch
-
 
 class _SmallerBatch(Exception):
     """The batch has failed, and a smaller one can be tried at once."""
@@ -82,7 +80,7 @@ class Done:
 class Surroundings:
     """The parts that all tasks of a process share."""
 
-    group: "MicroBatch"
+    group: DeclaredBatch
     store: RemoteStore | None  # None: the rows are embedded
     clock: Clock
     metrics: BatchMetrics

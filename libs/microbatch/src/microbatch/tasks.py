@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import PoisonBisectors
 from microbatch.committed_state import committed_state_of
-from microbatch.graph import MicroBatch
+from microbatch.declaration import DeclaredBatch
 from microbatch.metrics import BatchMetrics, metered
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
@@ -36,7 +36,7 @@ class BatchTasks:
 
     def __init__(
         self,
-        group: MicroBatch,
+        group: DeclaredBatch,
         driver: Driver,
         clock: Clock,
         metrics: BatchMetrics,

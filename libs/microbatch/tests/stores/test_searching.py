@@ -83,6 +83,9 @@ class Committing:
     def group_names(self) -> frozenset[str]:
         raise AssertionError("not called in these tests")
 
+    def group_members(self, group: str) -> list[str]:
+        raise AssertionError("not called in these tests")
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         raise AssertionError("not called in these tests")
 

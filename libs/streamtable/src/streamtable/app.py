@@ -15,7 +15,7 @@ from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
 from streamtable.base.ports import Log, Stores, TopicDescription
-from streamtable.base.settings import Settings
+from streamtable.base.settings import COPIES, Settings
 from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Guarantee
@@ -39,7 +39,7 @@ from streamtable.views.view import View
 from streamtable_supervisor.threads import run_together
 
 if TYPE_CHECKING:
-    from streamtable.kafka.cluster import KafkaCluster
+    from streamtable.kafka.admin import KafkaAdmin
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -161,14 +161,14 @@ class CommonOptions(TypedDict, total=False):
     stall_exit: float | None
     hanging_transaction_timeout: float
     state_retention: float
-    standby: bool
+    standby: bool | int
     failpoint: str | None
 
 
 def common_options(settings: Settings) -> CommonOptions:
     """Return the options of each kind of processor, as the settings give them."""
     options = {name: getattr(settings, name) for name in CommonOptions.__annotations__}
-    options |= {"guarantee": Guarantee(settings.guarantee), "standby": settings.standby == "all"}
+    options |= {"guarantee": Guarantee(settings.guarantee), "standby": COPIES[settings.standby]}
     if "instance_id" not in settings.model_fields_set:
         del options["instance_id"]
     return cast("CommonOptions", options)
@@ -189,7 +189,8 @@ class ProcessorOptions(CommonOptions, total=False):
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready.
         state_retention: Seconds that the state of partitions that left is kept.
-        standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
+        standby: Keep a replica of each partition of the group's tables that would be assigned to this process if as many others
+            left; True: of every partition. A replica gives a takeover little to load, and answers queries meanwhile.
         purge: Whether to delete the records of topics between the groups of a flow once the group that reads them has committed
             them, every 30 seconds.
         around: Wraps each handler of the graph, for example for tracing.
@@ -341,17 +342,10 @@ class App(Closing):
             # Of each process, as each holds them whole: it may share its state_dir with others.
             stores = self._stores_in(folder / "lookups" / settings.instance_id)
             lookups = LookupTables(self.kafka, stores, clock, self.metrics, group.name)
+        tasks = tasks or (group.custom_tasks(clock, failpoint) if group.runs_by_app else None)
+        stores, progress = self._stores_in(folder), self._progress or progress_on(sys.stderr)
         return GroupProcessor(
-            group,
-            self.kafka,
-            self._stores_in(folder),
-            settings,
-            clock,
-            self.metrics,
-            self._progress or progress_on(sys.stderr),
-            failpoint,
-            lookups,
-            tasks or (group.custom_tasks(clock, failpoint) if group.runs_by_app else None),
+            group, self.kafka, stores, settings, clock, self.metrics, progress, failpoint, lookups, tasks
         )
 
     def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:
@@ -369,7 +363,7 @@ class App(Closing):
             RetryLater: Kafka does not answer.
             ConfigurationError: Kafka refuses, or a topic would belong to two groups.
         """
-        cluster = cast("KafkaCluster", self.kafka.cluster())
+        cluster = cast("KafkaAdmin", self.kafka.cluster())
         try:
             groups = groups_in(programs)
             refuse_shared_topics(groups)

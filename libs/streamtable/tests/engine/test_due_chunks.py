@@ -75,7 +75,7 @@ class Kept:
         keys = list(map(key_of, entries))
         there = [key for key, row in zip(keys, self.state.table.peek(keys), strict=True) if row is not None]
         for key in there:
-            self.state.table.delete(key)
+            self.state.table.put(key, None)
         for entry in entries:
             self.index.fired(entry)
         return there
@@ -214,7 +214,7 @@ def test_an_entry_of_a_row_that_is_gone_does_not_count() -> None:
     keys = [key_at(each) for each in (1, 2, 3)]
     kept.append(*keys)
     kept.commit()
-    kept.state.table.delete(keys[1])
+    kept.state.table.put(keys[1], None)
     kept.commit()
     assert kept.reopened().fire_all(ALL) == [keys[0], keys[2]]
 
@@ -313,7 +313,7 @@ def _change(kept: Kept, model: Model, what: str, given: Any) -> None:
     elif model.rows:
         key = sorted(model.rows)[given % len(model.rows)]
         if what == "delete":
-            kept.state.table.delete(key)
+            kept.state.table.put(key, None)
             model.rows.discard(key)
         else:
             kept.state.table.put(key, b"again")

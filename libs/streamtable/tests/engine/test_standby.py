@@ -139,10 +139,58 @@ def test_a_partition_that_leaves_is_copied_again_but_not_at_once(rig: Rig, store
     assert store is not None
     store.close()
     rig.standby.left(1)
-    rig.work(2.2)
+    rig.standby.step(loading=False)
     assert THERE not in rig.standby.positions
-    rig.work(2.2)
+    rig.clock.sleep(0.6)
+    rig.standby.step(loading=False)
     assert rig.standby.positions[THERE] == 6
+
+
+class Chosen(Rig):
+    """A process that is told which partitions to follow."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.__dict__ |= rig.__dict__
+        self.partitions: set[int] | None = set()
+        topic = rig.standby._tables[TABLE]
+        self.standby = Standby(
+            TABLE, [topic], rig.cluster, rig.changelogs, rig.stores, rig.clock, rig.tell, choose=self.choose
+        )
+
+    def choose(self) -> set[int]:
+        if self.partitions is None:
+            raise RetryLater("the coordinator does not answer")
+        return self.partitions
+
+
+def test_only_chosen_partitions_are_followed_and_kept_on_disk(rig: Rig) -> None:
+    chosen = Chosen(rig)
+    chosen.work(4.4)
+    assert chosen.standby.positions == {}
+    chosen.partitions = {1}
+    chosen.work(5.5)
+    assert chosen.standby.positions == {THERE: 6}
+    assert (chosen.standby.keeps(TABLE, 0), chosen.standby.keeps(TABLE, 1)) == (False, True)
+
+
+def test_a_partition_that_is_chosen_no_more_is_followed_until_others_had_time_to_load_it(rig: Rig) -> None:
+    chosen = Chosen(rig)
+    chosen.partitions = {0, 1}
+    chosen.work(5.5)
+    chosen.partitions = {0}
+    chosen.work(33)
+    assert chosen.standby.positions == {HERE: 6, THERE: 6}
+    chosen.work(44)
+    assert chosen.standby.positions == {HERE: 6}
+
+
+def test_while_nobody_says_what_to_choose_the_former_choice_holds(rig: Rig) -> None:
+    chosen = Chosen(rig)
+    chosen.partitions = {1}
+    chosen.work(5.5)
+    chosen.partitions = None
+    chosen.work(99)
+    assert chosen.standby.positions == {THERE: 6}
 
 
 def test_a_partition_that_another_process_has_is_left_alone_and_looked_at_later(

@@ -12,6 +12,7 @@ from streamtable import (
     Group,
     Input,
     Json,
+    Last,
     Max,
     Mean,
     Min,
@@ -44,6 +45,7 @@ AGGREGATES: dict[str, tuple[Aggregate[Any, Any], Any]] = {
     "Mean": (Mean(cents), {"mean": 5.4, "sum": 27, "count": 5}),
     "TopK": (TopK(2, cents), [EVENTS[2], EVENTS[0]]),
     "Collect": (Collect(cents), NUMBERS),
+    "Last": (Last(), EVENTS[4]),
 }
 
 
@@ -81,6 +83,8 @@ def test_an_aggregate_makes_the_same_row_of_a_stream_in_each_kind_of_window(
         row = [NUMBERS[index] for index in order]
         if place == "session" and order != sorted(order):  # rows of merged sessions lie together
             rows, row = [sorted(each) for each in rows], sorted(row)
+    if name == "Last":
+        row = EVENTS[order[-1]]
     assert row in rows
 
 
@@ -94,7 +98,7 @@ def test_an_aggregate_makes_the_same_row_in_a_group(tester: Tester, name: str) -
     assert tester.table(group.table) == {"a": row}
 
 
-@pytest.mark.parametrize("name", AGGREGATES)
+@pytest.mark.parametrize("name", [name for name in AGGREGATES if name != "Last"])
 def test_an_aggregate_of_a_grouped_table_is_the_same_after_rows_have_changed_and_gone(
     tester: Tester, name: str
 ) -> None:
@@ -133,6 +137,12 @@ def test_an_aggregate_of_ones_own_is_refused_where_it_lacks_a_method() -> None:
     table = stream.to_table("t").group_by("by", str, key=String())
     with pytest.raises(GraphError, match=r"longest 'g' of a grouped table: Longest has no subtract\(\)"):
         table.fold("g", Longest(), value=String())
+
+
+def test_the_last_row_of_a_grouped_table_is_refused_as_its_rows_come_in_no_order() -> None:
+    table = Flow("f").stream(SALES).to_table("t").group_by("by", lambda _: "a", key=String())
+    with pytest.raises(GraphError, match=r"last 'g' of a grouped table: Last has no subtract\(\)"):
+        table.fold("g", Last(), value=Json())
 
 
 def test_a_top_of_another_number_is_another_meaning() -> None:

@@ -67,7 +67,7 @@ def test_appended_rows_are_read_and_committed_as_others(table: OrderedTable[int]
     assert list(table.scan()) == [(b"a", 1), (b"b", 2)]
     table.put(b"a", 3)
     table.append([b"c"], [4], [0])
-    table.delete(b"c")
+    table.put(b"c", None)
     assert commit(table, store) == {b"a": 3, b"b": 2, b"c": None}
     assert [table.get(key) for key in (b"a", b"b", b"c")] == [3, 2, None]
 
@@ -79,7 +79,7 @@ def test_rows_of_the_store_are_read_as_they_are_now_without_those_that_are_new(
     assert table.stored([(b"a", b"d")]) == []
     commit(table, store)
     table.put(b"a", 4)
-    table.delete(b"b")
+    table.put(b"b", None)
     table.append([b"aa"], [5], [0])
     encode = Long().encode
     assert table.stored([(b"a", b"c"), (b"c", b"d")]) == [(b"a", encode(4)), (b"c", encode(3))]
@@ -125,10 +125,7 @@ def test_ranges_hold_the_rows_that_scans_of_each_would_find(data: st.DataObject)
     table = OrderedTable(store, Long(), 1 << 20)
     for rows in data.draw(st.lists(st.dictionaries(keys, st.none() | st.integers(0, 9)), max_size=3)):
         for key, row in rows.items():
-            if row is None:
-                table.delete(key)
-            else:
-                table.put(key, row)
+            table.put(key, row)
         if data.draw(st.booleans()):
             commit(table, store)
     bounds = data.draw(st.lists(st.tuples(keys, keys), max_size=5))

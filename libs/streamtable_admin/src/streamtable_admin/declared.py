@@ -230,7 +230,7 @@ class Declared(_Strict):
 def _check_reads(
     name: str, group: DeclaredGroup, plain: Mapping[str, TopicDescription], tables: Mapping[str, str]
 ) -> None:
-    if unknown := [each for each in group.inputs if each not in plain]:
+    if unknown := [each for each in group.inputs if each not in {**plain, **tables}]:
         raise ConfigurationError(f"group {name!r} reads {', '.join(unknown)}, which is not declared")
     for each in group.joins:
         if tables.get(each) == name:

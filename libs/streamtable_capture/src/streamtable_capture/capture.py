@@ -1,18 +1,21 @@
 """`Capture`: the group that makes a table of a database's changes."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from prometheus_client import Counter
 
-from streamtable import Context, Group, Input, Loop, OnError, Persist, Stream, Table
+from streamtable import Context, Group, Input, Loop, OnError, Output, Persist, Stream, Table
 from streamtable.errors import GraphError
+from streamtable.graph.edge import Edge
 from streamtable_capture.captured import Captured, CapturedRows, PlainRows
 from streamtable_capture.change import DatabaseChange
 from streamtable_capture.connect_key import ConnectKey
 from streamtable_capture.debezium import Debezium
 from streamtable_capture.notes import DELETED, MOVES, JsonNotes, Note, key_of_move
-from streamtable_capture.positions import Position, beyond, position_of
+from streamtable_capture.positions import Position, beyond, later_of, position_of
+from streamtable_capture.truncation import CLEARED, KeysOrNone, Truncations
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -35,6 +38,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         stream: The connector's topic, with the values of `Debezium(T)` and the keys of `ConnectKey`.
         repeats: What to do with a change that is not beyond the position of its row: "drop" it; or "apply" all changes as they
             come, for topics whose changes have no position.
+        truncate: What to do when the table is truncated, if the connector says so (`skipped.operations=none`). "stop": the
+            process stops with `Truncated`. "clear": all rows of before are deleted, in all partitions; the topic
+            `<name>-visits` is needed for it.
         deleted_for: How long the positions of deleted rows are kept, so that a repeated change does not bring a row back: longer
             than a connector may be down. As long a row with a new key waits for the values of its old key.
         on_error: The policy for a change that cannot be applied, such as one without the value of a column that the group
@@ -55,6 +61,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         stream: Stream[K, DatabaseChange[T]],
         *,
         repeats: Literal["drop", "apply"] = "drop",
+        truncate: Literal["stop", "clear"] = "stop",
         deleted_for: timedelta = _DAYS_KEPT,
         on_error: OnError = OnError.DEAD_LETTER,
         version: str = "",
@@ -66,6 +73,10 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             )
         if repeats not in {"drop", "apply"}:
             raise GraphError(f"Capture {name!r} has repeats={repeats!r}: give 'drop' or 'apply'")
+        if truncate not in {"stop", "clear"} or (truncate == "clear" and repeats == "apply"):
+            raise GraphError(
+                f"Capture {name!r} has truncate={truncate!r} with repeats={repeats!r}: give 'stop', or 'clear' for changes with positions"
+            )
         if deleted_for <= timedelta(0):
             raise GraphError(f"Capture {name!r} has deleted_for={deleted_for!r}: give more than 0")
         self.rows = codec.rows
@@ -78,32 +89,41 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         self._repeats = self.repeated.labels(name)
         self._drop = repeats == "drop"
         self._kept_ms = deleted_for // timedelta(milliseconds=1)
-        self._moved: Stream[K, Note] = Stream(f"{name}-loop", stream.key, JsonNotes(), stream.partitioner)
+        self._keys = stream.key
+        clears = truncate == "clear"
+        keys: Any = KeysOrNone(stream.key) if clears else stream.key
+        self._moved: Stream[K, Note] = Stream(f"{name}-loop", keys, JsonNotes(), stream.partitioner)
+        self._truncations = Truncations(name, self._moved) if clears else None
+        changes = Stream(stream.name, keys, codec.keeping(truncations=clears), stream.partitioner)
         super().__init__(
             name,
-            Input(
-                Stream(stream.name, stream.key, codec.keeping(), stream.partitioner),
-                self._apply,
-                tombstones=True,
-                on_error=on_error,
-            ),
+            Input(changes, self._apply, tombstones=True, on_error=on_error, keyless=clears),
             Loop(self._moved, self._arrived, on_error=on_error),
             Persist(CapturedRows(self.rows)),
             DELETED,
             MOVES,
+            *self._clearing(),
             version=version,
         )
+
+    def _clearing(self) -> Sequence[Edge[Any, Any]]:
+        """Return the edges of a group that clears its table."""
+        if self._truncations is None:
+            return ()
+        return (CLEARED, self._truncations.visit(), Output(self._truncations.visits))
 
     @property
     def table(self) -> Table[K, T]:  # type: ignore[override] # its rows, without the positions that the group itself keeps
         """The table of the database, as others read it."""
         own = super().table
-        return Table(own.name, own.key, PlainRows(self.rows), group=self.name, partitioner=own.partitioner)
+        return Table(own.name, self._keys, PlainRows(self.rows), group=self.name, partitioner=own.partitioner)
 
     def _apply(self, ctx: Context[K, Row[T]], change: DatabaseChange[T] | None) -> None:
         """Apply a change to the row of its key."""
-        held = ctx.value
         position = None if change is None else position_of(change)
+        if self._truncations is not None and self._is_truncation(ctx, change, position):
+            return
+        held = ctx.value
         if change is None or (position is None and change.deletes):
             self._tombstone(ctx, held)
             return
@@ -116,6 +136,8 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
                 )
             note = ctx.table(DELETED).get(ctx.raw_key) if held is None else None
             last = (None if note is None else note["position"]) if held is None else held.position
+            if self._truncations is not None:
+                last = later_of(last, self._truncations.last(ctx))
             if last is not None and self._is_repeat(ctx, held, change, position, last):
                 return
         pending = None if note is None else note.get("pending")
@@ -135,6 +157,23 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
                 self._wait_no_longer(ctx, waited_for)
         if row is not None:
             ctx.set(Captured(self.rows, row, position))
+
+    def _is_truncation(
+        self, ctx: Context[K, Row[T]], change: DatabaseChange[T] | None, position: Position | None
+    ) -> bool:
+        """Whether the record has no key: only a truncation may have none, and it is sent to all partitions."""
+        if ctx.raw_key:
+            return False
+        table = "" if change is None else change.source.qualified_table
+        if change is None or change.op != "t":
+            ctx.fail(
+                f"the record has no key, as table {table!r} has no primary key: give it one, and take a new snapshot"
+            )
+        if position is None:
+            ctx.fail(f"the truncation of table {table!r} has no position: it says not which rows are gone")
+        assert self._truncations is not None, "only groups that clear their tables ask"
+        self._truncations.spread(ctx, position)
+        return True
 
     def _is_repeat(
         self,
@@ -231,6 +270,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
 
     def _arrived(self, ctx: Context[K, Row[T]], moved: Note) -> None:
         """Complete the row that waits for the values of its old key; or keep them, if it has not come yet."""
+        if self._truncations is not None and "cleared" in moved:
+            self._truncations.arrived(ctx, moved["cleared"])
+            return
         moves, key = ctx.table(MOVES), key_of_move(ctx.raw_key, moved["position"])
         waiting = moves.get(key)
         if waiting is None:
@@ -262,7 +304,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
 
     def _send(self, ctx: Context[K, Row[T]], new_key: str, position: Position, row: Note | None) -> None:
         """Send the values of a row to its new key, which is given as the connector writes it in a header."""
-        codec = self.inputs[0].stream.key
+        codec = self._keys
         decode = codec.decode_header if isinstance(codec, ConnectKey) else codec.decode
         ctx.loopback(self._moved, decode(new_key.encode()), {"position": position, "row": row})
 

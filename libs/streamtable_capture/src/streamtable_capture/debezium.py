@@ -31,7 +31,7 @@ class Truncated(Fatal):
         self.table, self.lsn = table, lsn
         super().__init__(
             f"table {table!r} was truncated at position {lsn}, and rows of all partitions are affected: this record says so in one "
-            "alone. Empty the captured table ('streamtable group reset GROUP --to latest --empty-table') and take a new "
+            "alone. Declare Capture(truncate='clear'); or empty the captured table ('streamtable group reset GROUP --to latest --empty-table') and take a new "
             "snapshot, or skip the record ('streamtable group skip') if the rows are to stay"
         )
 
@@ -132,6 +132,7 @@ class Debezium(Generic[T]):
             raise GraphError(f"Debezium has unavailable={unavailable!r}: give 'refuse' or 'keep'")
         self.unavailable: Literal["refuse", "keep"] = unavailable
         self.placeholder = placeholder
+        self._truncations = False
         self._unavailable = _Unavailable(placeholder)
         self._marks = self._unavailable.marks()
         self._change: Any = defstruct(
@@ -143,9 +144,9 @@ class Debezium(Generic[T]):
         self._flat_marks = msgspec.json.Decoder(_Marks)
         self._by_schema: Schemas[Plan] = Schemas(self._plan_of)
 
-    def keeping(self) -> "Debezium[T]":
-        """Return the same codec with `unavailable="keep"`."""
-        return Debezium(
+    def keeping(self, *, truncations: bool) -> "Debezium[T]":
+        """Return the same codec with `unavailable="keep"`. `truncations`: they are changes like others, instead of errors."""
+        found = Debezium(
             self.rows.row_class,
             schemas=self.schemas,
             flattened=self.flattened,
@@ -153,6 +154,8 @@ class Debezium(Generic[T]):
             unavailable="keep",
             placeholder=self.placeholder,
         )
+        found._truncations = truncations
+        return found
 
     def encode(self, value: DatabaseChange[T]) -> bytes:
         """Return an envelope as a connector writes it, for tests. Raises `SerializationError` for other forms of changes."""
@@ -187,7 +190,7 @@ class Debezium(Generic[T]):
             raise DeserializationError(
                 f"a change of table {change.source.qualified_table!r}, not of {self.table!r}: give each table a topic of its own"
             )
-        if change.op == "t":
+        if change.op == "t" and not self._truncations:
             raise Truncated(change.source.qualified_table, change.source.lsn)
         if change.unavailable and self.unavailable == "refuse":
             self._refuse(change)

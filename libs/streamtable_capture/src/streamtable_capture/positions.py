@@ -46,3 +46,10 @@ def beyond(new: Position, old: Position) -> bool | None:
     if new[0] == old[0] and len(new) == len(old):
         return bool(new[2:] > old[2:])
     return None if new[1] == old[1] else bool(new[1] > old[1])
+
+
+def later_of(one: Position | None, other: Position | None) -> Position | None:
+    """Return the later of two positions, of which either may be missing; the first one if they cannot be compared."""
+    if one is None or other is None:
+        return other if one is None else one
+    return other if beyond(other, one) else one

@@ -6,9 +6,11 @@ from uuid import UUID
 
 from exactavro import Schema, Unusable
 from streamtable.errors import ConfigurationError, DeserializationError
+from streamtable_codecs.places import Indexes, Names, Numbers, Places
 from streamtable_codecs.registry import Registry
 from streamtable_codecs.schemas import NAMES, Definition, Kind, Registered
 
+_GUID_MAGIC, _GUID_BYTES = b"\x01", 16
 _GLUE_VERSION, _GLUE_UNCOMPRESSED = 3, 0
 
 
@@ -17,6 +19,7 @@ class InRegistry:
 
     Attributes:
         size: The number of bytes of the prefix.
+        places: How it says which message of a file a Protobuf message is.
         format: The name of the format, for errors.
         registry: The registry.
         subject: The subject under which ids are looked up; None: as the registry's rule says.
@@ -26,6 +29,7 @@ class InRegistry:
 
     size: int
     format: str
+    places: Places
 
     def __init__(self, registry: Registry, subject: str | None = None) -> None:
         self.registry, self.subject = registry, subject
@@ -61,6 +65,15 @@ class InRegistry:
             )
         return found
 
+    @property
+    def prefix_header(self) -> str:
+        """See `streamtable.codec.Framing`."""
+        return ""
+
+    def size_of(self, data: bytes) -> int:  # noqa: ARG002 - the protocol's
+        """See `streamtable.codec.Framing`."""
+        return self.size
+
     def header(self, definition: Definition) -> bytes:
         """Return the prefix of values of a schema. Raises the errors of the registry."""
         return self.pack(self.registry.id_of(self.subject_of(definition), definition))
@@ -72,7 +85,7 @@ class InRegistry:
             DeserializationError: It is not of this framing, or names no schema of this kind.
             RetryLater: The registry does not answer.
         """
-        if len(prefix) < self.size or not self.fits(prefix):
+        if len(prefix) < self.size_of(prefix) or not self.fits(prefix):
             raise DeserializationError(f"not {self.format} format: begins with {prefix.hex() or 'nothing'}")
         number = self.unpack(prefix)
         found = self.registry.schema(number)
@@ -119,6 +132,9 @@ class InRegistry:
 class Confluent(InRegistry):
     """The framing of Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
 
+    The newer form is read too: 01, then the 16 bytes of the schema's GUID, in front of the body or in the record's header
+    `__value_schema_id`. Keys with their id in a header are bodies alone: declare them with `Plain()`.
+
     Args:
         registry: The schema registry: `HttpRegistry` or `FileRegistry`.
         subject: The subject under which the id to write with is looked up; default: the registry's rule for the topic, which
@@ -127,13 +143,29 @@ class Confluent(InRegistry):
 
     size = 5
     format = "Confluent's"
+    places = Indexes()
+
+    @property
+    def prefix_header(self) -> str:
+        return "__value_schema_id" if self.part == "value" else ""
+
+    def size_of(self, data: bytes) -> int:
+        return 1 + _GUID_BYTES if data.startswith(_GUID_MAGIC) else self.size
+
+    def fits(self, prefix: bytes) -> bool:
+        return prefix.startswith((b"\x00", _GUID_MAGIC))
+
+    def unpack(self, prefix: bytes) -> int | str:
+        return str(UUID(bytes=prefix[1:])) if prefix.startswith(_GUID_MAGIC) else super().unpack(prefix)
 
     def pack(self, number: int | str) -> bytes:
         return b"\x00" + _packed(number, 4)
 
 
 class Apicurio(InRegistry):
-    """The framing of Apicurio's serializers: 00, then the schema's 8-byte big-endian id. For Avro and JSON.
+    """The framing of Apicurio's serializers: 00, then the schema's 8-byte big-endian id.
+
+    A message of Protobuf has its name in front, and is one of its file's top level.
 
     Args:
         registry: The schema registry: `HttpRegistry` at `.../apis/ccompat/v7`, or `FileRegistry`.
@@ -142,13 +174,16 @@ class Apicurio(InRegistry):
 
     size = 9
     format = "Apicurio's"
+    places = Names()
 
     def pack(self, number: int | str) -> bytes:
         return b"\x00" + _packed(number, 8)
 
 
 class Glue(InRegistry):
-    """The framing of AWS Glue's serializers: 03, 00 for no compression, then the 16 bytes of a UUID. For Avro and JSON.
+    """The framing of AWS Glue's serializers: 03, 00 for no compression, then the 16 bytes of a UUID.
+
+    A message of Protobuf has its number among the messages of its file in front.
 
     Args:
         registry: A registry whose ids are the UUIDs of schema versions: `FileRegistry`.
@@ -157,6 +192,7 @@ class Glue(InRegistry):
 
     size = 18
     format = "AWS Glue's"
+    places = Numbers()
 
     def fits(self, prefix: bytes) -> bool:
         if prefix[0] == _GLUE_VERSION and prefix[1] != _GLUE_UNCOMPRESSED:

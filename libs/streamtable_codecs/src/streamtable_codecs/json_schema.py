@@ -102,6 +102,11 @@ class JsonSchema(Generic[T]):
         return self._inner.plain(value) if isinstance(self._inner, Typed) else value
 
     @property
+    def prefix_header(self) -> str:
+        """See `ports.HeaderPrefix`."""
+        return self.framing.prefix_header
+
+    @property
     def recorded(self) -> str:
         """See `ports.EvolvingRows`."""
         inner = self._inner
@@ -120,7 +125,7 @@ class JsonSchema(Generic[T]):
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "JsonSchema[T]":
         """See `ports.TopicCodec`."""
-        framing = cast("_Framing", self.framing.for_topic(topic, part))
+        framing: _Framing = self.framing.for_topic(topic, part)
         if framing == self.framing:
             return self
         bound = self._of_topic.get(framing)
@@ -142,7 +147,7 @@ class JsonSchema(Generic[T]):
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""
         check = self._writer_of(data)
-        body = data[self.framing.size :]
+        body = data[self.framing.size_of(data) :]
         value = self._inner.decode(body)
         for each in (self._check, check):
             if each is not None and (reason := each(loads(body))):
@@ -161,7 +166,7 @@ class JsonSchema(Generic[T]):
         """Return the check by the writer's schema, if that is asked for. Raises `DeserializationError`, `RetryLater`."""
         if isinstance(self.framing, Plain):
             return None
-        prefix = data[: self.framing.size]
+        prefix = data[: self.framing.size_of(data)]
         if prefix not in self._writers:
             number, found = self.framing.registered(prefix, "JSON")
             self._writers[prefix] = _writer(number, found) if self._by_writer else None

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +70,15 @@ def messages_in(text: str) -> tuple[str, list[PlacedMessage]]:
     Raises:
         ValueError: It is neither.
     """
+    return described(text) or _messages_of_source(text)
+
+
+def described(text: str) -> tuple[str, list[PlacedMessage]] | None:
+    """Return the package of a file and its messages, with their fields; None if the text is no descriptor in base64."""
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):
-        return _messages_of_source(text)
+        return None
     return file.package, [_described(each) for each in file.message_type]
 
 
@@ -149,12 +154,12 @@ def _add_shape(message: Descriptor, shapes: dict[str, Any]) -> None:
             _add_shape(each.message_type, shapes)
 
 
-def shape_in_file(package: str, messages: Sequence[PlacedMessage], name: str) -> dict[str, Any] | None:
-    """Return the fields of the message of this full name in a file; None if the file's source does not say them."""
+def shape_in_files(files: Iterable[tuple[str, Sequence[PlacedMessage]]], name: str) -> dict[str, Any] | None:
+    """Return the fields of the message of this full name in files; None if its file is a source, which does not say them."""
     shapes: dict[str, Any] = {}
-    for full_name, each in _all_messages(package, messages):
+    for full_name, each in (found for file in files for found in all_messages(*file)):
         if each.of is None:
-            return None
+            continue
         fields = each.of.field
         shapes[full_name] = _shape(
             (one.number, one.type, one.label == one.LABEL_REPEATED, one.type_name.removeprefix("."))
@@ -165,14 +170,15 @@ def shape_in_file(package: str, messages: Sequence[PlacedMessage], name: str) ->
         shape["properties"] = {
             number: _only_known(each, known) for number, each in shape["properties"].items()
         }
-    return {"$ref": f"#/$defs/{name}", "$defs": shapes}
+    return {"$ref": f"#/$defs/{name}", "$defs": shapes} if name in shapes else None
 
 
-def _all_messages(package: str, messages: Sequence[PlacedMessage]) -> Iterator[tuple[str, PlacedMessage]]:
+def all_messages(package: str, messages: Sequence[PlacedMessage]) -> Iterator[tuple[str, PlacedMessage]]:
+    """Yield the messages of a file, also those that are inside of others, with their full names."""
     for each in messages:
         name = f"{package}.{each.name}" if package else each.name
         yield name, each
-        yield from _all_messages(name, each.nested)
+        yield from all_messages(name, each.nested)
 
 
 def _shape(fields: Any) -> dict[str, Any]:
@@ -187,7 +193,7 @@ def _shape(fields: Any) -> dict[str, Any]:
 
 
 def _only_known(shape: Mapping[str, Any], known: Any) -> Any:
-    """Return the shape of a field; of a message in another file nothing is known."""
+    """Return the shape of a field; of a message in a file that is not there nothing is known."""
     if "anyOf" in shape:
         one = _only_known(shape["anyOf"][1], known)
         return one if one is False else shape

@@ -14,15 +14,12 @@ from streamtable import Decoded, Plain, decode_each
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable_codecs import messages
-from streamtable_codecs.framing import Confluent
+from streamtable_codecs.framing import Apicurio, Confluent, Glue, InRegistry
 from streamtable_codecs.schemas import Definition
 
 M = TypeVar("M", bound=Message)
 
-_FIRST = b"\x00"
-"""The short form of the place of a file's first message."""
-_DEPTH_MAX = 32
-_VARINT_BYTES_MAX = 5
+_Framing = Confluent | Apicurio | Glue | Plain
 
 
 class Protobuf(Generic[M]):
@@ -36,22 +33,19 @@ class Protobuf(Generic[M]):
 
     Args:
         message: The generated class.
-        framing: `Plain()` (default), or `Confluent(registry)`: 00, the id of the schema, the place of the message in its file
-            as zig-zag varints (00 for the first message), then the message.
+        framing: `Plain()` (default), `Confluent(registry)`, `Apicurio(registry)` or `Glue(registry)`: the id of the schema,
+            the message's place, name or number in its file, then the message.
         max_bytes: The largest message that is decoded; larger ones are poison.
-
-    Raises:
-        ConfigurationError: The framing has no form for Protobuf.
     """
 
     def __init__(
-        self, message: type[M], framing: Plain | Confluent | None = None, *, max_bytes: int = 10_000_000
+        self,
+        message: type[M],
+        framing: Confluent | Apicurio | Glue | Plain | None = None,
+        *,
+        max_bytes: int = 10_000_000,
     ) -> None:
         framing = framing or Plain()
-        if not isinstance(framing, Plain | Confluent):
-            raise ConfigurationError(
-                f"Protobuf: {type(framing).__name__} has no form for it: use Plain() or Confluent(...)"
-            )
         self.message, self.framing = message, framing
         self._descriptor = cast("Descriptor", message.DESCRIPTOR)
         self._parse = message.FromString
@@ -61,8 +55,7 @@ class Protobuf(Generic[M]):
         self._prefix: bytes | None = b"" if isinstance(framing, Plain) else None
         # By the prefix with the place: why such records cannot be read; "" if they can.
         self._known: dict[bytes, str] = {}
-        self._files: dict[bytes, tuple[str, list[messages.PlacedMessage]]] = {}  # by the prefix of the id
-        self._of_topic: dict[Confluent, Protobuf[M]] = {}
+        self._of_topic: dict[_Framing, Protobuf[M]] = {}
 
     @property
     def title(self) -> str:
@@ -72,6 +65,11 @@ class Protobuf(Generic[M]):
     def plain(self, value: M) -> Any:
         """See `ports.ShownValues`."""
         return MessageToDict(value, preserving_proto_field_name=True)
+
+    @property
+    def prefix_header(self) -> str:
+        """See `ports.HeaderPrefix`."""
+        return self.framing.prefix_header
 
     @property
     def recorded(self) -> str:
@@ -97,9 +95,7 @@ class Protobuf(Generic[M]):
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Protobuf[M]":
         """See `ports.TopicCodec`."""
-        if isinstance(self.framing, Plain):
-            return self
-        framing = self.framing.for_topic(topic, part)
+        framing: _Framing = self.framing.for_topic(topic, part)
         if framing == self.framing:
             return self
         bound = self._of_topic.get(framing)
@@ -109,15 +105,14 @@ class Protobuf(Generic[M]):
         return bound
 
     def encode(self, value: M) -> bytes:
-        """See `ports.Codec`. With `Confluent` framing, the first call may also raise the errors of the registry."""
+        """See `ports.Codec`. With the framing of a registry, the first call may also raise the errors of the registry."""
         if not isinstance(value, self.message):
             raise SerializationError(f"{self.title}: expected {self.title}, got {type(value).__name__}")
         prefix = self._prefix
         if prefix is None:
-            assert isinstance(self.framing, Confluent), "Plain has a prefix from the start"
-            prefix = self._prefix = self.framing.header(self.definition) + written_place(
-                messages.place_of(self._descriptor)
-            )
+            assert not isinstance(self.framing, Plain), "Plain has a prefix from the start"
+            place = self.framing.places.written(self._descriptor)
+            prefix = self._prefix = self.framing.header(self.definition) + place
         try:
             return prefix + value.SerializeToString(deterministic=self._deterministic)
         except (EncodeError, ValueError) as error:
@@ -151,83 +146,39 @@ class Protobuf(Generic[M]):
         # The short form first: most messages are the first of their file.
         if self._known.get(data[: size + 1]) == "":
             return data[size + 1 :]
-        place, end = read_place(data, size) if len(data) > size else ((), size)
+        size = framing.size_of(data)
+        end = framing.places.end(data, size) if len(data) > size else size
         prefix = data[:end]
         if prefix not in self._known:
-            self._known[prefix] = self._writer_fault(framing, data[:size], place)
+            self._known[prefix] = self._writer_fault(framing, data[:size], data[size:end])
         if reason := self._known[prefix]:
             raise DeserializationError(reason)
         return data[end:]
 
-    def _writer_fault(self, framing: Confluent, prefix: bytes, place: tuple[int, ...]) -> str:
+    def _writer_fault(self, framing: InRegistry, prefix: bytes, place: bytes) -> str:
         """Return why records written as the message at a place cannot be read; "" if it can.
 
         Raises:
             DeserializationError: The prefix names no message, or another one.
         """
         number, found = framing.registered(prefix, "PROTOBUF")
-        file = self._files.get(prefix)
-        if file is None:
-            try:
-                file = self._files[prefix] = messages.messages_in(found.text)
-            except ValueError as error:
-                raise DeserializationError(f"schema id {number}: {error}") from error
         try:
-            name, _ = messages.message_at(*file, place)
-        except IndexError:
-            raise DeserializationError(
-                f"schema id {number} has no message at the place {list(place)}"
-            ) from None
+            file = messages.messages_in(found.text)
+            name = framing.places.name(place, *file)
+        except ValueError as error:
+            raise DeserializationError(f"schema id {number}: {error}") from error
+        except IndexError as error:
+            raise DeserializationError(f"schema id {number} has no message {error}") from error
         expected = self._descriptor.full_name
         if name != expected:
-            raise DeserializationError(
-                f"schema id {number}, place {list(place)}: a message {name}, not {expected}"
-            )
-        written = messages.shape_in_file(*file, name)
+            raise DeserializationError(f"schema id {number}: a message {name}, not {expected}")
+        imported = filter(None, map(messages.described, found.references.values()))
+        written = messages.shape_in_files([file, *imported], name)
         reason = unreadable(written, messages.shape_of(self._descriptor)) if written else ""
         return reason and f"{self.title} by schema id {number} cannot be read, by numbers of fields: {reason}"
 
     def __repr__(self) -> str:
         return f"Protobuf({self._descriptor.full_name}, {type(self.framing).__name__})"
-
-
-def written_place(place: tuple[int, ...]) -> bytes:
-    """Return the place of a message as it stands before it: its length and indexes as zig-zag varints, or 00 for the first."""
-    if place == (0,):
-        return _FIRST
-    made = bytearray()
-    for number in (len(place), *place):
-        rest = number << 1
-        while rest > 0x7F:  # noqa: PLR2004 - seven bits in a byte
-            made.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        made.append(rest)
-    return bytes(made)
-
-
-def read_place(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Return the place of a message that begins at `start`, and its end. Raises `DeserializationError`."""
-    count, end = _varint(data, start)
-    if count == 0:
-        return (0,), end
-    if not 0 < count <= _DEPTH_MAX:
-        raise DeserializationError(f"not the place of a message: it has {count} indexes")
-    place = []
-    for _ in range(count):
-        index, end = _varint(data, end)
-        place.append(index)
-    return tuple(place), end
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for count, byte in enumerate(data[at : at + _VARINT_BYTES_MAX]):
-        number |= (byte & 0x7F) << (7 * count)
-        if byte < 0x80:  # noqa: PLR2004 - the last byte
-            return (number >> 1) ^ -(number & 1), at + count + 1
-    raise DeserializationError(
-        f"not the place of a message: {data[at : at + _VARINT_BYTES_MAX].hex() or 'nothing'}"
-    )
 
 
 def _has_required(message: Descriptor, seen: set[str]) -> bool:

@@ -233,21 +233,23 @@ class HttpRegistry:
         until, message = self._unknown.get(schema_id, (0.0, ""))
         if message and self._clock() < until:
             raise DeserializationError(message)
-        answer = self._ask("GET", f"/schemas/ids/{schema_id}", None, ("schema",))
+        # A GUID is a text; other registries number schemas.
+        path = f"/schemas/{'guids' if isinstance(schema_id, str) else 'ids'}/{schema_id}"
+        answer = self._ask("GET", path, None, ("schema",))
         if answer is None:
             raise self._poison(schema_id, "the registry does not know it")
         try:
             kind = str(answer.get("schemaType") or "AVRO")
             if kind == "PROTOBUF":
                 # Its descriptor, if the registry makes one: without a compiler its source says less.
-                path = f"/schemas/ids/{schema_id}?format=serialized"
-                answer = self._ask("GET", path, None, ("schema",)) or answer
-                return Registered(kind, self._text_of(answer))
+                form = "?format=serialized"
+                answer = self._ask("GET", path + form, None, ("schema",)) or answer
+                return Registered(kind, self._text_of(answer), self._referred(answer, form))
             return Registered(kind, self._text_of(answer), self._referred(answer))
         except Unusable as error:
             raise self._poison(schema_id, str(error)) from error
 
-    def _referred(self, answer: Mapping[str, Any]) -> Mapping[str, str]:
+    def _referred(self, answer: Mapping[str, Any], form: str = "") -> Mapping[str, str]:
         """Return the schemas that a schema refers to, and those that they refer to. Raises `Unusable` and `RetryLater`."""
         found: dict[str, str] = {}
         waiting, end = [answer], self._clock() + self._longest
@@ -259,7 +261,7 @@ class HttpRegistry:
                     raise Unusable(f"refers to more than {_REFERENCES_MAX} schemas")
                 if self._clock() > end:
                     raise RetryLater(f"registry {self.url}: not all schemas within {self._longest:g} s")
-                path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+                path = f"/subjects/{quote(subject, safe='')}/versions/{version}{form}"
                 other = self._ask("GET", path, None, ("schema",))
                 if other is None:
                     raise Unusable(

@@ -65,6 +65,9 @@ class VirtualCluster:
     def group_names(self) -> frozenset[str]:
         return frozenset(self._groups)
 
+    def group_members(self, group: str) -> list[str]:
+        return self._wire.ask("topics", lambda: list(self._group(group).members), silent=RetryLater)
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         def delete() -> None:
             for place, offset in before.items():

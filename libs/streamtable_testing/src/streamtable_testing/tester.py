@@ -204,7 +204,7 @@ class Tester:
         members: int = 1,
         partitions: int | None = None,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
-        standby: bool = False,
+        standby: bool | int = False,
         tasks: MakeTasks | None = None,
     ) -> None:
         """Create the missing topics, start the groups, and let them work.
@@ -214,7 +214,8 @@ class Tester:
             members: The number of processes of each group.
             partitions: The number of partitions of new topics; by default as for the group's input, if it exists.
             guarantee: The processor's guarantee.
-            standby: Whether each member keeps standby replicas of the other members' partitions, as a processor does.
+            standby: Whether each member keeps standby replicas of the other members' partitions, as a processor does; a number: of
+                those that would be its own if as many members left.
             tasks: Makes the task factory of each process, for groups that do not use local tables; default: the group's own.
 
         Raises:
@@ -496,7 +497,12 @@ class Tester:
             self.work()
 
     def _add(
-        self, group: Group[Any, Any], guarantee: Guarantee, make_tasks: MakeTasks | None, *, standby: bool
+        self,
+        group: Group[Any, Any],
+        guarantee: Guarantee,
+        make_tasks: MakeTasks | None,
+        *,
+        standby: bool | int,
     ) -> None:
         instances = self._of(group)
         settings = ProcessorSettings(

@@ -69,9 +69,21 @@ def _serve_windows(runtime: Runtime[ClickSettings]) -> int:
     return serve_groups(runtime, click_windows(runtime.service.windows or NAME).flow.groups)
 
 
+def _serve_sinks(runtime: Runtime[ClickSettings]) -> int:
+    from click_count.sinks import serve_sinks  # noqa: PLC0415 - Arrow and object stores are an extra
+
+    return serve_sinks(runtime)
+
+
 app: Final = SERVICE.command_line(
     _processor,
-    {"windows": ("Count clicks by user and minute, and by URL and hour.", _serve_windows)},
+    {
+        "windows": ("Count clicks by user and minute, and by URL and hour.", _serve_windows),
+        "sinks": (
+            "Write closed minutes as Parquet files to CLICK_COUNT_LAKE. Needs the extra lake.",
+            _serve_sinks,
+        ),
+    },
 )
 
 

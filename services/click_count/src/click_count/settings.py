@@ -12,3 +12,4 @@ class ClickSettings(ServiceSettings):
 
     group: str = "click-count"
     windows: str | None = None
+    lake: str | None = None

@@ -24,7 +24,7 @@ from contracts.records import (
 )
 from inventory import domain
 from streamtable import Avro, Context, Once, OnError, Output, State, Stream, String, Table
-from streamtable.flow import Flow, KeyedStream, Tumbling, Windowed
+from streamtable.flow import Flow, KeyedStream, Tumbling, Windowed, WindowedKey
 
 V = TypeVar("V")
 
@@ -48,6 +48,10 @@ ONCE: Final[Once[StockMovement]] = Once(by="id", within=timedelta(hours=24))
 HOURS_TABLE: Final = "hours"
 HOUR_MS: Final = 3_600_000
 HOURS: Final = Tumbling(timedelta(milliseconds=HOUR_MS), grace=timedelta(minutes=10))
+PRODUCT_HOURS: Final[Stream[Windowed[str], int]] = Stream(
+    "product-hours", key=WindowedKey(String(), HOUR_MS), value=Avro("long")
+)
+"""One record for each product and hour, when the hour has closed: the pieces sold."""
 LEVELS: Final[State[str, Stock]] = State("levels", key=String(), value=Avro(STOCK))
 
 
@@ -104,6 +108,7 @@ def inventory(name: str = "inventory") -> Inventory:
         .window(HOURS)
         .sum(HOURS_TABLE, lambda movement: movement["quantity"], value=Avro("long"))
     )
+    hours.final().to(PRODUCT_HOURS)
     return Inventory(flow, stock.table, prices.table, categories.table, hours.table)
 
 

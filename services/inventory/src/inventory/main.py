@@ -1,4 +1,4 @@
-"""The command line: `inventory emitter|load|processor|view|query`. Settings come from the environment."""
+"""The command line: `inventory emitter|load|processor|sinks|view|query`. Settings come from the environment."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,6 +8,7 @@ from inventory.emitter import EMITTER
 from inventory.load import events
 from inventory.query import Tables, build_query
 from inventory.settings import InventorySettings
+from inventory.sinks import serve_sinks
 from inventory.view import CONTRACT
 from servicekit.process.runtime import Program
 from servicekit.process.table_service import TableService, Texts
@@ -59,7 +60,11 @@ SERVICE: Final = TableService(
         edge=query.edge,
     ),
 )
-app: Final = SERVICE.command_line()
+app: Final = SERVICE.command_line(
+    further={
+        "sinks": ("Write stock and closed hours to the PostgreSQL of INVENTORY_POSTGRES_URL.", serve_sinks)
+    }
+)
 
 
 def main() -> None:

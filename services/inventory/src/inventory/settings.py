@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from servicekit.process.service_settings import ServiceSettings
 
 
@@ -10,8 +12,10 @@ class InventorySettings(ServiceSettings):
 
     Attributes:
         group: INVENTORY_GROUP: the name of the flow, the prefix of its groups and topics.
+        postgres_url: INVENTORY_POSTGRES_URL: the URL of the database that `inventory sinks` writes to.
     """
 
     env_prefix: ClassVar[str] = "INVENTORY_"
 
     group: str = "inventory"
+    postgres_url: str | None = Field(default=None, repr=False)

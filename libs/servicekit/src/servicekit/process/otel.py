@@ -29,7 +29,6 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace import Span as OtelSpan
 
-from servicekit.process.tracing import TraceSettings
 from streamtable.base.tracing import TRACEPARENT, Fact, contexts, is_context
 from streamtable.base.types import Headers, RecordBatch
 
@@ -52,14 +51,16 @@ class OpenTelemetry:
     """A `servicekit.tracing.ServerTracer` on OpenTelemetry.
 
     Args:
-        settings: The collector and the name of the process.
+        endpoint: The collector, as `http://host:port` or `https://host:port`.
+        service: The name of the process in traces.
+        instance: Distinguishes the replicas of a service.
     """
 
-    def __init__(self, settings: TraceSettings) -> None:
+    def __init__(self, endpoint: str, service: str, instance: str) -> None:
         # The exporter would log each failed attempt; here it is logged once.
         logging.getLogger(_EXPORTER_LOG).setLevel(logging.CRITICAL)
-        resource = {"service.name": settings.service, "service.instance.id": settings.instance}
-        self._exporter = _LoggingExporter(OTLPSpanExporter(endpoint=settings.endpoint), settings.endpoint)
+        resource = {"service.name": service, "service.instance.id": instance}
+        self._exporter = _LoggingExporter(OTLPSpanExporter(endpoint=endpoint), endpoint)
         # It reads the sampler from the environment, where `TraceSettings` has checked it.
         self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))

@@ -98,7 +98,7 @@ def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
             f"{ENDPOINT} is set, but the packages for tracing are not installed: pip install 'streamtable-servicekit[tracing]', or "
             f"unset it ({error})"
         ) from error
-    tracer = OpenTelemetry(settings)
+    tracer = OpenTelemetry(settings.endpoint, settings.service, settings.instance)
     try:
         yield tracer
     finally:

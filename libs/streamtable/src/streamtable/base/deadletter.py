@@ -11,9 +11,10 @@ The program that sends it again writes a marker behind it, in the same transacti
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from streamtable.base.types import HEADERS_UNREADABLE, Header, Headers, KafkaMessage, RecordBatch
+from streamtable.base.message import dated
+from streamtable.base.types import HEADERS_UNREADABLE, Header, Headers, RecordBatch
 from streamtable.errors import HandlerFailed, StreamtableError
 
 PREFIX = "streamtable-"
@@ -96,32 +97,7 @@ class Origin:
 
     def dated(self, record: RecordBatch) -> RecordBatch:
         """Return a single replayed record with the timestamp of its origin, which is its event time."""
-        return RecordBatch(record.topic, record.partition, [_Dated(record.messages[0], self.timestamp_ms)])
-
-
-class _Dated:
-    """A message with another timestamp than the one it has in Kafka."""
-
-    __slots__ = ("_message", "_timestamp_ms")
-
-    def __init__(self, message: KafkaMessage, timestamp_ms: int) -> None:
-        self._message = message
-        self._timestamp_ms = timestamp_ms
-
-    def key(self) -> Any:
-        return self._message.key()
-
-    def value(self) -> Any:
-        return self._message.value()
-
-    def offset(self) -> Any:
-        return self._message.offset()
-
-    def headers(self) -> Any:
-        return self._message.headers()
-
-    def timestamp(self) -> tuple[int, int]:
-        return (self._message.timestamp()[0], self._timestamp_ms)
+        return RecordBatch(record.topic, record.partition, [dated(record.messages[0], self.timestamp_ms)])
 
 
 def _int64(number: int) -> int:
@@ -181,9 +157,5 @@ def dead_letter(
 
 def replayed_marker(topic: str, partition: int, offset: int, *, group: str, now: float) -> OutputRecord:
     """Return the record that marks the dead letter at this offset as replayed: no key, no value, the same partition."""
-    headers = [
-        (REPLAYED_OFFSET, b"%d" % offset),
-        (GROUP, group.encode()),
-        (TIME, b"%d" % (now * 1000)),
-    ]
+    headers = [(REPLAYED_OFFSET, b"%d" % offset), (GROUP, group.encode()), (TIME, b"%d" % (now * 1000))]
     return OutputRecord(topic, None, None, headers, partition=partition)

@@ -135,6 +135,20 @@ class TopicCodec(Protocol):
 
 
 @runtime_checkable
+class HeaderPrefix(Protocol):
+    """A codec whose bytes begin with a prefix that producers may write into a header of the record instead.
+
+    The engine, views and tails read such a value as if the prefix stood in front of it.
+
+    Attributes:
+        prefix_header: The name of the header; "" if there is none.
+    """
+
+    @property
+    def prefix_header(self) -> str: ...
+
+
+@runtime_checkable
 class ShownValues(Protocol):
     """A codec whose values are objects of a class: it says how people are shown them.
 
@@ -336,6 +350,10 @@ class ClusterClient(Protocol):
 
     def group_names(self) -> frozenset[str]:
         """Return the names of the groups that this user may see. Raises `RetryLater`."""
+        ...
+
+    def group_members(self, group: str) -> Sequence[str]:
+        """Return the ids of the members of a group, in the order of the range assignor. Raises `RetryLater`."""
         ...
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:

@@ -56,7 +56,9 @@ GroupProtocol = Literal["consumer", "classic"]
 NativeChoice = Literal["auto", "required", "off"]
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-Standby = Literal["all", "none"]
+Standby = Literal["none", "1", "2", "3", "all"]
+COPIES: Mapping[Standby, bool | int] = {"all": True, "none": False, "1": 1, "2": 2, "3": 3}
+"""The option `standby` of a processor, by the setting."""
 
 # Files hold these more safely than an environment does, which many programs can show.
 _FROM_FILE = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password", "ssl.keystore.password")
@@ -195,7 +197,9 @@ class Settings(EnvironmentSettings):
         static_membership: `true`: a restarted instance gets its partitions back without a rebalance; a killed process is
             waited for.
         state_retention: The time that the state of revoked partitions is kept.
-        standby: `all`: every process keeps a warm copy of all partitions of its group's tables; `none`: no copies.
+        standby: The number of processes that may be lost at once while a warm copy of each partition remains at its next owner:
+            `1`, `2` or `3`, each of which costs about one more copy of the group's tables; `all`: every process keeps a copy
+            of all partitions; `none`: no copies.
         purge: `true`: a group deletes from the [topics between the groups of a
             flow](../explanation/flows.md#topics-between-groups-are-purged) what it has committed; `false`: they keep it.
         group_protocol: `classic` is for brokers before 4.0.

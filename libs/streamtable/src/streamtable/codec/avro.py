@@ -37,6 +37,8 @@ _PAUSE: Final = 64  # batches without columns after one where they were of no us
 T = TypeVar("T")
 Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
+_Framing = Framing | None
+_Source = str | Mapping[str, Any] | list[Any]
 
 
 class BoundSchema(Protocol[Row_co]):
@@ -72,27 +74,23 @@ class Avro(Generic[T]):
 
     @overload
     def __init__(
-        self: "Avro[int]",
-        schema: Literal["int", "long"],
-        framing: Framing | None = None,
-        *,
-        max_bytes: int = ...,
+        self: "Avro[int]", schema: Literal["int", "long"], framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
         self: "Avro[float]",
         schema: Literal["float", "double"],
-        framing: Framing | None = None,
+        framing: _Framing = None,
         *,
         max_bytes: int = ...,
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[str]", schema: Literal["string"], framing: Framing | None = None, *, max_bytes: int = ...
+        self: "Avro[str]", schema: Literal["string"], framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[bytes]", schema: Literal["bytes"], framing: Framing | None = None, *, max_bytes: int = ...
+        self: "Avro[bytes]", schema: Literal["bytes"], framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
@@ -104,15 +102,11 @@ class Avro(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[Row]", schema: BoundSchema[Row], framing: Framing | None = None, *, max_bytes: int = ...
+        self: "Avro[Row]", schema: BoundSchema[Row], framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[Any]",
-        schema: str | Mapping[str, Any] | list[Any],
-        framing: Framing | None = None,
-        *,
-        max_bytes: int = ...,
+        self: "Avro[Any]", schema: _Source, framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
 
     def __init__(
@@ -173,7 +167,7 @@ class Avro(Generic[T]):
 
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""
-        size = self._framing.size
+        size = self._framing.size_of(data)
         if len(data) > self._max_bytes:
             raise DeserializationError(f"{self._title}: {len(data)} bytes, at most {self._max_bytes}")
         prefix = data[:size]
@@ -279,7 +273,12 @@ class Avro(Generic[T]):
 
     def version(self, data: bytes) -> bytes:
         """See `ports.VersionedKeys`."""
-        return data[: self._framing.size]
+        return data[: self._framing.size_of(data)]
+
+    @property
+    def prefix_header(self) -> str:
+        """See `ports.HeaderPrefix`."""
+        return self._framing.prefix_header
 
     @property
     def framing(self) -> Framing:
@@ -300,7 +299,7 @@ class Avro(Generic[T]):
         import exactavro.columns  # noqa: F401, PLC0415 - as above
 
 
-def _load(source: str | Mapping[str, Any] | list[Any]) -> Schema:
+def _load(source: _Source) -> Schema:
     try:
         return Schema.load(source)
     except Unusable as error:

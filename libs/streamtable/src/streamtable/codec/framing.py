@@ -1,7 +1,7 @@
 """The framing of an Avro record: the bytes that name the writer's schema, in front of the body."""
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from exactavro import Schema
 from streamtable.errors import DeserializationError
@@ -14,9 +14,17 @@ class Framing(Protocol):
 
     Attributes:
         size: The number of bytes.
+        prefix_header: See `ports.HeaderPrefix`.
     """
 
     size: int
+
+    @property
+    def prefix_header(self) -> str: ...
+
+    def size_of(self, data: bytes) -> int:
+        """Return the number of bytes of a record's prefix, which may have another form with another size."""
+        ...
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Framing":
         """Return the framing of the keys or values of a topic; itself if it depends on no topic."""
@@ -45,13 +53,23 @@ class Framing(Protocol):
         ...
 
 
-class SingleObject:
+class _OneForm:
+    """A framing whose prefix has one form, in all topics."""
+
+    size: int
+    prefix_header = ""
+
+    def size_of(self, data: bytes) -> int:  # noqa: ARG002 - the protocol's
+        return self.size
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Self:  # noqa: ARG002 - the protocol's
+        return self
+
+
+class SingleObject(_OneForm):
     """The framing of Avro's single-object encoding: C3 01, then the 8-byte little-endian CRC-64-AVRO fingerprint."""
 
     size = 10
-
-    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Framing:  # noqa: ARG002 - the protocol's
-        return self
 
     def prefix(self, schema: Schema) -> bytes:
         return _SINGLE_OBJECT_MAGIC + schema.fingerprint
@@ -67,13 +85,10 @@ class SingleObject:
         return schema
 
 
-class Plain:
+class Plain(_OneForm):
     """A framing without a prefix, for records that were all written with the reader's schema."""
 
     size = 0
-
-    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Framing:  # noqa: ARG002 - the protocol's
-        return self
 
     def prefix(self, schema: Schema) -> bytes:  # noqa: ARG002 - the protocol's
         return b""

@@ -19,10 +19,7 @@ class Lazy(Sequence[T]):
     __hash__ = None  # type: ignore[assignment] # compared by its values, which may be changed in place
 
     def __init__(
-        self,
-        size: int,
-        make: Callable[[], list[T]],
-        make_field: Callable[[str], list[Any]] | None = None,
+        self, size: int, make: Callable[[], list[T]], make_field: Callable[[str], list[Any]] | None = None
     ) -> None:
         self._size = size
         self._make: Callable[[], list[T]] | None = make

@@ -220,13 +220,8 @@ class AdaptedTask(BaseTask):
     ) -> None:
         if self._table is None or self._store is None:
             return
-        position = LocalPosition(
-            changelog=changelog_position,
-            topic_id=self._table.topic_id,
-            current_at=self._clock.now(),
-            inputs=next_offsets,
-            partitions=self._table.partitions,
-        )
+        now = self._clock.now()
+        position = LocalPosition.of(self._table, changelog_position, now, inputs=next_offsets)
         try:
             self._store.write(rows, position.encode())
         except StoreCorrupted as error:

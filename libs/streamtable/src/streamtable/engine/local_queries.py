@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from streamtable.base.clock import Clock
 from streamtable.base.keys import spans_of
-from streamtable.base.ports import Store, TopicInfo
+from streamtable.base.ports import Codec, Store, TopicInfo
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
@@ -29,6 +29,7 @@ from streamtable.graph.group import Group
 
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 _ROWS_AT_ONCE = 256  # then the store is let go of, so that a slow reader does not hold up a rebalance
 
@@ -95,7 +96,7 @@ class LocalQueries:
         except (RetryLater, StoreCorrupted) as error:
             raise self._moved(table, number, task, error) from error
         self._check_assigned(table, task)
-        value = None if data is None else self._value(table, task, raw, data)
+        value = None if data is None else decoded(table.value, data, table.name, number, raw)
         return LocalAnswer(value, number, found.offset, found.age_seconds)
 
     def range(
@@ -126,7 +127,8 @@ class LocalQueries:
                 raise self._moved(table, task.partition, task, error) from error
             self._check_assigned(table, task)
             for key, data in read:
-                yield self._key(table, task, key), self._value(table, task, key, data)
+                place = table.name, task.partition, key
+                yield decoded(table.key, key, *place), decoded(table.value, data, *place)
             if len(read) < _ROWS_AT_ONCE:
                 return
             start = read[-1][0] + b"\0"
@@ -185,14 +187,10 @@ class LocalQueries:
         offset = task.changelog_position if name is None else task.named_positions[name]
         return Freshness(offset, max(0.0, self._clock.monotonic() - task.committed_at))
 
-    def _key(self, table: Table[K, Any], task: BaseTask, key: bytes) -> K:
-        try:
-            return table.key.decode(key)
-        except DeserializationError as error:
-            raise UnreadableRow(error.message, key=key, topic=table.name, partition=task.partition) from error
 
-    def _value(self, table: Table[Any, V], task: BaseTask, key: bytes, data: bytes) -> V:
-        try:
-            return table.value.decode(data)
-        except DeserializationError as error:
-            raise UnreadableRow(error.message, key=key, topic=table.name, partition=task.partition) from error
+def decoded(codec: Codec[R], data: bytes, table: str, partition: int, key: bytes) -> R:
+    """Return the key or the value of a row. Raises `UnreadableRow`, with the place of the row."""
+    try:
+        return codec.decode(data)
+    except DeserializationError as error:
+        raise UnreadableRow(error.message, key=key, topic=table, partition=partition) from error

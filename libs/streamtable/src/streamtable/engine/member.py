@@ -13,7 +13,9 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import with_prefixes
 from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
+from streamtable.base.range_assignor import range_after_losses
 from streamtable.base.types import Guarantee, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
@@ -42,7 +44,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
-from streamtable.graph.group import Group
+from streamtable.graph.group import Group, prefix_headers
 from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
 
@@ -95,6 +97,7 @@ class Member:
         self._cluster = cluster
         # A batch larger than its topic accepts is rejected as a whole, however small its records.
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
+        self._partitions = topics[group.input_topics[0]].partitions
         self._stores = stores
         self._clock = clock
         self._meters = meters
@@ -117,31 +120,28 @@ class Member:
         self._holding = Holding(self._consumer, clock)
         reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
+        choose = None if settings.standby is True else self._near_partitions
         standby = Standby(
-            group.tables, standby_topics, cluster, reader, stores, clock, meters.standby, expansions(group)
-        )
-        self.restorer = Restorer(
-            group,
+            group.tables,
+            standby_topics,
             cluster,
             reader,
-            standby,
             stores,
             clock,
-            exactly_once=settings.guarantee is Guarantee.EXACTLY_ONCE,
-            failpoint=failpoint,
-            tasks=tasks,
+            meters.standby,
+            expansions(group),
+            prefix_headers(group),
+            choose,
+        )
+        eos = settings.guarantee is Guarantee.EXACTLY_ONCE
+        self.restorer = Restorer(
+            group, cluster, reader, standby, stores, clock, exactly_once=eos, failpoint=failpoint, tasks=tasks
         )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
-            group,
-            self.restorer,
-            self._commit_before_revocation,
-            settings,
-            clock,
-            meters.rebalanced,
-            lookups or {},
-            tasks,
-        )
+            group, self.restorer, self._commit_before_revocation, settings, clock, meters.rebalanced,
+            lookups or {}, tasks,
+        )  # fmt: skip
         ids = {name: topics[name].topic_id for name in group.input_topics}
         self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
@@ -264,7 +264,8 @@ class Member:
             if task is None or polled.partition in gone_back:
                 # Revoked, not recovered yet, or rewound: it is read again from the position of its table.
                 continue
-            records = self._holding.hold_back(task, polled)
+            records = with_prefixes(polled, self.restorer.prefix_headers.get(polled.topic, ""))
+            records = self._holding.hold_back(task, records)
             while records:
                 records = self._process(task, records, since, gone_back)
                 self._commit_what_is_due()
@@ -521,6 +522,13 @@ class Member:
     def _commit_before_revocation(self) -> None:
         self.commit()
         self._reached("revoked-committed")
+
+    def _near_partitions(self) -> frozenset[int]:
+        """Return the partitions that are this member's, or would be if as many others left as the settings say."""
+        members, this = self._cluster.group_members(self.group.name), self._consumer.membership().member_id
+        if this not in members:
+            raise RetryLater("it has not joined its group")
+        return range_after_losses(members.index(this), len(members), self._partitions, self.settings.standby)
 
     def _seek(self, task: BaseTask) -> None:
         for topic, offset in task.rewind().items():

@@ -216,26 +216,14 @@ class GroupProcessor:
         if self._lookups is not None:
             self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
         self._hanging = HangingTransactions(
-            self.group.name,
-            self._cluster,
-            self._clock,
-            self.settings.hanging_transaction_timeout,
-            self._metrics,
-        )
+            self.group.name, self._cluster, self._clock, self.settings.hanging_transaction_timeout,
+            self._metrics
+        )  # fmt: skip
         self._purger = Purger(self.group, self._cluster, enabled=self.settings.purge)
         self.member = Member(
-            self.group,
-            self._log,
-            self._cluster,
-            self._topics,
-            self._stores,
-            self.settings,
-            self._clock,
-            self._meters,
-            self._reached,
-            self.lookups,
-            self._tasks,
-        )
+            self.group, self._log, self._cluster, self._topics, self._stores, self.settings, self._clock,
+            self._meters, self._reached, self.lookups, self._tasks
+        )  # fmt: skip
         self._answered_at = self._answering_since = self._clock.monotonic()
 
     def step(self) -> None:

@@ -28,7 +28,8 @@ class ProcessorSettings:
         cache_bytes: Decoded rows of all partitions. Changed rows that take a quarter of it force a commit earlier.
         start_timeout: Seconds to wait for the broker at start; None: no limit.
         state_retention: Seconds that the state of partitions that left is kept.
-        standby: Whether to keep standby replicas of the partitions whose tasks run elsewhere.
+        standby: Keep standby replicas of the partitions that would be assigned to this process if as many others left; True:
+            of all partitions.
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
@@ -52,7 +53,7 @@ class ProcessorSettings:
     cache_bytes: int = 64 * 1024 * 1024
     start_timeout: float | None = default_of("start_timeout")
     state_retention: float = default_of("state_retention")
-    standby: bool = default_of("standby") == "all"
+    standby: bool | int = False
     stall_timeout: float = default_of("stall_timeout")
     stall_exit: float | None = default_of("stall_exit")
     hanging_transaction_timeout: float = default_of("hanging_transaction_timeout")

@@ -435,24 +435,12 @@ class Task(BaseTask):
     def _checkpoint(
         self, table: str, changelog_position: int, next_offsets: Mapping[str, NextOffset]
     ) -> bytes:
-        topic = self._topics[table]
-        return LocalPosition(
-            changelog=changelog_position,
-            topic_id=topic.topic_id,
-            current_at=self._clock.now(),
-            inputs=next_offsets,
-            partitions=topic.partitions,
-        ).encode()
+        topic, now = self._topics[table], self._clock.now()
+        return LocalPosition.of(topic, changelog_position, now, inputs=next_offsets).encode()
 
     def _joined_checkpoint(self, table: str, next_offsets: Mapping[str, NextOffset]) -> bytes:
-        topic = self._topics[table]
-        return LocalPosition(
-            changelog=next_offsets[table],
-            topic_id=topic.topic_id,
-            current_at=self._clock.now(),
-            partitions=topic.partitions,
-            begins=_begins(self.stores[table]),
-        ).encode()
+        topic, now, begins = self._topics[table], self._clock.now(), _begins(self.stores[table])
+        return LocalPosition.of(topic, next_offsets[table], now, begins=begins).encode()
 
 
 def _begins(store: Store) -> int | None:

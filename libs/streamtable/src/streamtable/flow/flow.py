@@ -145,9 +145,13 @@ class Flow:
         made._versions = node  # noqa: SLF001 - of this package
         return made
 
+    def add(self, group: Group[Any, Any]) -> None:
+        """Run another group with those of the flow, such as a sink of one of its tables: `flow.add(Sink("out", counts.table, TARGET))`."""
+        self._plan.added.append(group)
+
     @property
     def groups(self) -> tuple[Group[Any, Any], ...]:
-        """The groups that the flow is compiled to, in the order of the data.
+        """The groups that the flow is compiled to, in the order of the data, and then those that were added to it.
 
         Raises:
             GraphError: The flow reads nothing, or its parts contradict each other; the message names both sides.

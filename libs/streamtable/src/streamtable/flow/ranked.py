@@ -126,10 +126,7 @@ class KeepRanked(Keeping):
             if new == old:
                 continue
             changed.append((index, new, old))
-            if new is None:
-                table.delete(key)
-            else:
-                table.put(key, new)
+            table.put(key, new)
         changed.sort(key=lambda each: each[0])
         made = records.at([index for index, _, _ in changed])
         return made.with_values([new for _, new, _ in changed], [old for _, _, old in changed])
@@ -157,7 +154,7 @@ class KeepRanked(Keeping):
                     f"{row_of[place][:100]!r}"
                 )
             if count == 0:
-                ranks.delete(place)
+                ranks.put(place, None)
             elif change:
                 ranks.put(place, Same(count, row_of[place]))
 
@@ -187,12 +184,6 @@ def ranked_table(
     )
     keep = KeepRanked(state, ranks, aggregate)
     kept = plan.add(
-        node.group,
-        f"{operator} {name!r}",
-        node,
-        step=keep.step,
-        edges=(state, ranks),
-        timed=True,
-        makes=name,
+        node.group, f"{operator} {name!r}", node, step=keep.step, edges=(state, ranks), timed=True, makes=name
     )
     return KeyedTable.of_state(plan, kept, state)

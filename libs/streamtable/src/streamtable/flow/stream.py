@@ -145,14 +145,9 @@ class KeyedStream(StreamJoins[K, V]):
             raise GraphError("split() without predicates: give one for each branch but the last")
         mark, takes = steps.branches(predicates)
         marked = self._add("split", mark)
-        return tuple(
-            self._made(
-                self._plan.add(self._node.group, f"branch {number}", marked, step=take),
-                self._key,
-                self._value,
-            )
-            for number, take in enumerate(takes, 1)
-        )
+        group, numbered = self._node.group, enumerate(takes, 1)
+        nodes = [self._plan.add(group, f"branch {number}", marked, step=take) for number, take in numbered]
+        return tuple(self._made(node, self._key, self._value) for node in nodes)
 
     def merge(self, *others: "KeyedStream[K, V]") -> "KeyedStream[K, V]":
         """Return the records of this and of other streams. Records of the same input stay in its order.
@@ -274,8 +269,24 @@ class KeyedStream(StreamJoins[K, V]):
                 "to() with a function that chooses: give all streams that it may choose by streams="
             )
         label = "to " + ", ".join(each.name for each in targets)
-        edges = tuple(Output(each, event_times=True) for each in targets)
-        self._plan.add(self._node.group, label, self._node, step=step, edges=edges, timed=True)
+        send(self._plan, self._node, label, step, targets)
+
+    def topic(
+        self, name: str, *, key: Codec[Any] | None = None, value: Codec[Any] | None = None
+    ) -> Stream[Any, Any]:
+        """Write the records to a topic of the flow's own, and return it, for another group: `flow.add(Sink("out", late.topic("late"), TARGET))`.
+
+        Args:
+            name: The name of the step; its topic is `<flow>-<name>`.
+            key: The codec of the keys, if a step has changed them.
+            value: The codec of the values, as in `map_values`.
+        """
+        plan, operator = self._plan, f"topic({name!r})"
+        codecs = written_keys(key or self._key, operator), checked_value(value or self._value, operator)
+        plan.claim(name, "topic")
+        topic = Stream(f"{plan.name}-{name}", *codecs, plan.partitioner_of(self._node.group))
+        self.to(topic)
+        return topic
 
     @overload
     def to_table(
@@ -346,12 +357,7 @@ class KeyedStream(StreamJoins[K, V]):
         value: Codec[V2] | None,
         beside: Beside | None,
     ) -> "KeyedStream[K2, V2]":
-        if key is None:
-            raise GraphError(
-                f"{operator}({name!r}) writes keys that a step has changed, or of a stream that has none: give their codec by "
-                "key=, and keys by map() or key_by()"
-            )
-        legal_key(key, f"{operator}({name!r})")
+        key = written_keys(key, f"{operator}({name!r})")
         codec = checked_value(value, f"{operator}({name!r})")
         if beside is not None:
             check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)
@@ -366,15 +372,7 @@ def through(
     """Send the records of a node through a topic of the flow's own. Returns the source of the group that reads it."""
     plan.claim(name, operator)
     topic = Stream(f"{plan.name}-{name}", key, value, plan.partitioner_of(group))
-    plan.add(
-        node.group,
-        f"{operator} {name!r}",
-        node,
-        step=steps.send(topic),
-        edges=(Output(topic, event_times=True),),
-        timed=True,
-        feeds=topic.name,
-    )
+    send(plan, node, f"{operator} {name!r}", steps.send(topic), [topic], feeds=topic.name)
     # What comes through is what a step has sent: a None is the deletion of a row, or what a function has made.
     source = Source(
         topic,
@@ -382,6 +380,23 @@ def through(
         retracts=isinstance(value, Retractable),
     )
     return plan.source(group or topic.name, source)
+
+
+def send(plan: Plan, node: Node, label: str, step: Any, to: Iterable[Stream[Any, Any]], **more: Any) -> None:
+    """Add a step that sends records, with their event times."""
+    edges = tuple(Output(each, event_times=True) for each in to)
+    plan.add(node.group, label, node, step=step, edges=edges, timed=True, **more)
+
+
+def written_keys(key: Codec[K] | None, operator: str) -> Codec[K]:
+    """Return the codec of keys that are written. Raises `GraphError` if none is known."""
+    if key is None:
+        raise GraphError(
+            f"{operator} writes keys that a step has changed, or of a stream that has none: give their codec by key=, and "
+            "keys by map() or key_by()"
+        )
+    legal_key(key, operator)
+    return key
 
 
 def checked_value(value: Codec[V] | None, operator: str) -> Codec[V]:

@@ -109,11 +109,7 @@ class StreamJoins(ABC, Generic[K, V]):
         return self._joined("outer_join", name, other, function, within, grace, value)
 
     def join_table(
-        self,
-        table: "KeyedTable[K, V2]",
-        function: Callable[[V, V2], V3],
-        *,
-        value: Codec[V3] | None = None,
+        self, table: "KeyedTable[K, V2]", function: Callable[[V, V2], V3], *, value: Codec[V3] | None = None
     ) -> "KeyedStream[K, V3]":
         """Join each record with the row that a table has for its key now, when the record is handled.
 

@@ -149,13 +149,8 @@ class KeyedTable(TableJoins[K, V]):
         plan, emitted, ms = self._plan, Closed(), interval // _MS
         plan.claim(name, "every")
         due: Due[Any, Any] = Due(emitted_at, emitted, by_key=True, on_error=plan.on_error)
-        pending = State(
-            name,
-            key=PendingKey(self._key),
-            value=PendingRow(rows),
-            due=due,
-            meaning=f"changes of {self._node.label}, emitted every {ms} ms",
-        )
+        meaning = f"changes of {self._node.label}, emitted every {ms} ms"
+        pending = State(name, key=PendingKey(self._key), value=PendingRow(rows), due=due, meaning=meaning)
         topics = {each.source.topic.name for each in sources_of(self._node) if each.source is not None}
         apart = len(topics) > 1 or any(each.feeds in topics for each in plan.nodes)
         step = EmitLater(pending, ms, self._closes_at(), apart)

@@ -114,13 +114,19 @@ class Count(Aggregate[Any, int]):
 
 @dataclass(frozen=True)
 class Last(Aggregate[V, V]):
-    """Keeps the last event of each key: a stream as a table."""
+    """Keeps the last event of each key: a stream as a table. Of sessions that become one, it keeps the later one's.
+
+    It cannot subtract: an earlier event is not in its row, and the rows of a grouped table come in no order.
+    """
 
     def first(self, event: V) -> V:
         return event
 
     def add(self, row: V, event: V) -> V:  # noqa: ARG002 - replaced
         return event
+
+    def merge(self, row: V, later: V) -> V:  # noqa: ARG002 - the same
+        return later
 
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
         rows.changing(keys).update(zip(keys, events, strict=True))

@@ -5,7 +5,7 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
@@ -14,6 +14,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.decoding import codec_name
 from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import prefix_header
 from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
 from streamtable.errors import GraphError
@@ -75,6 +76,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             engine warns of a record that is not in the partition of its key, where views, lookups and joins look for it.
         purge: Delete the records of the stream from Kafka once the group has committed them, for a stream that no other
             group or program reads. Flows set it for the topics between their groups.
+        keyless: Call the handler for records without a key too, with the key None: they have no row. By default such a record
+            goes to the dead letters.
     """
 
     stream: Stream[K, E]
@@ -90,11 +93,11 @@ class Input(Edge[K, V], Generic[K, E, V]):
     watermarks: bool = False
     any_partition: bool = False
     purge: bool = False
+    keyless: bool = False
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
-        given = (self.handler, self.batch, self.aggregate, self.custom)
-        kinds = [kind for kind in given if kind is not None]
+        kinds = [kind for kind in (self.handler, self.batch, self.aggregate, self.custom) if kind is not None]
         if len(kinds) != 1:
             raise GraphError(
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
@@ -395,7 +398,9 @@ class Group(Generic[K, V]):
     def _check_topics(self) -> None:
         own = {f"{self.name}-table", self.retry, self.dead_letters, self.visits_topic}
         own |= set(map(self.named_topic, self.named_tables))
-        streams = [e.stream.name for e in self.inputs] + [e.stream.name for e in self.outputs]
+        # A handler may start a visit.
+        written = [e.stream.name for e in self.outputs if e.stream.name != self.visits_topic]
+        streams = [e.stream.name for e in self.inputs] + written
         for stream in streams:
             if stream in own:
                 raise GraphError(
@@ -533,6 +538,13 @@ class Group(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
+
+
+def prefix_headers(group: Group[Any, Any]) -> Mapping[str, str]:
+    """Return the names of the headers that may hold the prefixes of values, by the topic that is read."""
+    read: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
+    read += [edge.table for edge in group.joins]
+    return {topic.name: name for topic in read if (name := prefix_header(topic.value))}
 
 
 def legal_version(version: object, of: str) -> str:

@@ -23,20 +23,8 @@ V = TypeVar("V")
 
 
 RESERVED = frozenset(
-    {
-        "table",
-        "ids",
-        "handled",
-        "states",
-        "timers",
-        "wall-timers",
-        "calls",
-        "loop",
-        "visits",
-        "retry",
-        "dead-letters",
-    }
-)
+    {"table", "ids", "handled", "states", "timers", "wall-timers", "calls", "loop", "visits", "retry", "dead-letters"}
+)  # fmt: skip
 """The ends of the names of a group's other topics, which no state may have."""
 
 

@@ -306,7 +306,7 @@ class Context(BaseContext[K, V]):
 
     def delete(self) -> None:
         """Delete the row of this key."""
-        self._rows.delete(self._raw_key)
+        self._rows.put(self._raw_key, None)
 
     @property
     def timers(self) -> Timers:
@@ -478,10 +478,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
         encoded = list(map(self._key_codec.encode, rows))
         self._refuse_other_partitions(encoded)
         for key, row in zip(encoded, rows.values(), strict=True):
-            if row is None:
-                table.delete(key)
-            else:
-                table.put(key, row)
+            table.put(key, row)
 
     def _refuse_other_partitions(self, encoded: Sequence[bytes]) -> None:
         """Raise `WrongPartition` unless all these keys belong here. Keys of this batch's records do."""

@@ -73,7 +73,7 @@ class Timers:
     def cancel(self, timer: DeclaredTimer[Any], id: str = "") -> None:  # noqa: A002 - as above
         """Remove the timer of this name and id from the key; nothing happens if there is none. Raises `GraphError` as `at`."""
         row_key = self._row_key(timer, id)
-        self._tables[timer.table].raw.delete(row_key)
+        self._tables[timer.table].raw.put(row_key, None)
         self._placed(timer.table, row_key, None)
 
     def next_number(self, timer: DeclaredTimer[Any]) -> int:

@@ -6,7 +6,7 @@ spawn, and make the clients in the process that uses them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Producer as Client
@@ -18,10 +18,9 @@ from streamtable.base.settings import GroupProtocol, NativeChoice, Settings, def
 from streamtable.base.tracing import Tracer
 from streamtable.errors import AuthenticationFailed, ConfigurationError
 from streamtable.kafka import options
-from streamtable.kafka.acls import Acl
 from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.kafka.client_log import ClientLog
-from streamtable.kafka.cluster import Isolation, KafkaCluster
+from streamtable.kafka.cluster import Isolation
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
 from streamtable.kafka.fetch import Records
@@ -33,7 +32,9 @@ from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.observe import log_as_set, log_to_stderr_by_default
 
-__all__ = ["Acl", "BrokerAddress", "GroupDescription", "GroupMember", "Kafka", "KafkaAdmin"]
+__all__ = ["BrokerAddress", "GroupDescription", "GroupMember", "Kafka", "KafkaAdmin"]
+
+A = TypeVar("A", bound=KafkaAdmin)
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,15 @@ class Kafka:
             object.__setattr__(self, "_tokens", TokenSource(self.token))
         log_to_stderr_by_default()  # whatever is going to be logged, this was made before
 
-    def cluster(self) -> KafkaCluster:
+    def cluster(self) -> KafkaAdmin:
         return self.admin()
 
     def admin(self) -> KafkaAdmin:
         """The cluster with the operations for administrators."""
+        return self.admin_of(KafkaAdmin)
+
+    def admin_of(self, kind: type[A]) -> A:
+        """The cluster with the operations of this class, such as `streamtable_admin.rights.UserAdmin`."""
         connection_errors = ConnectionErrors()
         # These clients are not polled, so their log lines would pile up; their errors come with the answers.
         quiet = {"log_level": 0, "error_cb": connection_errors.heard}
@@ -108,7 +113,7 @@ class Kafka:
             made: AdminClient = _made(AdminClient, self._config("cluster", quiet))
             return made
 
-        return KafkaAdmin(client, outsider, self._caller(), connection_errors, self.admin_timeout)
+        return kind(client, outsider, self._caller(), connection_errors, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)

@@ -19,10 +19,10 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
+from streamtable.base.range_assignor import order_of
 from streamtable.base.types import Committed, TopicPartition, Watermarks
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.acls import KafkaAcls
-from streamtable.kafka.cluster import Isolation
+from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
@@ -70,7 +70,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...] = ()
 
 
-class KafkaAdmin(KafkaAcls):
+class KafkaAdmin(KafkaCluster):
     """A cluster with its administrative operations. All methods raise `RetryLater` when there is no answer.
 
     Args:
@@ -162,6 +162,14 @@ class KafkaAdmin(KafkaAcls):
             if answer.state is not ConsumerGroupState.DEAD:
                 found[name] = _description(answer)
         return found
+
+    def group_members(self, group: str) -> list[str]:
+        """Return the ids of the members of a group, in the order of the range assignor."""
+        found = self.describe_groups([group]).get(group)
+        members = (
+            [] if found is None else sorted(found.members, key=lambda m: order_of(m.member_id, m.instance_id))
+        )
+        return [member.member_id for member in members]
 
     def _ask_coordinators(
         self, ask: Callable[[AdminClient], Mapping[str, Future[T]]]

@@ -7,15 +7,13 @@ the group has committed their offsets. So a handler sees exactly the same rows a
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-import structlog
-
+from streamtable.base.message import latest
 from streamtable.base.ports import Codec, Store
 from streamtable.base.types import RecordBatch
 from streamtable.errors import DeserializationError
 from streamtable.tables.row_cache import RowCache
 
 J = TypeVar("J")
-log = structlog.get_logger()
 
 
 class Missing:
@@ -70,18 +68,11 @@ class JoinedTable(RowCache[J]):
 
     def apply(self, records: RecordBatch) -> None:
         """Apply records of the table's topic; of those with the same key the last one counts."""
-        new = dict(zip(records.keys, records.values, strict=True))
-        if None in new:
-            del new[None]
-            log.warning(
-                "record without a key in a joined table skipped",
-                topic=self.name,
-                partition=records.partition,
-            )
-        self._new.update(new)  # type: ignore[arg-type] # None popped
-        self._new_bytes += sum(len(key or b"") + len(value or b"") for key, value in new.items())
+        new = latest(records)
+        self._new.update(new)
+        self._new_bytes += sum(len(key) + len(value or b"") for key, value in new.items())
         for key in new:
-            self._rows.pop(key, None)  # type: ignore[arg-type] # the same
+            self._rows.pop(key, None)
         if self._timed:
             self.time_ms = max(self.time_ms, *map(records.timestamp, range(len(records))))
 

@@ -35,7 +35,7 @@ class OrderedTable(WorkingTable[V]):
 
     Attributes:
         fresh: The keys that were changed or restored since the index over the rows was last updated; None: there is no index.
-        notes: The cache of a step; see `StateRows.notes`.
+        notes: The cache of a step; see `ExpiringLog.notes`.
         commits: The number of commits so far.
         due: The due times of the rows; None: they never fall due.
     """
@@ -54,6 +54,11 @@ class OrderedTable(WorkingTable[V]):
         self._appended: list[Sequence[bytes]] = []  # rows that will hardly be read again
 
     @property
+    def log(self) -> "OrderedTable[V]":
+        """See `StateRows.log`."""
+        return self
+
+    @property
     def changed_memory(self) -> int:
         return super().changed_memory + _APPENDED_BYTES * sum(map(len, self._appended))
 
@@ -65,12 +70,8 @@ class OrderedTable(WorkingTable[V]):
             self.fresh |= keys
         return super().changing(keys)
 
-    def put(self, key: bytes, value: V) -> None:
+    def put(self, key: bytes, value: V | None) -> None:
         super().put(key, value)
-        self._note(key)
-
-    def delete(self, key: bytes) -> None:
-        super().delete(key)
         self._note(key)
 
     def forget_notes(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from streamtable.base.event_time import NO_TIME, InputTime
+from streamtable.base.ports import TopicInfo
 from streamtable.base.watermarks import PRODUCERS_MAX
 from streamtable.errors import StoreCorrupted
 from streamtable.tables.kept import OWN, KeptRecord
@@ -173,6 +174,11 @@ class LocalPosition:
     partitions: int = 0
     whole: bool = True
     begins: int | None = None
+
+    @classmethod
+    def of(cls, topic: TopicInfo, changelog: int, current_at: float, **more: Any) -> "LocalPosition":
+        """Return the checkpoint of a store of a topic as it is now; `more`: the other attributes."""
+        return cls(changelog, topic.topic_id, current_at, partitions=topic.partitions, **more)
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))

@@ -20,6 +20,7 @@ from enum import Enum
 import structlog
 
 from streamtable.base.clock import Clock
+from streamtable.base.message import latest, with_prefixes
 from streamtable.base.ports import Store, Stores, TopicInfo
 from streamtable.base.tracing import Span
 from streamtable.base.types import RecordBatch, TopicPartition
@@ -93,6 +94,7 @@ class PartitionReplica:
         expand: Expand | None = None,
         listener: Listener | None = None,
         applying: Applying | None = None,
+        prefix_header: str = "",
     ) -> None:
         self.place = TopicPartition(table, partition)
         self.partition = partition
@@ -102,6 +104,7 @@ class PartitionReplica:
         self._expand = expand
         self._listener = listener
         self._applying = applying
+        self._prefix_header = prefix_header
         self._writing = threading.Lock()
         self._topic: TopicInfo | None = None
         self._limit: int | None = None
@@ -197,17 +200,15 @@ class PartitionReplica:
             records = records.part(0, bisect_left(records.offsets, self._limit))
             if not records:
                 return
+        records = with_prefixes(records, self._prefix_header)
         with self._applying(records) if self._applying is not None and self.complete else nullcontext():
             self._apply(records)
 
     def _apply(self, records: RecordBatch) -> None:
-        rows = dict(zip(records.keys, records.values, strict=True))
-        if None in rows:
-            del rows[None]
-            log.warning("record without a key in a table skipped", **self.place._asdict())
+        rows = latest(records)
         position = records.last_offset + 1
         with self._writing:
-            written: Rows = rows.items()  # type: ignore[assignment] # None popped
+            written: Rows = rows.items()
             if self._expand is not None:
                 written = self._expand(self.store, written)
             # Loading is bulk; once complete, rows are written through, so that a crash costs no reload.
@@ -215,7 +216,7 @@ class PartitionReplica:
             # Last: a reader that takes the position and then a row finds at least the state of that position.
             self.position = position
         if self._listener is not None and self.complete:
-            self._listener(self.partition, rows, position)  # type: ignore[arg-type] # the same
+            self._listener(self.partition, rows, position)
 
     def advance(self, position: int) -> bool:
         """Record that the log has no more records below `position`, only markers and compacted gaps.
@@ -302,11 +303,6 @@ class PartitionReplica:
 
     def _checkpoint(self, position: int) -> bytes:
         assert self._topic is not None, "it is not followed"
-        return LocalPosition(
-            changelog=position,
-            topic_id=self._topic.topic_id,
-            current_at=self.current_at,
-            partitions=self._topic.partitions,
-            whole=self.complete,
-            begins=self.begins,
+        return LocalPosition.of(
+            self._topic, position, self.current_at, whole=self.complete, begins=self.begins
         ).encode()

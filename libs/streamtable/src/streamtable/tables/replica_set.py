@@ -65,6 +65,7 @@ class ReplicaSet:
         on_discard: Called with partition and reason after a replica that may have answered was discarded: the listener
             is not called with changes until it is loaded again.
         applying: Makes the span around every batch of changes of a complete replica.
+        prefix_header: See `ports.HeaderPrefix`.
 
     Attributes:
         here: The process that it was made in.
@@ -82,6 +83,7 @@ class ReplicaSet:
         on_end: Callable[[], None],
         on_discard: Callable[[int, str], None],
         applying: Applying | None = None,
+        prefix_header: str = "",
     ) -> None:
         self.arrivals: OffsetBarrier[int, None] = OffsetBarrier()
         self.loads = 0
@@ -94,6 +96,7 @@ class ReplicaSet:
         self._on_end = on_end
         self._on_discard = on_discard
         self._applying = applying
+        self._prefix_header = prefix_header
         self._replicas: list[PartitionReplica] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -357,6 +360,7 @@ class ReplicaSet:
             self._clock,
             listener=self._listener,
             applying=self._applying,
+            prefix_header=self._prefix_header,
         )
 
     def _begin(self, topic: TopicInfo, marks: Marks, reader: ChangelogReader) -> None:

@@ -70,12 +70,9 @@ class WorkingTable(RowCache[V]):
         self._changed |= changed
         return self._rows
 
-    def put(self, key: bytes, value: V) -> None:
+    def put(self, key: bytes, value: V | None) -> None:
+        """Write a row; None deletes it."""
         self._rows[key] = value
-        self._changed.add(key)
-
-    def delete(self, key: bytes) -> None:
-        self._rows[key] = None
         self._changed.add(key)
 
     @property

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import structlog
 
 from streamtable.base.closing import Closing
+from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import ClusterClient, Log, TopicInfo, WindowedKeys
@@ -459,7 +460,8 @@ class Tail(Closing, Generic[K, V]):
 
     def _kept(self, batch: RecordBatch) -> Iterator[_Kept]:
         inner = bytes if self._windows is None else self._windows.inner
-        for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+        records = with_prefixes(batch, prefix_header(self.stream.value))
+        for offset, key, value in zip(records.offsets, records.keys, records.values, strict=True):
             if key is not None:
                 yield _Kept(offset, inner(key), key, value)
 

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from streamtable.base.closing import Closing
 from streamtable.base.keys import as_key, prefix_span, spans_of
+from streamtable.base.message import prefix_header
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Ack, BadToken, Committed, TopicPartition
@@ -142,6 +143,7 @@ class View(Closing, Generic[K, V]):
             self._watches.close,
             self._watches.reloaded,
             partial(tracer_of(updater.log).apply, updater.name),
+            prefix_header(table.value),
         )
         updater.add(self._replicas)
 

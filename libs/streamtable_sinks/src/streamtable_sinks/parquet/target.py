@@ -1,6 +1,6 @@
 """Parquet files as a target: a data file, then an entry in the log of commits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater
+from streamtable import Avro
+from streamtable.errors import ConfigurationError, Migrated, RetryLater
+from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog, asked
-from streamtable_sinks.parquet.schema import DELETED, PLACE, schema_of
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
 
 _TRIES: Final = 5
@@ -44,7 +45,7 @@ class Parquet:
             of obstore, such as `S3Store("lake", prefix="orders", endpoint=...)`.
         key: The names of the columns of the key, of a table: one, or one for each part of the key.
         columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
-        schema: The schema of these columns. Default: from the codec.
+        schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
         compression: The compression of the files.
     """
 
@@ -53,38 +54,17 @@ class Parquet:
         where: str | Path | ObjectStore,
         *,
         key: Sequence[str] = (),
-        columns: Callable[[Any, Any], Mapping[str, Any]] | None = None,
-        schema: pa.Schema | None = None,
+        columns: MakeColumns | None = None,
+        schema: pa.Schema | Avro[Any] | None = None,
         compression: str = "zstd",
     ) -> None:
-        if columns is not None and schema is None:
-            raise ConfigurationError("columns= needs schema=: all files have the same columns")
         self._store = store_at(where)
-        self._key = tuple(key)
-        self._columns = columns
-        self._given = schema
+        self._rows = ArrowRows(key, columns, schema)
         self._compression = compression
-        self._schema = pa.schema([])
-        self._is_table = False
         self._last: dict[SinkPartition, CommitEntry] = {}
 
     def open(self, source: SinkSource) -> None:
-        self._is_table = source.is_table
-        if source.is_table and not self._key:
-            raise ConfigurationError(
-                f"sink {source.sink!r} writes the table {source.topic!r}: name its key columns, key="
-            )
-        values = self._given if self._given is not None else schema_of(source.value, "value")
-        keys = schema_of(source.key, self._key[0]) if len(self._key) == 1 else pa.schema([])
-        if values is None or keys is None or len(self._key) > len(keys):
-            missing = [name for name in self._key if values is None or name not in values.names]
-            if values is None or missing:
-                raise ConfigurationError(
-                    f"the columns of sink {source.sink!r} are not known: give columns= and schema=, with the key's too"
-                )
-            keys = pa.schema([])
-        fields = [field for field in keys if field.name not in values.names]
-        self._schema = pa.schema([*fields, *values, *PLACE, *([DELETED] if source.is_table else [])])
+        self._rows.open(source)
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         log = CommitLog(self._store, place)
@@ -118,11 +98,7 @@ class Parquet:
         """Do nothing: there is no connection."""
 
     def _write_file(self, place: SinkPartition, changes: Sequence[SinkChange]) -> str:
-        rows = [self._row(place.partition, change) for change in changes]
-        try:
-            table = pa.Table.from_pylist(rows, schema=self._schema)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise Rejected(f"the rows do not fit the schema: {error}") from error
+        table = self._rows.table(place.partition, changes)
         buffer = BytesIO()
         pq.write_table(table, buffer, compression=self._compression)
         first, last = changes[0].offset, changes[-1].offset
@@ -132,32 +108,3 @@ class Parquet:
         except AlreadyExistsError as error:
             raise RetryLater(f"there is a file {path} already") from error
         return path
-
-    def _row(self, partition: int, change: SinkChange) -> dict[str, Any]:
-        try:
-            found = self._found(change) if change.value is not None else {}
-            key = self._key_of(change.key)
-        except Exception as error:
-            message = f"the row cannot be made: {type(error).__name__}: {error}"
-            raise Rejected(message, offset=change.offset) from error
-        row = {
-            **key,
-            **found,
-            "_partition": partition,
-            "_offset": change.offset,
-            "_timestamp": change.timestamp_ms,
-        }
-        return {**row, "_deleted": change.value is None} if self._is_table else row
-
-    def _found(self, change: SinkChange) -> Mapping[str, Any]:
-        if self._columns is not None:
-            return self._columns(change.key, change.value)
-        return change.value if isinstance(change.value, dict) else {"value": change.value}
-
-    def _key_of(self, key: Any) -> Mapping[str, Any]:
-        if len(self._key) == 1 and not isinstance(key, tuple | dict):
-            return {self._key[0]: key}
-        if isinstance(key, dict):
-            return {name: key[name] for name in self._key}
-        fields = getattr(key, "_fields", ())
-        return {name: getattr(key, name) if name in fields else key[at] for at, name in enumerate(self._key)}

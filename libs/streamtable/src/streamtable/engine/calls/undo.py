@@ -59,15 +59,10 @@ class RowJournal(Generic[V]):
         self._written |= keys
         return self._table.changing(keys)
 
-    def put(self, key: bytes, value: V) -> None:
+    def put(self, key: bytes, value: V | None) -> None:
         self._note(key)
         self._written.add(key)
         self._table.put(key, value)
-
-    def delete(self, key: bytes) -> None:
-        self._note(key)
-        self._written.add(key)
-        self._table.delete(key)
 
     # ---- around a record -------------------------------------------------------------------------------------------------
 
@@ -137,7 +132,7 @@ class OrderedJournal(RowJournal[V]):
     def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None:  # noqa: ARG002
         """As `OrderedTable.replace`, but row by row: each must be undoable."""
         for key in gone:
-            self.delete(key)
+            self.put(key, None)
         for key, row in made.items():
             self.put(key, row)
 
@@ -145,6 +140,11 @@ class OrderedJournal(RowJournal[V]):
         """As `OrderedTable.append`, but row by row, as `replace`."""
         for key, row in zip(keys, rows, strict=True):
             self.put(key, row)
+
+    @property
+    def log(self) -> "OrderedJournal[V]":
+        """See `StateRows.log`."""
+        return self
 
     @property
     def notes(self) -> dict[bytes, Any]:

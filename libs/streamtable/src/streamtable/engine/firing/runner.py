@@ -10,11 +10,11 @@ import structlog
 
 from streamtable.base.event_time import NO_TIME
 from streamtable.base.limited_log import LimitedLog
+from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.due.chunks import time_of
 from streamtable.engine.due.index import DueIndex, key_of
-from streamtable.engine.firing.message import DueMessage
 from streamtable.engine.firing.pending import PendingRows
 from streamtable.engine.firing.timers import TimerCalls
 from streamtable.engine.named.meanings import StateRecords
@@ -123,9 +123,9 @@ class DueState:
 
     def delete(self, keys: Iterable[bytes]) -> None:
         """Delete rows."""
-        delete = self.kept.handle.raw.delete
+        put = self.kept.handle.raw.put
         for key in keys:
-            delete(key)
+            put(key, None)
 
 
 class DueRunner:
@@ -436,7 +436,9 @@ class DueRunner:
             raise failed
         self._calls.undo.begin()
         if on_error is OnError.DEAD_LETTER:
-            message = DueMessage(key_of(entry), each.kept.table.peek_encoded(key_of(entry)), time_of(entry))
+            message = MadeMessage(
+                key_of(entry), each.kept.table.peek_encoded(key_of(entry)), (1, time_of(entry))
+            )
             record = RecordBatch(each.rows.topic, self._partition, [message])
             self._calls.outgoing.set_aside(record, 0, failed)
         else:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.handlers import Around
 from streamtable.engine.due.chunks import entry_of
-from streamtable.engine.firing.message import DueMessage
 from streamtable.errors import Fatal, GraphError
 from streamtable.graph.companion import CALLS, Companion
 from streamtable.graph.group import Group, OnError
@@ -32,10 +32,7 @@ class TimerCalls:
     """
 
     def __init__(
-        self,
-        group: Group[Any, Any],
-        tables: Mapping[str, StateTable[Any, Any]],
-        around: Around,
+        self, group: Group[Any, Any], tables: Mapping[str, StateTable[Any, Any]], around: Around
     ) -> None:
         self.limit_ms = -1
         self._group = group
@@ -66,15 +63,15 @@ class TimerCalls:
         self._keys = {row_key for row_key, _, _ in due.rows}
         self._last = entry_of(due.times_ms[-1], due.rows[-1][0]) if due.rows else b""
         self._disturbed = False
-        delete = self._tables[due.state.name].raw.delete
+        rows = self._tables[due.state.name].raw
         try:
             for number, ((row_key, _, data), time_ms) in enumerate(
                 zip(due.rows, due.times_ms, strict=True), 1
             ):
                 pending = self._pending(row_key)
                 timer = self._timer(pending)
-                delete(row_key)  # before its handler, which may set it again
-                message = DueMessage(row_key, data, time_ms)
+                rows.put(row_key, None)  # before its handler, which may set it again
+                message = MadeMessage(row_key, data, (1, time_ms))
                 record = RecordBatch(due.topic, due.partition, [message])
                 context.stand(record, 0, self._group.key.decode(pending.raw_key))
                 context.stand_at_row(pending.raw_key, context.key)

@@ -9,6 +9,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
+from streamtable.base.message import with_prefixes
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
@@ -25,7 +26,7 @@ from streamtable.engine.records.input_calls import InputCalls, unfit
 from streamtable.engine.records.placement import Placement
 from streamtable.engine.time.event_time import EventClock, TimedInput
 from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
-from streamtable.graph.group import Changes, Group, Input, OnError, Visit
+from streamtable.graph.group import Changes, Group, Input, OnError, Visit, prefix_headers
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.visiting import ROWS_AT_ONCE, VisitProgress
 from streamtable.handlers.context import BatchContext, Context
@@ -97,6 +98,7 @@ class Dispatcher:
         self._partition = partition
         self._topics = topics
         self._placement = Placement(group, partition, topics)
+        self._prefix_headers = prefix_headers(group)
         self._table = table
         self._ids = ids
         self._handled = handled
@@ -284,12 +286,7 @@ class Dispatcher:
         return len(records)
 
     def _hand_over(
-        self,
-        edge: Changes[Any, Any, Any],
-        handler: Handler,
-        records: RecordBatch,
-        index: int,
-        row: Any,
+        self, edge: Changes[Any, Any, Any], handler: Handler, records: RecordBatch, index: int, row: Any
     ) -> bool:
         """Call the handler of a change and remember the value it was given. Returns False if the process must stop at it."""
         handled, key = self._handled, records.keys[index]
@@ -320,7 +317,7 @@ class Dispatcher:
                 reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
             self._refuse(record, f"a record in the retry topic cannot be handled: {reason}")
             return 1
-        return route(origin.dated(record))
+        return route(origin.dated(with_prefixes(record, self._prefix_headers.get(origin.topic, ""))))
 
     def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
         """Handle a replayed change. Its old value is the one that the handler was given last, perhaps a later one."""

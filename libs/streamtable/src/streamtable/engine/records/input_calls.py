@@ -98,12 +98,10 @@ class InputCalls:
 
     def _handle(self, records: RecordBatch, marked: Marked | None = None) -> int:
         """Handle records without marks between them. Returns as `handle`."""
-        keys = self._edge.stream.key.decode_many(records.keys)
-        events = self._edge.stream.value.decode_many(records.values)
-        edge = self._edge
-        bad = unfit(
-            records, keys, events, self._calls.mode, deletions=edge.tombstones, keyless=edge.stream.keyless
-        )
+        edge, stream = self._edge, self._edge.stream
+        keys, events = stream.key.decode_many(records.keys), stream.value.decode_many(records.values)
+        keyless = edge.keyless or stream.keyless
+        bad = unfit(records, keys, events, self._calls.mode, deletions=edge.tombstones, keyless=keyless)
         if self._timed is None:
             return self._in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)

@@ -28,7 +28,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionPending,
 )
-from streamtable.graph.group import Group
+from streamtable.graph.group import Group, prefix_headers
 from streamtable.graph.topic_check import check_topics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.kept import InputRecord, KeptRecord, TopicState, unsettled
@@ -138,6 +138,9 @@ class Restorer:
         exactly_once: The guarantee of the process.
         failpoint: Called between the steps.
         tasks: The custom tasks to recover; None if there are only local tables to recover.
+
+    Attributes:
+        prefix_headers: See `graph.group.prefix_headers`.
     """
 
     def __init__(
@@ -155,7 +158,7 @@ class Restorer:
     ) -> None:
         self._tasks = tasks
         self._group = group
-        self._expand = expansions(group)
+        self._expand, self.prefix_headers = expansions(group), prefix_headers(group)
         self._kept = kept_tables(group)
         self._cluster = cluster
         self._stores = stores
@@ -308,13 +311,7 @@ class Restorer:
             for name, topic in ((name, group.named_topic(name)) for name in group.named_tables)
         }
         todo = plan(
-            restore.partition,
-            inputs,
-            own,
-            local,
-            exactly_once=self._exactly_once,
-            now=now,
-            named=named,
+            restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now, named=named
         )
         records, settled = self._records(restore, committed, marks, {**starts, **handled})
         uncommitted = todo.uncommitted or not settled
@@ -357,7 +354,13 @@ class Restorer:
 
     def _replica(self, table: str, partition: int, store: Store | None = None) -> PartitionReplica:
         return PartitionReplica(
-            self._stores, table, partition, self._clock, store=store, expand=self._expand.get(table)
+            self._stores,
+            table,
+            partition,
+            self._clock,
+            store=store,
+            expand=self._expand.get(table),
+            prefix_header=self.prefix_headers.get(table, ""),
         )
 
     def _open(self, restore: Restore, table: str) -> LocalPosition | None:

@@ -1,10 +1,13 @@
 """Standby replicas of partitions that other members work on, so that a newly assigned one loads little.
 
+They are of all partitions, or of those that would be assigned here if some other members left: the next owners have them.
+
 All of it happens in the background thread, between the slices of restores. So handing a replica over to a restore needs
 no lock, and no replica moves on while the broker is asked where its topic ends.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +25,12 @@ from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
 log = structlog.get_logger()
 
 _ASK_SECONDS = 1.0
-_PAUSE_SECONDS = 3.0  # a partition may come back soon, or its new owner on this machine may need it
+_START_SECONDS = 3.0  # by then the partitions of this process are assigned
+_PAUSE_SECONDS = 0.5  # a partition may come back at once, or its new owner on this machine may need it
+_CHOOSE_SECONDS = 5.0
+_KEEP_SECONDS = (
+    60.0  # a replica that is chosen no more is still the best one until the next owner has loaded it
+)
 _REFUSED_SECONDS = 10.0
 _SAVE_SECONDS = 60.0
 _OPENED_AT_ONCE = 4  # a store takes some 20 ms, and no recovery advances meanwhile
@@ -32,7 +40,7 @@ Shown = Callable[[Mapping[TopicPartition, int]], None]
 
 
 class Standby:
-    """Replicas of all partitions of some tables except the assigned ones.
+    """Replicas of all partitions of some tables, or of some of them, except the assigned ones.
 
     `step`, `hand_over` and the rest belong to the background thread; `taken` and `left` to the main thread.
 
@@ -45,6 +53,8 @@ class Standby:
         clock: Wall and monotonic time.
         shown: Called with the lag of each replica.
         expand: The function that makes the rows of a store from records, by table, for tables whose rows are not the records.
+        prefix_headers: See `ports.HeaderPrefix`, by table.
+        choose: Returns the partitions to keep replicas of, and is asked again every 5 s. May raise `RetryLater`. None: all.
     """
 
     def __init__(
@@ -57,26 +67,29 @@ class Standby:
         clock: Clock,
         shown: Shown,
         expand: Mapping[str, Expand] | None = None,
+        prefix_headers: Mapping[str, str] | None = None,
+        choose: Callable[[], Collection[int]] | None = None,
     ) -> None:
         self._own = own
-        self._expand = expand or {}
+        self._choose = choose
+        self._expand, self._prefix_headers = expand or {}, prefix_headers or {}
         self._tables = {table.name: table for table in tables}
         self._cluster = cluster
         self._reader = reader
         self._stores = stores
         self._clock = clock
         self._shown = shown
-        self._places = {
-            TopicPartition(t.name, partition) for t in tables for partition in range(t.partitions)
-        }
+        partitions = max((table.partitions for table in tables), default=0)
+        self._places = self._places_of(() if choose else range(partitions))
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._paused: set[TopicPartition] = set()  # not read, for as long as partitions of ours are loading
         self._ours: set[int] = set()
-        now = clock.monotonic()
-        self._free_since: dict[int, float] = {}  # not ours any more
+        self._saved_at = now = clock.monotonic()
+        self._begins_at = now + _START_SECONDS
+        self._free_at: dict[int, float] = {}  # from then on it may be opened
         self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
-        self._began_at = self._saved_at = now
-        self._asked_at = -_ASK_SECONDS
+        self._asked_at = self._choose_at = -math.inf
+        self._chosen_at: dict[TopicPartition, float] = {}
 
     # ---- main thread -----------------------------------------------------------------------------------------------
 
@@ -87,8 +100,11 @@ class Standby:
     def left(self, partition: int) -> None:
         """Note that this partition is no longer assigned here, and its stores are closed."""
         if partition in self._ours:
-            self._free_since[partition] = self._clock.monotonic()
+            now = self._clock.monotonic()
+            self._free_at[partition] = now + _PAUSE_SECONDS
             self._ours.discard(partition)
+            # Until its next owner has loaded it, nothing but a replica can answer for it.
+            self._asked_at, self._choose_at = now + _PAUSE_SECONDS - _ASK_SECONDS, -math.inf
 
     def keeps(self, table: str, partition: int) -> bool:
         """Return whether the state of this partition stays on disk, whichever member works on it."""
@@ -106,7 +122,7 @@ class Standby:
 
     def step(self, *, loading: bool) -> None:
         """Do a slice of the work. `loading`: assigned partitions are loading and come first."""
-        if not self._places:
+        if not self._tables:
             return
         self._pace(loading=loading)
         if self._clock.monotonic() - self._asked_at >= _ASK_SECONDS:
@@ -151,7 +167,28 @@ class Standby:
                 self._paused.discard(place)
                 self._reader.add(replica)
 
+    def _places_of(self, partitions: Iterable[int]) -> frozenset[TopicPartition]:
+        return frozenset(
+            TopicPartition(t.name, p) for p in partitions for t in self._tables.values() if p < t.partitions
+        )
+
+    def _choose_again(self) -> None:
+        """Ask which partitions to keep replicas of, and drop those that are chosen no more."""
+        now = self._clock.monotonic()
+        if self._choose is None or now < self._choose_at:
+            return
+        self._choose_at = now + _CHOOSE_SECONDS
+        try:
+            self._places = self._places_of(self._choose())
+        except RetryLater as error:
+            log.debug("standby cannot get the members of the group", reason=str(error))
+        self._chosen_at |= dict.fromkeys(self._places, now)
+        for place in list(self._replicas):
+            if now - self._chosen_at[place] > _KEEP_SECONDS:
+                self._drop(place)
+
     def _look(self, *, loading: bool) -> None:
+        self._choose_again()
         for place, replica in list(self._replicas.items()):
             self._mend(place, replica)
         if not loading:
@@ -181,11 +218,16 @@ class Standby:
                 del self._refused[place]
         opened = 0
         for place in self._missing():
-            if now - self._free_since.get(place.partition, self._began_at) < _PAUSE_SECONDS:
+            if now < self._free_at.get(place.partition, self._begins_at):
                 continue
             try:
                 self._replicas[place] = PartitionReplica(
-                    self._stores, *place, self._clock, spare=True, expand=self._expand.get(place.topic)
+                    self._stores,
+                    *place,
+                    self._clock,
+                    spare=True,
+                    expand=self._expand.get(place.topic),
+                    prefix_header=self._prefix_headers.get(place.topic, ""),
                 )
             except StoreInUse as error:
                 log.debug("another process holds the store of this partition", reason=str(error))

@@ -123,7 +123,7 @@ class _Folding:
         self._values = records.values
         _, self._times, self._late_before = records.keyed_times()
         self._changes = changes
-        self._remembered: dict[bytes, _Known] = table.notes
+        self._remembered: dict[bytes, _Known] = table.log.notes
         self._known: dict[bytes, _Known] = {}
         self._made: dict[bytes, Any] = {}
         self._new: list[bytes] = []

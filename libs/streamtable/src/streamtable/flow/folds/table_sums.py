@@ -104,10 +104,7 @@ class KeepSum(KeepRows):
         kept = scope.table(self.exact).raw
         before = kept.get(key)
         made = (before or ExactSum(Fraction(row))).changed(number, added=added)
-        if isfinite(made.value):
-            kept.delete(key)
-        else:
-            kept.put(key, made)
+        kept.put(key, None if isfinite(made.value) else made)
         return made.value
 
 

@@ -247,9 +247,9 @@ class _Joining:
         self._function = step.function
         self._rows = step.rows
         self._unmatched = step.unmatched
-        self._table = table
+        self._table, self._log = table, table.log
         self._recent = _recent(table, step.rows)
-        self.lookup = WaitingLookup(table, self._recent, step.bounds, step.unmatched)
+        self.lookup = WaitingLookup(table.log, self._recent, step.bounds, step.unmatched)
         self._new: list[tuple[list[bytes], list[bytes], list[int]]] = []
         self._matched: dict[bytes, bytes] = {}
 
@@ -336,14 +336,14 @@ class _Joining:
     def _add(self, side: Side, keys: Sequence[bytes], times: Sequence[int], records: list[bytes]) -> None:
         """Buffer records until they match or expire."""
         life = self._lives[side]
-        due_ms = max(max(times) + life, self._table.gone_before_ms())
-        self._recent.add(side, keys, records, due_ms, self._table.commits)
+        due_ms = max(max(times) + life, self._log.gone_before_ms())
+        self._recent.add(side, keys, records, due_ms, self._log.commits)
         self._new.append((*rows_of(side, keys, records), [time + life for time in times]))
 
     def write(self) -> None:
         """Write the records that wait now, and those that have been matched."""
         for new in self._new:
-            self._table.append(*new)
+            self._log.append(*new)
         if self._matched:
             self._table.replace((), self._matched, ())
         self._table.put(NEXT_KEY, self._rows.next_row(self._recent.next))
@@ -357,11 +357,11 @@ def _within(records: Sequence[bytes], since: int, until: int) -> Sequence[bytes]
 
 def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
     """Return the recent records, as they are remembered of a table or begun for it."""
-    notes = table.notes
+    notes = table.log.notes
     found: RecentRecords | None = notes.get(_RECENT)
     if found is None:
         number = rows.next_number(table.get(NEXT_KEY))
-        found = notes[_RECENT] = RecentRecords(number, table.last_due_ms())
+        found = notes[_RECENT] = RecentRecords(number, table.log.last_due_ms())
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from streamtable.flow.joins.recent_records import RecentRecords
 from streamtable.flow.joins.rules import LEFT, RIGHT, Bounds, Side, other_side
 from streamtable.flow.joins.waiting_records import older_records, replace_record
-from streamtable.handlers.state_table import StateRows
+from streamtable.handlers.state_table import ExpiringLog
 
 if TYPE_CHECKING:
     from streamtable.flow.joins.frozen_records import FrozenRecords
@@ -17,7 +17,7 @@ class WaitingLookup:
     """The waiting records that were found for the records of a batch: frozen ones, and those in the table alone.
 
     Args:
-        table: The rows.
+        log: The rows.
         recent: The records that are in memory.
         bounds: Which records match.
         unmatched: The sides whose records are followed.
@@ -28,21 +28,21 @@ class WaitingLookup:
     """
 
     def __init__(
-        self, table: StateRows[Any], recent: RecentRecords, bounds: Bounds, unmatched: frozenset[Side]
+        self, log: ExpiringLog[Any], recent: RecentRecords, bounds: Bounds, unmatched: frozenset[Side]
     ) -> None:
         self.found: tuple[dict[bytes, list[bytes]], ...] = {}, {}
-        self._table = table
+        self._log = log
         self._recent = recent
         self._bounds = bounds
         self._unmatched = unmatched
-        self._gone_before_ms = table.gone_before_ms()
+        self._gone_before_ms = log.gone_before_ms()
         self.earliest = tuple(self._gone_before_ms - bounds.life_ms(side) for side in (LEFT, RIGHT))
         # Of followed sides: by record, where it is frozen.
         self._frozen: dict[bytes, tuple[FrozenRecords, int]] = {}
 
     def look_up(self, sides: Sequence[Side], keys: Sequence[bytes], times: Sequence[int]) -> None:
         """Find the records that may match these. To be called once."""
-        self._recent.make_room(self._table.cache_bytes, self._table.commits, self._gone_before_ms)
+        self._recent.make_room(self._log.cache_bytes, self._log.commits, self._gone_before_ms)
         for side in sorted(set(sides)):
             mine = [each == side for each in sides]
             self._find(side, list(compress(keys, mine)), list(compress(times, mine)))
@@ -88,7 +88,7 @@ class WaitingLookup:
         times: dict[bytes, list[int]] = {}
         for key, time in asked:
             times.setdefault(key, []).append(time)
-        rows = self._table.stored(self._bounds.all_spans(side, times))
+        rows = self._log.stored(self._bounds.all_spans(side, times))
         found = self.found[other_side(side)]
         for key, record in older_records(rows, times.keys(), self._recent.since):
             found.setdefault(key, []).append(record)

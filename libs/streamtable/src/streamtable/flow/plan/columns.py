@@ -128,11 +128,7 @@ class Columns:
         return replace(self, codec=None, raw_keys=None, decoded_keys=keys, raw_values=None)
 
     def paired(
-        self,
-        indexes: Sequence[int],
-        values: Sequence[Any],
-        times: Sequence[int],
-        late_before: Sequence[int],
+        self, indexes: Sequence[int], values: Sequence[Any], times: Sequence[int], late_before: Sequence[int]
     ) -> "Columns":
         """Return one record for each of these indexes, in order, with another value and other times, and without headers."""
         raw_keys, order = self.encoded_keys, self.order
@@ -153,6 +149,11 @@ class Columns:
     def without_headers(self) -> "Columns":
         """Return the same records without headers: a result of several records has the headers of none."""
         return self if self.headers is None else replace(self, headers=None)
+
+    def only_changes(self) -> "Columns":
+        """Return the changes without those from no row to no row."""
+        pairs = zip(self.values, self.olds or (), strict=True)
+        return self.only([new is not None or old is not None for new, old in pairs])
 
     def only(self, keep: Sequence[Any]) -> "Columns":
         """Return the records whose `keep` is true."""

@@ -30,6 +30,7 @@ class Plan:
         version: The version of the functions.
         nodes: All of them, each after its parents.
         names: The operators that have taken names for state and topics.
+        added: The groups that run with those of the flow.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Plan:
     version: str = ""
     nodes: list[Node] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    added: list[Group[Any, Any]] = field(default_factory=list)
     _groups: tuple[int, tuple[Group[Any, Any], ...]] = (0, ())  # and of how many nodes they were made
 
     def add(self, group: str, label: str, *parents: Node, **more: Any) -> Node:
@@ -97,7 +99,7 @@ class Plan:
         if self._groups[0] != len(self.nodes) or not self.nodes:
             self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time, self.version)
             warn_of_ahead(self.name, self.nodes, self.event_time)
-        return self._groups[1]
+        return (*self._groups[1], *self.added)
 
     def table_of(self, name: str, state: State[K, V]) -> Table[K, V]:
         """Return the table of a state, as views read it. Raises `GraphError`."""

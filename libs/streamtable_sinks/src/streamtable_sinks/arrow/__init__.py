@@ -1,0 +1,1 @@
+"""Changes as tables of Arrow, for targets that are files."""

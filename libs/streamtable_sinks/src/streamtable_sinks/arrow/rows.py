@@ -1,0 +1,112 @@
+"""Changes as rows of an Arrow table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamtable import Avro
+from streamtable.errors import ConfigurationError, Rejected
+from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
+from streamtable_sinks.target import SinkChange, SinkSource
+
+MakeColumns = Callable[[Any, Any], Mapping[str, Any]]
+
+
+class ArrowRows:
+    """Makes a table of changes: the columns of the key, the fields of the value, and the place of the record.
+
+    Args:
+        key: The names of the columns of the key, of a table: one, or one for each part of the key.
+        columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
+        schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
+
+    Raises:
+        ConfigurationError: The arguments contradict each other.
+    """
+
+    def __init__(
+        self, key: Sequence[str], columns: MakeColumns | None, schema: pa.Schema | Avro[Any] | None
+    ) -> None:
+        if columns is not None and schema is None:
+            raise ConfigurationError("columns= needs schema=: all files have the same columns")
+        self._key = tuple(key)
+        self._columns = columns
+        self._given = schema_of(schema, "value") if isinstance(schema, Avro) else schema
+        self._is_table = False
+        self._schema = pa.schema([])
+        self._names: frozenset[str] = frozenset()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the tables, once it is known."""
+        return self._schema
+
+    @schema.setter
+    def schema(self, schema: pa.Schema) -> None:
+        self._schema, self._names = schema, frozenset(schema.names)
+
+    def open(self, source: SinkSource) -> pa.Schema:
+        """Return the schema that the source needs. Raises `ConfigurationError` if it is not known."""
+        self._is_table = source.is_table
+        if source.is_table and not self._key:
+            raise ConfigurationError(
+                f"sink {source.sink!r} writes the table {source.topic!r}: name its key columns, key="
+            )
+        values = self._given if self._given is not None else schema_of(source.value, "value")
+        keys = schema_of(source.key, self._key[0]) if len(self._key) == 1 else pa.schema([])
+        if values is None or keys is None or len(self._key) > len(keys):
+            missing = [name for name in self._key if values is None or name not in values.names]
+            if values is None or missing:
+                raise ConfigurationError(
+                    f"the columns of sink {source.sink!r} are not known: give columns= and schema=, with the key's too"
+                )
+            keys = pa.schema([])
+        fields = [field for field in keys if field.name not in values.names]
+        self.schema = pa.schema([*fields, *values, *PLACE, *([DELETED] if source.is_table else [])])
+        return self.schema
+
+    def table(self, partition: int, changes: Sequence[SinkChange]) -> pa.Table:
+        """Return the rows of changes. Raises `Rejected`, with the offset if it is known which change it is."""
+        rows = [self._row(partition, change) for change in changes]
+        try:
+            made = pa.Table.from_pylist(rows, schema=self._schema)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise Rejected(f"the rows do not fit the schema: {error}") from error
+        empty = [field.name for field in self._schema if not field.nullable and made[field.name].null_count]
+        if empty:
+            raise Rejected(f"the columns {empty} may not be null")
+        return made
+
+    def _row(self, partition: int, change: SinkChange) -> dict[str, Any]:
+        try:
+            found = self._found(change) if change.value is not None else {}
+            key = self._key_of(change.key)
+        except Exception as error:
+            message = f"the row cannot be made: {type(error).__name__}: {error}"
+            raise Rejected(message, offset=change.offset) from error
+        row = {
+            **key,
+            **found,
+            "_partition": partition,
+            "_offset": change.offset,
+            "_timestamp": change.timestamp_ms,
+        }
+        if self._is_table:
+            row["_deleted"] = change.value is None
+        if unknown := row.keys() - self._names:
+            raise Rejected(f"the schema has no columns {sorted(unknown)}", offset=change.offset)
+        return row
+
+    def _found(self, change: SinkChange) -> Mapping[str, Any]:
+        if self._columns is not None:
+            return self._columns(change.key, change.value)
+        return change.value if isinstance(change.value, dict) else {"value": change.value}
+
+    def _key_of(self, key: Any) -> Mapping[str, Any]:
+        if len(self._key) == 1 and not isinstance(key, tuple | dict):
+            return {self._key[0]: key}
+        if isinstance(key, dict):
+            return {name: key[name] for name in self._key}
+        fields = getattr(key, "_fields", ())
+        return {name: getattr(key, name) if name in fields else key[at] for at, name in enumerate(self._key)}

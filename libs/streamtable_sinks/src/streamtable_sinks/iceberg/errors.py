@@ -1,0 +1,48 @@
+"""Errors of catalogs and object stores as errors of Streamtable."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    RESTError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+
+from streamtable.errors import ConfigurationError, RetryLater
+
+_NO_RETRY: Final = (
+    BadRequestError, ForbiddenError, NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, OAuthError,
+    PermissionError, TableAlreadyExistsError, UnauthorizedError,
+)  # fmt: skip
+_RETRY: Final = (OSError, RESTError, CommitFailedException, WaitingForLockException)
+_OF_DATABASES: Final = ("OperationalError", "InterfaceError", "TimeoutError")
+"""Errors of SQLAlchemy, below a SQL catalog: it is not imported, as other catalogs do without it."""
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Raise `RetryLater` if the catalog or the store does not answer, and `ConfigurationError` if a retry cannot help."""
+    try:
+        yield
+    except _NO_RETRY as error:
+        raise ConfigurationError(f"Iceberg: {_text(error)}") from error
+    except _RETRY as error:
+        raise RetryLater(f"Iceberg: {_text(error)}") from error
+    except Exception as error:
+        if type(error).__module__.startswith("sqlalchemy") and type(error).__name__ in _OF_DATABASES:
+            raise RetryLater(f"Iceberg's catalog: {_text(error)}") from error
+        raise
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}"

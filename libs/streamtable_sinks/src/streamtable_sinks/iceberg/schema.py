@@ -1,0 +1,40 @@
+"""The columns that a sink needs, beside those that its table has."""
+
+from typing import Final
+
+import pyarrow as pa
+
+from streamtable.errors import ConfigurationError
+
+_SQL: Final = {"int32": "INT", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN", "string": "STRING",
+               "large_string": "STRING", "binary": "BINARY", "large_binary": "BINARY", "date32[day]": "DATE"}  # fmt: skip
+
+
+def fitted(name: str, needed: pa.Schema, there: pa.Schema) -> pa.Schema:
+    """Return the schema of the rows: the columns that the sink needs, in the types of the table.
+
+    Raises:
+        ConfigurationError: The table lacks a column, or requires one that the sink does not fill; with the statements that help.
+    """
+    fields = {field.name: field for field in there}
+    ddl = [
+        f"ALTER TABLE {name} ADD COLUMN {each.name} {_sql(each.type)};"
+        for each in needed
+        if each.name not in fields
+    ]
+    ddl += [
+        f"ALTER TABLE {name} ALTER COLUMN {each.name} DROP NOT NULL;"
+        for each in there
+        if not each.nullable and each.name not in needed.names
+    ]
+    if ddl:
+        raise ConfigurationError(
+            f"table {name!r} does not have what its source needs. This would add it:\n" + "\n".join(ddl)
+        )
+    return pa.schema([fields[each.name] for each in needed])
+
+
+def _sql(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+    return _SQL.get(str(kind), str(kind).upper())

@@ -1,0 +1,110 @@
+"""Apache Iceberg as a target: data files, and one commit with them and the position."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from streamtable import Avro
+from streamtable.errors import ConfigurationError, Migrated, RetryLater
+from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
+from streamtable_sinks.iceberg.commit import committed, write_files
+from streamtable_sinks.iceberg.errors import answered
+from streamtable_sinks.iceberg.positions import SnapshotPosition, SnapshotPositions
+from streamtable_sinks.iceberg.schema import fitted
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+
+_TRIES: Final = 10
+
+
+class Iceberg:
+    """A table of Apache Iceberg, to which rows are appended exactly once.
+
+        Sink("orders-out", ORDERS, Iceberg(catalog, "lake.orders"), max_records=500_000, max_bytes=256 << 20, max_wait=60)
+
+    A batch is one snapshot: its data files, and the position in its summary. Besides the fields of the value a row has
+    `_partition`, `_offset` and `_timestamp` of its record; of a table it has the change, with `_deleted` and the columns of the
+    key.
+
+    Args:
+        catalog: A catalog of pyiceberg, or the name of one that its configuration has.
+        table: The table, with its namespace.
+        key: The names of the columns of the key, of a table: one, or one for each part of the key.
+        columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
+        schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
+        create: Whether to create the table, and its namespace, if they are missing.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog | str,
+        table: str,
+        *,
+        key: Sequence[str] = (),
+        columns: MakeColumns | None = None,
+        schema: pa.Schema | Avro[Any] | None = None,
+        create: bool = False,
+    ) -> None:
+        self._catalog = catalog
+        self._name = table
+        self._rows = ArrowRows(key, columns, schema)
+        self._create = create
+        self._loaded: Table | None = None
+
+    def open(self, source: SinkSource) -> None:
+        needed = self._rows.open(source)
+        with answered():
+            catalog = load_catalog(self._catalog) if isinstance(self._catalog, str) else self._catalog
+            if self._create:
+                catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+                catalog.create_table_if_not_exists(self._name, needed)
+            self._loaded = catalog.load_table(self._name)
+        self._rows.schema = fitted(self._name, needed, self._loaded.schema().as_arrow())
+
+    @property
+    def _table(self) -> Table:
+        if self._loaded is None:
+            raise ConfigurationError("the target is not open")
+        return self._loaded
+
+    def take(self, place: SinkPartition, owner: str) -> TakenPartition:
+        with answered():
+            self._table.refresh()
+            for _ in range(_TRIES):
+                held = SnapshotPositions.of(self._table.metadata)
+                before = held[place]
+                topic_id = before.topic_id or place.topic_id
+                taken = replace(before, epoch=before.epoch + 1, owner=owner, topic_id=topic_id)
+                # A snapshot without files: the commits of a former owner, which assert their parent, fail from now on.
+                if committed(self._table, held.changed(place, taken), ()):
+                    return TakenPartition(taken.epoch, before.position, before.topic_id, before.owner)
+        raise RetryLater("other processes write the table at the same time")
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        rows = self._rows.table(place.partition, changes) if changes else None
+        with answered():
+            self._moved(place, epoch, start, end)  # else its data files would be for nothing
+            files = write_files(self._table, rows) if rows is not None else ()
+            for _ in range(_TRIES):
+                if committed(self._table, self._moved(place, epoch, start, end), files):
+                    return
+        raise RetryLater("other processes write the table at the same time")
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def _moved(self, place: SinkPartition, epoch: int, start: int | None, end: int) -> dict[str, str]:
+        """Return the properties of a snapshot that moves the position. Raises `Migrated` if the table has another one."""
+        held = SnapshotPositions.of(self._table.metadata)
+        last: SnapshotPosition = held[place]
+        if last.epoch != epoch or (start is not None and last.position != start):
+            raise Migrated(
+                f"the table has position {last.position} under epoch {last.epoch} of {last.owner}, not {start} under {epoch}"
+            )
+        moved = replace(last, position=end, topic_id=place.topic_id if start is None else last.topic_id)
+        return held.changed(place, moved)
