@@ -65,6 +65,8 @@ def set_up(digest: str) -> None:
     install("Installing the packages of requirements.lock", "-r", str(LOCK))
     editable = [argument for member in members() for argument in ("--editable", str(member))]
     install("Installing the workspace", "--no-index", "--no-deps", "--no-build-isolation", *editable)
+    if not list((ROOT / "libs" / "streamtable_native").rglob("_native*.so")):
+        print("[setup] no C compiler: Python does the work of the native loops", flush=True)
     places = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
     places += step("Keeping Kafka's classes for a quick start", [str(PYTHON), "-m", "localkafka.classes"])
     STAMP.write_text("\n".join([digest, *places.split("\n")]))

@@ -13,13 +13,14 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_574,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_012,  # aim 1,500
+    "libs/streamtable": 22_559,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable_admin": 2_113,  # aim 1,500
     "libs/exactjson": 349,
     "libs/streamtable_codecs": 1_205,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_192,  # aim 3,500
     "libs/streamtable_query": 563,
+    "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 6_002,  # aim 6,000
     "libs/streamtable_sinks": 1_733,

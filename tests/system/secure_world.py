@@ -158,7 +158,7 @@ def _declared() -> dict[str, Any]:
     users = {
         name: user
         for name, user in everything["users"].items()
-        if name.startswith(GROUPS) or name == "console"
+        if name == "console" or (name.startswith(GROUPS) and groups.keys() >= set(user.get("runs", ())))
     }
     used = {
         *(topic for each in groups.values() for topic in [*each["inputs"], *each.get("outputs", [])]),

@@ -31,7 +31,7 @@ from streamtable import Emitter, Kafka
 from streamtable.base.ports import TopicDescription
 from streamtable.base.types import TopicPartition
 from streamtable.errors import AuthenticationFailed, AuthorizationError
-from streamtable.kafka.acls import Acl
+from streamtable_admin.rights import Acl, UserAdmin
 from user_status.topics import UPDATES
 
 pytestmark = [
@@ -65,7 +65,7 @@ def is_ready(client: httpx.Client) -> bool:
 @pytest.fixture
 def only(world: World) -> Iterator[Callable[..., None]]:
     """Gives a user that exists other rights than its own, for one test."""
-    admin = world.kafka("admin").admin()
+    admin = world.kafka("admin").admin_of(UserAdmin)
     user = "user-status-emitter"
     before = admin.rights([user])
 
@@ -133,7 +133,7 @@ def test_what_was_applied_is_as_declared_and_what_is_too_much_is_taken_away(worl
     planned = json.loads(world.command("admin", "users", "plan", *files, "--json"))
     assert (planned["grant"], planned["revoke"]) == ([], [])
     assert len(planned["same"]) > 30
-    admin = world.kafka("admin").admin()
+    admin = world.kafka("admin").admin_of(UserAdmin)
     admin.grant(
         [Acl("click-count-view", "topic", "user-clicks", "WRITE"), Acl("others", "group", "*", "READ")]
     )
@@ -269,7 +269,7 @@ def test_who_may_not_delete_records_gets_an_error_that_deleting_requires_delete(
 
 
 def test_a_service_may_neither_make_topics_nor_grant_rights(world: World) -> None:
-    admin = world.kafka("click-count-processor").admin()
+    admin = world.kafka("click-count-processor").admin_of(UserAdmin)
     with pytest.raises(AuthorizationError) as caught:
         admin.create_topics([TopicDescription("mine", 1, 1)])
     assert refused(caught.value) == ("click-count-processor", "CREATE", "topic", "mine")
@@ -338,7 +338,7 @@ def test_at_the_edge_a_missing_wrong_or_lesser_key_is_refused_in_words(
 
 def test_doctor_says_who_we_are_and_what_we_may_not(world: World) -> None:
     files = ("--file", str(world.file))
-    admin = world.kafka("admin").admin()
+    admin = world.kafka("admin").admin_of(UserAdmin)
     taken = Acl("click-count-view", "topic", "click-count-table", "READ")
     admin.revoke([taken])
     wait_until(lambda: taken not in admin.rights(["click-count-view"]))

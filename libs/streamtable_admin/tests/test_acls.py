@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.acls import Acl
 from streamtable_admin.acls import required_acls
 from streamtable_admin.declared import Declared, load
+from streamtable_admin.rights import Acl
 
 ROOT = Path(__file__).resolve().parents[3]
 WORLD = {

@@ -20,6 +20,7 @@ from streamtable.graph.group import Changes, Join, Loop, Visit
 from streamtable.graph.visiting import VisitProgress
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable_admin.cluster import Cluster
+from streamtable_admin.rights import UserAdmin
 from streamtable_cli.reset import empty
 
 
@@ -498,7 +499,7 @@ def test_an_interrupted_reset_does_no_harm_and_can_be_repeated(
 
 def test_the_deletion_of_a_topic_is_awaited(world: World, cli: Cli) -> None:
     group = world.group()
-    admin = Kafka(world.kafka.bootstrap_servers, admin_timeout=20).admin()
+    admin = Kafka(world.kafka.bootstrap_servers, admin_timeout=20).admin_of(UserAdmin)
     for _ in range(3):
         before = admin.describe([group.table.name])[group.table.name].topic_id
         empty(Cluster(world.kafka, admin), group.table.name, partitions=2)

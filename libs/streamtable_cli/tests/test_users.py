@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.acls import Acl
 from streamtable_admin.acls import plan_acls
 from streamtable_admin.declared import Declared
+from streamtable_admin.rights import Acl
 from streamtable_cli.users import read_passwords
 
 DECLARED = Declared.model_validate({"topics": {"in": None}, "users": {"alice": {"reads": ["in"]}}})

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka import Acl
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredUser
+from streamtable_admin.rights import Acl
 
 __all__ = ["Acl", "AclPlan", "plan_acls", "plan_declared_acls", "required_acls"]
 

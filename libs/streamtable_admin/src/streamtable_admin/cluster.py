@@ -9,15 +9,15 @@ from typing import Protocol, TypeVar
 from streamtable import Kafka
 from streamtable.base.types import Committed, TopicPartition
 from streamtable.errors import RetryLater, TransactionPending
-from streamtable.kafka import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
+from streamtable.kafka import BrokerAddress, GroupDescription, GroupMember
 from streamtable_admin.errors import NoSuchTopic
+from streamtable_admin.rights import UserAdmin
 
 __all__ = [
     "BrokerAddress",
     "Cluster",
     "GroupDescription",
     "GroupMember",
-    "KafkaAdmin",
     "ReadObserver",
     "connect",
 ]
@@ -63,7 +63,7 @@ class Cluster:
     """
 
     kafka: Kafka
-    admin: KafkaAdmin
+    admin: UserAdmin
     timeout: float = 2.5
     client_name: str = "streamtable-admin"
     observer: ReadObserver = UNOBSERVED
@@ -126,7 +126,7 @@ def connect(
     observer: ReadObserver = UNOBSERVED,
 ) -> Iterator[Cluster]:
     """Open an admin client for a cluster, and close it at the end. No broker is asked yet."""
-    admin = kafka.admin()
+    admin = kafka.admin_of(UserAdmin)
     try:
         yield Cluster(kafka, admin, timeout, client_name, observer)
     finally:

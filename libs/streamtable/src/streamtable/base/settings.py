@@ -53,6 +53,7 @@ REFUSED_KAFKA_OPTIONS: Mapping[str, str] = {
 
 _GuaranteeName = Literal["exactly_once", "at_least_once"]
 GroupProtocol = Literal["consumer", "classic"]
+NativeChoice = Literal["auto", "required", "off"]
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Standby = Literal["none", "1", "2", "3", "all"]
@@ -202,6 +203,8 @@ class Settings(EnvironmentSettings):
         purge: `true`: a group deletes from the [topics between the groups of a
             flow](../explanation/flows.md#topics-between-groups-are-purged) what it has committed; `false`: they keep it.
         group_protocol: `classic` is for brokers before 4.0.
+        native: `auto`: the inner loops of the package `streamtable-native` are used where it is installed and can be loaded;
+            `required`: a process that cannot load it does not start; `off`: Python does the same work.
         start_timeout: The time until Kafka must have answered; then the process stops. Default: waits forever, and logs it.
         shutdown_timeout: The time for a clean shutdown: commit and leave the group.
         stall_timeout: The time without progress after which a processor is [not
@@ -240,6 +243,7 @@ class Settings(EnvironmentSettings):
     standby: Annotated[Standby, one_of(*get_args(Standby))] = "none"
     purge: Flag = True
     group_protocol: Annotated[GroupProtocol, one_of(*get_args(GroupProtocol))] = "consumer"
+    native: Annotated[NativeChoice, one_of(*get_args(NativeChoice))] = "auto"
     start_timeout: Annotated[float, seconds(1, 86_400)] | None = None
     shutdown_timeout: Annotated[float, seconds(1, 3_600)] = 30.0
     stall_timeout: Annotated[float, seconds(1, 86_400)] = 30.0

@@ -6,8 +6,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from itertools import compress
-from operator import itemgetter
+from itertools import compress, islice, pairwise
+from operator import itemgetter, lt
 from typing import Any, NamedTuple, NewType, Protocol
 
 from streamtable.base.event_time import EventTimes
@@ -168,10 +168,13 @@ class RecordBatch:
             # By `map`: the interpreter's short cut for method calls takes a result for good though an error is set.
             (found,) = map(type(message).headers, (message,))
         except (UnicodeDecodeError, SystemError):
-            # The client keeps a list with null pointers for such names, and would hand that out when asked again.
-            message.set_headers([HEADERS_UNREADABLE])  # type: ignore[attr-defined] # only the client's own get here
-            return [HEADERS_UNREADABLE]
+            return self._unreadable(index)
         return found or ()
+
+    def _unreadable(self, index: int) -> Headers:
+        # The client keeps a list with null pointers for such names, and would return that when asked again.
+        self.messages[index].set_headers([HEADERS_UNREADABLE])  # type: ignore[attr-defined] # only the client's own get here
+        return [HEADERS_UNREADABLE]
 
     def each_headers(self) -> Iterator[Headers | None]:
         """Return the `headers` of each record, at a tenth of the cost; None instead of an empty list."""
@@ -181,14 +184,23 @@ class RecordBatch:
                 yield found
                 index += 1
         except (UnicodeDecodeError, SystemError):
-            yield from map(self.headers, range(index, len(self)))
+            yield self._unreadable(index)
+            yield from map(self.headers, range(index + 1, len(self)))
 
     def part(self, start: int, stop: int) -> "RecordBatch":
         """Return the records from index `start` up to, not including, `stop`."""
         if start == 0 and stop >= len(self.messages):
             return self
         times = None if self.times is None else self.times.part(start, stop)
-        return RecordBatch(self.topic, self.partition, self.messages[start:stop], times)
+        return type(self)(self.topic, self.partition, self.messages[start:stop], times)
+
+    def rising(self) -> int:
+        """Return the number of records that come before the first one whose offset is not above its predecessor."""
+        if all(map(lt, self.offsets, islice(self.offsets, 1, None))):
+            return len(self)
+        return next(
+            index for index, (before, after) in enumerate(pairwise(self.offsets), 1) if after <= before
+        )
 
     def only(self, keep: Sequence[bool]) -> "RecordBatch":
         """Return the records whose index is true in `keep`."""

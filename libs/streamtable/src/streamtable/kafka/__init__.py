@@ -6,7 +6,7 @@ spawn, and make the clients in the process that uses them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Producer as Client
@@ -14,24 +14,27 @@ from confluent_kafka.admin import AdminClient
 
 from streamtable.auth import TokenFunction, TokenSource, named
 from streamtable.base.partitioner import LIBRDKAFKA, Partitioner
-from streamtable.base.settings import GroupProtocol, Settings, default_of
+from streamtable.base.settings import GroupProtocol, NativeChoice, Settings, default_of
 from streamtable.base.tracing import Tracer
 from streamtable.errors import AuthenticationFailed, ConfigurationError
 from streamtable.kafka import options
-from streamtable.kafka.acls import Acl
 from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.cluster import Isolation
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
+from streamtable.kafka.fetch import Records
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
+from streamtable.kafka.native import chosen, records_of
 from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.observe import log_as_set, log_to_stderr_by_default
 
-__all__ = ["Acl", "BrokerAddress", "GroupDescription", "GroupMember", "Kafka", "KafkaAdmin"]
+__all__ = ["BrokerAddress", "GroupDescription", "GroupMember", "Kafka", "KafkaAdmin"]
+
+A = TypeVar("A", bound=KafkaAdmin)
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Kafka:
         static_membership: A restarted instance gets its partitions back without a rebalance; after a kill it waits
             until its former session has ended.
         admin_timeout: Seconds to wait for each answer about topics.
+        native: Whether the inner loops of the package `streamtable-native` are used: "auto", "required" or "off".
         tracer: Traces the work of emitters, processors and views that are given this cluster; None: no tracing.
         token: Returns a `streamtable.auth.Token` to log in with (SASL/OAUTHBEARER, over TLS unless the option
             `security.protocol` is SASL_PLAINTEXT). It is called from several threads: when clients are made, and
@@ -61,6 +65,7 @@ class Kafka:
     group_protocol: GroupProtocol = default_of("group_protocol")  # noqa: RUF009 - a text
     static_membership: bool = default_of("static_membership")
     admin_timeout: float = 10.0
+    native: NativeChoice = default_of("native")  # noqa: RUF009 - a text
     tracer: Tracer | None = field(default=None, repr=False, compare=False)
     token: TokenFunction | None = field(default=None, repr=False)
     _tokens: TokenSource | None = field(default=None, init=False, repr=False, compare=False)
@@ -74,6 +79,7 @@ class Kafka:
             settings.kafka,
             group_protocol=settings.group_protocol,
             static_membership=settings.static_membership,
+            native=settings.native,
             token=named(settings.kafka_token),
         )
 
@@ -90,6 +96,10 @@ class Kafka:
 
     def admin(self) -> KafkaAdmin:
         """The cluster with the operations for administrators."""
+        return self.admin_of(KafkaAdmin)
+
+    def admin_of(self, kind: type[A]) -> A:
+        """The cluster with the operations of this class, such as `streamtable_admin.rights.UserAdmin`."""
         connection_errors = ConnectionErrors()
         # These clients are not polled, so their log lines would pile up; their errors come with the answers.
         quiet = {"log_level": 0, "error_cb": connection_errors.heard}
@@ -103,7 +113,7 @@ class Kafka:
             made: AdminClient = _made(AdminClient, self._config("cluster", quiet))
             return made
 
-        return KafkaAdmin(client, outsider, self._caller(), connection_errors, self.admin_timeout)
+        return kind(client, outsider, self._caller(), connection_errors, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)
@@ -118,7 +128,7 @@ class Kafka:
             made: Consumer = _made(Consumer, options.member(config, protocol))
             return made
 
-        return KafkaGroupConsumer(create, log, self.group_protocol)
+        return KafkaGroupConsumer(create, self._records, log, self.group_protocol)
 
     def transactional_producer(
         self,
@@ -139,6 +149,7 @@ class Kafka:
             log,
             transactional=transactional_id is not None,
             transaction_seconds=transaction_seconds,
+            native=chosen(self.native),
         )
 
     def producer(
@@ -154,7 +165,11 @@ class Kafka:
 
     def table_reader(self, name: str) -> KafkaTableReader:
         log, config = self._watched(name, options.consumer(name) | {"enable.partition.eof": True}, group=name)
-        return KafkaTableReader(_made(Consumer, config), log)
+        consumer = _made(Consumer, config)
+        return KafkaTableReader(consumer, self._records(consumer), log)
+
+    def _records(self, consumer: Consumer) -> Records:
+        return records_of(consumer, chosen(self.native))
 
     def _config(self, client_id: str, config: Mapping[str, object]) -> dict[str, object]:
         login = {} if self._tokens is None else self._tokens.login()

@@ -22,8 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Off
 from streamtable.base.range_assignor import order_of
 from streamtable.base.types import Committed, TopicPartition, Watermarks
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.acls import KafkaAcls
-from streamtable.kafka.cluster import Isolation
+from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
@@ -71,7 +70,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...] = ()
 
 
-class KafkaAdmin(KafkaAcls):
+class KafkaAdmin(KafkaCluster):
     """A cluster with its administrative operations. All methods raise `RetryLater` when there is no answer.
 
     Args:

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from operator import lt
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
@@ -31,7 +29,7 @@ from streamtable.kafka.errors import (
     migrated,
     unreadable,
 )
-from streamtable.kafka.fetch import fetch, split
+from streamtable.kafka.fetch import Records
 
 log = structlog.get_logger()
 
@@ -74,13 +72,6 @@ def offsets_of(offsets: Mapping[TopicPartition, Committed]) -> list[Partition]:
     return [Partition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
 
 
-def rising(offsets: Sequence[int]) -> int:
-    """Return the number of these offsets that come before the first one that is not above its predecessor."""
-    if all(map(lt, offsets, islice(offsets, 1, None))):
-        return len(offsets)
-    return next(index for index, (before, after) in enumerate(pairwise(offsets), 1) if after <= before)
-
-
 def _places(assigned: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, each.partition) for each in assigned]
 
@@ -93,18 +84,25 @@ class KafkaGroupConsumer:
     Args:
         create: Makes the client; called again when a static member has to wait for its former session to end, and when
             the broker does not have the protocol.
+        records: Makes what takes the records out of a client.
         log: Receives the client's log lines and errors.
         protocol: With "consumer", assignments come as changes; with "classic", which takes its place on a broker that
             does not have it, as a whole.
     """
 
     def __init__(
-        self, create: Callable[[GroupProtocol], Consumer], log: ClientLog, protocol: GroupProtocol
+        self,
+        create: Callable[[GroupProtocol], Consumer],
+        records: Callable[[Consumer], Records],
+        log: ClientLog,
+        protocol: GroupProtocol,
     ) -> None:
         self._create = create
+        self._records_of = records
         self._log = log
         self.protocol: GroupProtocol = protocol
         self._consumer = create(protocol)
+        self._records = records(self._consumer)
         self._closed = False
         self._failure: BaseException | None = None
         self._next: dict[TopicPartition, int] = {}  # where reading continues; no entry until the first seek
@@ -127,17 +125,16 @@ class KafkaGroupConsumer:
         self._raise_failure()
         if self._rejoin_at is not None and not self._rejoined(timeout):
             return []
-        messages = fetch(self._consumer, max_records, timeout)
+        errors: list[Message] = []
+        taken = self._records.take(max_records, timeout, errors.append)
         self._raise_failure()
         if self.protocol == "consumer" and self._log.no_consumer_protocol:
             self._fall_back()
             return []
         ends: dict[TopicPartition, int] = {}
-        batches = [
-            read
-            for batch in split(messages, lambda message: self._error_item(message, ends))
-            if (read := self._following(batch, ends))
-        ]
+        for error in errors:
+            self._error_item(error, ends)
+        batches = [read for batch in taken if (read := self._following(batch, ends))]
         for place, end in ends.items():
             self._pass_end(place, end)
         if self._disturbed:
@@ -192,7 +189,7 @@ class KafkaGroupConsumer:
         place, expected = batch.place, self._next.get(batch.place)
         if expected is None:
             return batch
-        following = 0 if batch.first_offset < expected else rising(batch.offsets)
+        following = 0 if batch.first_offset < expected else batch.rising()
         read = batch.part(0, following)
         if read:
             self._next[place] = read.last_offset + 1
@@ -284,6 +281,7 @@ class KafkaGroupConsumer:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._records.close()
             self._consumer.close()
             self._raise_failure()
 
@@ -295,6 +293,7 @@ class KafkaGroupConsumer:
             # out of range or none committed, the client stops the partition and refuses every seek.
             each.offset = START
         self._disturbed = True
+        self._records.attach(_places(assigned))
         if self.protocol == "consumer":
             consumer.incremental_assign(assigned)
         else:
@@ -319,6 +318,7 @@ class KafkaGroupConsumer:
             self._assigned.discard(place)
             self._paused.discard(place)
         self._disturbed = True
+        self._records.detach(_places(gone))
         if self.protocol == "consumer":
             consumer.incremental_unassign(gone)
         else:
@@ -382,10 +382,12 @@ class KafkaGroupConsumer:
 
     def _join_again(self, protocol: GroupProtocol | None = None) -> None:
         """Replace the client, which loses all assigned partitions."""
+        self._records.close()
         self._consumer.close()
         self._raise_failure()
         self.protocol = protocol or self.protocol
         self._consumer = self._create(self.protocol)
+        self._records = self._records_of(self._consumer)
         if self._subscription is not None:
             self.subscribe(*self._subscription)
 

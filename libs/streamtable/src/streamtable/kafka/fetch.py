@@ -1,12 +1,62 @@
 """Takes records out of a consumer: without waiting for a full batch, and split by partition at little cost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Message
 
-from streamtable.base.types import RecordBatch
+from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.kafka.errors import cause, fatal
+
+
+class Records(Protocol):
+    """The records of one consumer's partitions. `streamtable_native` has another implementation."""
+
+    def attach(self, places: Iterable[TopicPartition]) -> None:
+        """Include these partitions, which are about to be assigned."""
+
+    def detach(self, places: Iterable[TopicPartition]) -> None:
+        """Exclude these partitions, which are about to be unassigned."""
+
+    def take(
+        self, max_records: int, timeout: float, on_error: Callable[[Message], None]
+    ) -> list[RecordBatch]:
+        """Return the queued records; if there are none, those that have arrived with the next one.
+
+        Args:
+            max_records: The number of records, at most.
+            timeout: The seconds to wait.
+            on_error: Called for each error in place of a record.
+
+        Returns:
+            A batch for each partition, in the order of their first records.
+        """
+
+    def close(self) -> None:
+        """Release the consumer, which is about to be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRecords:
+    """`Records` by the client's own message objects."""
+
+    consumer: Consumer
+
+    def attach(self, places: Iterable[TopicPartition]) -> None:
+        pass
+
+    def detach(self, places: Iterable[TopicPartition]) -> None:
+        pass
+
+    def take(
+        self, max_records: int, timeout: float, on_error: Callable[[Message], None]
+    ) -> list[RecordBatch]:
+        return split(fetch(self.consumer, max_records, timeout), on_error)
+
+    def close(self) -> None:
+        pass
 
 
 def fetch(consumer: Consumer, max_records: int, timeout: float) -> list[Message]:

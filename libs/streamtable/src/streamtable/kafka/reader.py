@@ -9,7 +9,7 @@ from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
 from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import END, FORBIDDEN, PASSING, unreadable
-from streamtable.kafka.fetch import fetch, split
+from streamtable.kafka.fetch import Records
 
 
 class KafkaTableReader:
@@ -21,8 +21,9 @@ class KafkaTableReader:
 
     _failure: StreamtableError | None = None
 
-    def __init__(self, consumer: Consumer, log: ClientLog) -> None:
+    def __init__(self, consumer: Consumer, records: Records, log: ClientLog) -> None:
         self._consumer = consumer
+        self._records = records
         self._log = log
         self._positions: dict[TopicPartition, int] = {}
 
@@ -30,12 +31,14 @@ class KafkaTableReader:
         new = {place: offset for place, offset in starts.items() if place not in self._positions}
         if len(new) != len(starts):
             raise AssertionError(f"already read: {sorted(starts.keys() - new.keys())}")
+        self._records.attach(new)
         self._consumer.incremental_assign([Partition(*place, offset) for place, offset in new.items()])
         self._positions.update(new)
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
         known = [place for place in places if self._positions.pop(place, None) is not None]
         if known:
+            self._records.detach(known)
             self._consumer.incremental_unassign([Partition(*place) for place in known])
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
@@ -60,7 +63,7 @@ class KafkaTableReader:
             else:
                 self._log.error(error)
 
-        batches = split(fetch(self._consumer, max_records, timeout), on_error)
+        batches = self._records.take(max_records, timeout, on_error)
         # Drop prefetched records of partitions that were unassigned.
         batches = [batch for batch in batches if batch.place in self._positions]
         for batch in batches:
@@ -74,4 +77,5 @@ class KafkaTableReader:
         return self._positions[place]
 
     def close(self) -> None:
+        self._records.close()
         self._consumer.close()

@@ -28,6 +28,7 @@ from streamtable.kafka.errors import (
     refused,
     sendable,
 )
+from streamtable.kafka.native import NativeLoops
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_S
 
 CONNECT_WAIT_S = 2.0
@@ -71,8 +72,10 @@ class KafkaTransactionalProducer:
         *,
         transactional: bool,
         transaction_seconds: float = TRANSACTION_TIMEOUT_S,
+        native: NativeLoops | None = None,
     ) -> None:
         self._producer = producer
+        self._native = native
         self._log = log
         self._transactional = transactional
         self._transaction_seconds = transaction_seconds
@@ -167,13 +170,18 @@ class KafkaTransactionalProducer:
         rows: Sequence[tuple[bytes, bytes | None]],
         last_headers: Headers = (),
     ) -> None:
-        queue, report = self._producer.produce, None if self._transactional else self._report
         *most, (last_key, last_value) = rows
-        for key, value in most:
-            try:
-                queue(topic, value, key, partition, report)
-            except (BufferError, KafkaException):
+        if self._transactional and self._native is not None:
+            refused = self._native.produce_rows(self._producer, topic, partition, most)
+            for key, value in [most[index] for index in refused]:
                 self.produce(topic, key, value, partition=partition)  # which knows what to do about it
+        else:
+            queue, report = self._producer.produce, None if self._transactional else self._report
+            for key, value in most:
+                try:
+                    queue(topic, value, key, partition, report)
+                except (BufferError, KafkaException):
+                    self.produce(topic, key, value, partition=partition)
         self.produce(topic, last_key, last_value, partition=partition, headers=last_headers, tracked=True)
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:

@@ -1,10 +1,9 @@
-"""ACLs and SCRAM passwords of users."""
+"""ACLs and SCRAM passwords of users, in Kafka."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -18,12 +17,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from streamtable.errors import ConfigurationError
-from streamtable.kafka.cluster import KafkaCluster
-from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
-from streamtable.kafka.identity import CLUSTER
+from streamtable.kafka import KafkaAdmin
 
 SCRAM_ITERATIONS = 8_192
+CLUSTER = "kafka-cluster"
+"""The name of a cluster as a resource."""
 _PREFIX = "User:"
 _ANY_HOST = "*"
 _KIND: Mapping[str, ResourceType] = {
@@ -57,8 +55,8 @@ class Acl:
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefix else ''}"
 
 
-class KafkaAcls(KafkaCluster):
-    """The ACLs of a cluster. All methods raise `RetryLater` when there is no answer, and `AuthorizationError`."""
+class UserAdmin(KafkaAdmin):
+    """A cluster with the ACLs and passwords of its users. All methods raise `RetryLater` when there is no answer, and `AuthorizationError`."""
 
     def rights(self, users: Iterable[str]) -> set[Acl]:
         """Return the allowed operations of these users, by name, from any host. Other rules are ignored."""
@@ -99,15 +97,7 @@ class KafkaAcls(KafkaCluster):
             return
         answers = self._admin.alter_user_scram_credentials(asked, request_timeout=self._timeout)
         for user, future in answers.items():
-            try:
-                self._result(future)
-            except KafkaException as exception:
-                error = cause(exception)
-                if error.code() in PASSING or error.code() in FORBIDDEN:
-                    raise self._unanswered(error, "ALTER") from exception
-                raise ConfigurationError(
-                    f"the password of user {user!r} was refused ({describe(error)})"
-                ) from exception
+            self._change(future, f"the password of user {user!r}", "ALTER")
 
 
 def _binding(right: Acl) -> AclBinding:

@@ -1,0 +1,335 @@
+"""Records and changed rows by the extension, beside the same ones by the client's own objects, on a real broker."""
+
+import gc
+import random
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from tests.hostile.raw_records import RawProducer, RawRecord
+
+import streamtable_native
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline, wait_until
+from streamtable.base.types import HEADERS_UNREADABLE, RecordBatch, TopicPartition
+from streamtable.errors import ConfigurationError, StreamtableError
+from streamtable.kafka import Kafka, native
+from streamtable_native import NativeBatch, NativeUnavailable
+
+WITHIN_S = 60
+Row = tuple[Any, ...]
+NOW_MS = int(time.time() * 1000)
+_PATHS: Sequence[Any] = ("off", "required")
+
+try:
+    streamtable_native.load()
+except NativeUnavailable as error:
+    pytest.skip(f"the extension cannot be loaded: {error}", allow_module_level=True)
+
+
+@pytest.fixture
+def kafka(broker: Broker) -> Callable[[Any], Kafka]:
+    return lambda path: Kafka(broker.bootstrap_servers, native=path)
+
+
+class Everything:
+    """Lets the consumer read all its partitions from their beginnings."""
+
+    def __init__(self) -> None:
+        self.places: set[TopicPartition] = set()
+
+    def assigned(self, places: Sequence[TopicPartition]) -> None:
+        self.places.update(places)
+
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        self.places.difference_update(places)
+
+    lost = revoked
+
+
+def rows_of(batch: RecordBatch) -> list[Row]:
+    return [
+        (key, value, offset, time, list(headers or ()), list(batch.headers(index)), batch.timestamp(index))
+        for index, (key, value, offset, time, headers) in enumerate(
+            zip(
+                batch.keys,
+                batch.values,
+                batch.offsets,
+                batch.timestamps(),
+                batch.each_headers(),
+                strict=True,
+            )
+        )
+    ]
+
+
+def random_bytes(source: random.Random) -> bytes | None:
+    size = source.choice([None, 0, 1, 7, 100, 20_000])
+    return None if size is None else source.randbytes(size)
+
+
+def write_anything(broker: Broker, topic: str, partitions: int, source: random.Random) -> None:
+    """Write batches of transactions that are committed or aborted, compressed or not, with and without headers."""
+    for number in range(6):
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": f"{topic}-{number}",
+                "compression.type": source.choice(["none", "gzip", "lz4", "zstd", "snappy"]),
+                "linger.ms": source.choice([0, 20]),
+            }
+        )
+        producer.init_transactions(WITHIN_S)
+        for _ in range(3):
+            producer.begin_transaction()
+            for _ in range(source.randrange(1, 60)):
+                names = source.choices(["a", "name", "with spaces", ""], k=source.choice([0, 0, 0, 1, 3]))
+                producer.produce(
+                    topic,
+                    random_bytes(source),
+                    random_bytes(source),
+                    partition=source.randrange(partitions),
+                    timestamp=NOW_MS - source.randrange(86_400_000),
+                    headers=[(name, random_bytes(source)) for name in names],
+                )
+            (producer.commit_transaction if source.random() < 0.7 else producer.abort_transaction)(WITHIN_S)
+
+
+def read_table(kafka: Kafka, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[Row]]:
+    reader = kafka.table_reader("reader")
+    found: dict[TopicPartition, list[Row]] = defaultdict(list)
+    reader.assign(dict.fromkeys(ends, 0))
+    deadline = Deadline(WITHIN_S)
+    while any(reader.position(place) < end for place, end in ends.items()):
+        assert not deadline.passed()
+        for batch in reader.poll(500, 0.1):
+            found[batch.place] += rows_of(batch)
+    reader.close()
+    return found
+
+
+def read_group(
+    kafka: Kafka, group: str, topic: str, counts: Mapping[TopicPartition, int], source: random.Random
+) -> dict[TopicPartition, list[Row]]:
+    """Read as a member of a group, with pauses and seeks back between polls."""
+    listener = Everything()
+    consumer = kafka.group_consumer(group, "1")
+    consumer.subscribe([topic], listener)
+    deadline = Deadline(WITHIN_S)
+    while len(listener.places) < len(counts):
+        assert not deadline.passed()
+        assert not consumer.poll(10, 0.1)
+    for place in sorted(listener.places):
+        consumer.seek(place, 0)
+    consumer.resume(listener.places)
+    found: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
+    while any(len(found[place]) < count for place, count in counts.items()):
+        assert not deadline.passed()
+        for batch in consumer.poll(source.choice([1, 10, 500]), 0.1):
+            for offset, row in zip(batch.offsets, rows_of(batch), strict=True):
+                assert found[batch.place].setdefault(offset, row) == row
+        place = source.choice(sorted(listener.places))
+        if source.random() < 0.2:
+            consumer.pause([place])
+            consumer.seek(place, source.randrange(max(found[place], default=0) + 1))
+            consumer.resume([place])
+    consumer.close()
+    return {place: [rows[offset] for offset in sorted(rows)] for place, rows in found.items()}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_paths_read_the_same_records_of_anything_that_a_topic_can_hold(
+    seed: int, kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics
+) -> None:
+    source = random.Random(seed)
+    topic = topics.create("anything", partitions=3)
+    write_anything(broker, topic, 3, source)
+    places = [TopicPartition(topic, partition) for partition in range(3)]
+    wait_until(lambda: set(kafka("off").cluster().stable_ends(places)) == set(places))
+    ends = kafka("off").cluster().stable_ends(places)
+    plain, fast = (read_table(kafka(path), ends) for path in _PATHS)
+    assert plain == fast
+    assert sum(map(len, plain.values())) > 100
+    counts = {place: len(rows) for place, rows in plain.items() if rows}
+    assert read_group(kafka("required"), topics.name("g"), topic, counts, source) == plain
+
+
+def test_a_header_whose_name_is_not_utf_8_is_unreadable_on_both_paths(
+    kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics
+) -> None:
+    topic = topics.create("headers", partitions=1)
+    with RawProducer(broker.bootstrap_servers, topic) as raw:
+        for headers in ([], [(b"good", b"1")], [(b"\xff\xfe", b"2")]):
+            raw.send(RawRecord(b"k", b"v", headers))
+    ends = {TopicPartition(topic, 0): 3}
+    plain, fast = (read_table(kafka(path), ends) for path in _PATHS)
+    assert plain == fast
+    assert plain[TopicPartition(topic, 0)][2][4] == [HEADERS_UNREADABLE]
+
+
+def produced(kafka: Kafka, topics: Topics, rows: Sequence[tuple[bytes, bytes | None]]) -> list[Row]:
+    topic = topics.create(f"table-{kafka.native}", partitions=1)
+    outbox = kafka.transactional_producer(topics.name("tx"))
+    outbox.open(WITHIN_S)
+    outbox.begin()
+    outbox.produce_rows(topic, 0, rows, [("h", b"1")])
+    assert outbox.flush(WITHIN_S) == {TopicPartition(topic, 0): len(rows) - 1}
+    outbox.commit(WITHIN_S)
+    outbox.close()
+    found = read_table(kafka, {TopicPartition(topic, 0): len(rows)})[TopicPartition(topic, 0)]
+    return [row[:3] + row[4:5] for row in found]
+
+
+def test_both_paths_write_the_same_rows(kafka: Callable[[Any], Kafka], topics: Topics) -> None:
+    source = random.Random(3)
+    rows = [(str(number).encode(), random_bytes(source)) for number in range(2_000)]
+    plain, fast = (produced(kafka(path), topics, rows) for path in _PATHS)
+    assert plain == fast
+    assert [row[:2] for row in plain] == rows
+
+
+def test_rows_that_do_not_fit_into_the_queue_are_sent_when_it_has_room(
+    broker: Broker, topics: Topics
+) -> None:
+    kafka = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "10"}, native="required")
+    rows = [(str(number).encode(), b"v") for number in range(500)]
+    assert [row[:2] for row in produced(kafka, topics, rows)] == rows
+
+
+@pytest.mark.parametrize("path", _PATHS)
+def test_a_row_that_is_too_large_is_refused_with_the_reason_of_the_client(
+    path: Any, broker: Broker, topics: Topics
+) -> None:
+    topic = topics.create("table", partitions=1)
+    small = Kafka(broker.bootstrap_servers, {"message.max.bytes": "10000"}, native=path)
+    with closing(small.transactional_producer(topics.name("tx"))) as outbox:
+        outbox.open(WITHIN_S)
+        outbox.begin()
+        with pytest.raises(StreamtableError, match="size too large"):
+            outbox.produce_rows(topic, 0, [(b"huge", bytes(20_000)), (b"last", b"v")])
+
+
+def test_records_arrive_of_a_partition_that_is_assigned_again_at_once(
+    kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics
+) -> None:
+    """librdkafka stops a partition some time after it was unassigned, and forwards its records nowhere then."""
+    topic = topics.create("again", partitions=1)
+    place = TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    reader = kafka("required").table_reader("again")
+    for number in range(30):
+        producer.produce(topic, str(number).encode(), partition=0)
+        producer.flush(WITHIN_S)
+        reader.assign({place: 0})
+        deadline = Deadline(WITHIN_S)
+        values: list[bytes | None] = []
+        while len(values) <= number:
+            assert not deadline.passed(), f"round {number}: {len(values)} records"
+            values += [value for batch in reader.poll(100, 0.05) for value in batch.values]
+        assert values == [str(each).encode() for each in range(number + 1)]
+        reader.unassign([place])
+    reader.close()
+
+
+@pytest.fixture
+def batch(kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics) -> Iterator[RecordBatch]:
+    topic = topics.create("parts", partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(20):
+        headers: dict[str, str | bytes | None] = {"n": b"1"} if number % 3 == 0 else {}
+        producer.produce(topic, str(number).encode(), b"k", partition=0, headers=headers)
+    producer.flush(WITHIN_S)
+    reader = kafka("required").table_reader("parts")
+    reader.assign({TopicPartition(topic, 0): 0})
+    batches: list[RecordBatch] = []
+
+    def read() -> bool:
+        batches.extend(reader.poll(100, 0.1))
+        return sum(map(len, batches)) == 20
+
+    wait_until(read)
+    yield batches[0]
+    reader.close()
+
+
+def test_parts_of_a_batch_have_the_columns_of_their_records(batch: RecordBatch) -> None:
+    assert isinstance(batch, NativeBatch)
+    rows = rows_of(batch)
+    keep = [index % 2 == 0 for index in range(len(batch))]
+    assert rows_of(batch.part(3, 9)) == rows[3:9]
+    assert rows_of(batch.only(keep)) == rows[::2]
+    assert rows_of(batch.part(3, 9).only(keep[:6])) == rows[3:9:2]
+    assert (batch.first_offset, batch.last_offset) == (batch.offsets[0], batch.offsets[-1])
+    assert all(before < after for before, after in pairwise(batch.offsets))
+    assert batch.rising() == len(batch)
+
+
+def test_a_client_of_another_version_is_refused() -> None:
+    with pytest.raises(NativeUnavailable, match=r"confluent-kafka 9\.1\.0 is not one of the known versions"):
+        streamtable_native.load("9.1.0")
+
+
+def test_a_process_that_requires_what_cannot_be_loaded_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
+    monkeypatch.setattr(native, "_loaded", lambda: "no compiler was there")
+    with pytest.raises(ConfigurationError, match="STREAMTABLE_NATIVE=required: no compiler was there"):
+        Kafka(broker.bootstrap_servers, native="required").table_reader("r")
+    Kafka(broker.bootstrap_servers).table_reader("r").close()
+
+
+def test_a_closed_client_and_one_of_the_other_kind_are_refused(broker: Broker) -> None:
+    loaded = streamtable_native.load()
+    config = {"bootstrap.servers": broker.bootstrap_servers}
+    with pytest.raises(TypeError, match="other kind"):
+        loaded.produce_rows(Consumer({**config, "group.id": "g"}), "t", 0, [])  # type: ignore[arg-type]
+    producer = Producer(config)
+    with pytest.raises(TypeError, match="other kind"):
+        loaded.records(producer)  # type: ignore[arg-type]
+    for rows in ([("text", b"v")], [b"no pair"], [(b"k", b"v", b"more")]):
+        with pytest.raises(TypeError):
+            loaded.produce_rows(producer, "t", 0, rows)  # type: ignore[arg-type]
+    consumer = Consumer({**config, "group.id": "g"})
+    records = loaded.records(consumer)
+    records.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        records.take(1, 0, print)
+    consumer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loaded.records(consumer)
+
+
+@pytest.mark.faults_long
+def test_memory_is_flat_over_ten_million_records(
+    kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics
+) -> None:
+    topic = topics.create("many", partitions=1)
+    place = TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20})
+    total = 500_000
+    for number in range(total):
+        while True:
+            try:
+                producer.produce(topic, b"v" * 50, str(number).encode(), partition=0, headers=[("h", b"1")])
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush(WITHIN_S)
+    reader = kafka("required").table_reader("many")
+    peaks = []
+    for _ in range(20):
+        reader.assign({place: 0})
+        while reader.position(place) < total:
+            reader.poll(10_000, 0.1)
+        reader.unassign([place])
+        gc.collect()
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    reader.close()
+    assert peaks[-1] < peaks[4] * 1.05, peaks
