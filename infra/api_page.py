@@ -113,12 +113,12 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "NextOffset",
     ),
 }
-CALLS = ("Call", "Retry", "RateLimit", "RetryAfter", "CallFailed", "call_id", "call_ids")
+CALLS = ("Call", "Retry", "RateLimit", "RetryAfter", "CallFailed", "call_id", "call_ids", "retried")
 """From `streamtable_calls`."""
 FOR_THE_ENGINE = {
     "Group.companions",
     "Timer.table",
-    "Timers.next_number",
+    "Timers.rows",
     "Call.begin",
     "Call.companions",
     "Call.settings",

@@ -27,7 +27,7 @@ class Emitted(list[Any]):
 
 
 def services(emitted: Emitted) -> HandlerServices:
-    return HandlerServices(emitted, lambda *_, **__: None)
+    return HandlerServices(emitted, lambda *_, **__: None, lambda *_: None)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_key_that_its_producer_encodes_in_another_way_belongs_to_the_partition
     table: WorkingTable[Any], batch: Make
 ) -> None:
     rows = BatchContext[Any, str, int](
-        table, Json(), HandlerServices(Emitted(), lambda *_, **__: None, own_keys=OWN_KEYS)
+        table, Json(), HandlerServices(Emitted(), lambda *_, **__: None, lambda *_: None, own_keys=OWN_KEYS)
     )
     rows.whole(batch("in", [(b" 1.50 ", b"x")]), [1.5], ["x"], lambda made: made.put_many({1.5: 1}))
     assert dict(table.changes(BYTES_MAX)) == {b"1.5": b"1"}
@@ -160,7 +160,7 @@ def test_a_key_that_equals_one_of_the_batch_only_in_python_is_checked(
     table: WorkingTable[Any], batch: Make
 ) -> None:
     rows = BatchContext[Any, str, int](
-        table, Json(), HandlerServices(Emitted(), lambda *_, **__: None, own_keys=OWN_KEYS)
+        table, Json(), HandlerServices(Emitted(), lambda *_, **__: None, lambda *_: None, own_keys=OWN_KEYS)
     )
     with pytest.raises(WrongPartition, match="key b'true'"):
         rows.whole(batch("in", [(b"1", b"x")]), [1], ["x"], lambda made: made.put_many({True: 1}))

@@ -38,7 +38,7 @@
 An error carries its facts as fields (`topic`, `partition`, `offset` where they are known) and formats itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -170,6 +170,19 @@ class SerializationError(StreamtableError):
 
 class Rejected(StreamtableError):
     """The handler refuses the record: `Context.fail`, or `Batch.reject` of a micro-batch."""
+
+
+class DoInstead(Exception):
+    """Raised by a handler of one record: all that it has done is undone, and a function is called in its place.
+
+    Args:
+        function: Called with nothing, where the handler was called; it may do all that the handler may.
+        reason: Why, for the log.
+    """
+
+    def __init__(self, function: Callable[[], None], reason: str) -> None:
+        super().__init__(reason)
+        self.function = function
 
 
 class HandlerFailed(StreamtableError):

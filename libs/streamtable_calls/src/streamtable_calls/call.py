@@ -13,17 +13,15 @@ A pending call is a timer's row that has no time yet: the engine commits it with
 When it is answered, the row gets the answer and a time, and the engine calls its handler like the handler of any timer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable import Codec, Context, OnError, Timer
-from streamtable.base.clock import Clock
-from streamtable.graph.companion import Accompanied, Companions
 from streamtable.handlers.timers import NEVER_MS
+from streamtable_calls.edge import PendingEdge
 from streamtable_calls.errors import CallFailed
-from streamtable_calls.pending import ERROR_CHARACTERS_MAX, CallState, PendingCall, PendingCallCodec
-from streamtable_calls.process import ByHand, InLoop, ProcessCalls
+from streamtable_calls.pending import CallState, PendingCall, PendingCallCodec, next_number, room_for_error
 from streamtable_calls.retry import RateLimit, Retry
 from streamtable_calls.settings import CallSettings
 
@@ -32,10 +30,8 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 V = TypeVar("V")
 
-_LARGE_BYTES = 50_000
 
-
-class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
+class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
     """A call of something outside, which `Context.call` makes: after the commit of its record, and beside the records.
 
     Nothing waits for a call: no record, no commit, no rebalance. It happens at least once, always with the same `call_id()`
@@ -98,25 +94,14 @@ class Call(Accompanied[K, PendingCall, V], Generic[K, Q, R, V]):
         )  # fmt: skip
         for field, value in {"settings": settings, "then": then, "failed": failed}.items():
             object.__setattr__(self, field, value)  # as in any frozen dataclass
-        Timer.__init__(
-            self, name, self._finish, PendingCallCodec(request, response), clock="wall", on_error=on_error
-        )
-
-    @classmethod
-    def companions(
-        cls, group: str, timers: Sequence[Timer[Any, Any, Any]], clock: Clock, *, by_hand: bool
-    ) -> Companions:
-        calls = {timer.name: timer.settings for timer in timers if isinstance(timer, Call)}
-        executor = ByHand() if by_hand else InLoop(group, calls, clock)
-        return ProcessCalls(group, calls, executor, clock)
+        codec = PendingCallCodec(f"call of {request!r} answered by {response!r}")
+        Timer.__init__(self, name, self._finish, codec, clock="wall", on_error=on_error)
 
     def begin(self, ctx: Context[Any, Any], request: Q) -> None:
         """Make a call, as `Context.call` does."""
         data = self.settings.request.encode(request)
-        # A row that fits now must fit with the error of a failed attempt, too: only large ones could be too large then.
-        room = " " * ERROR_CHARACTERS_MAX if len(data) > _LARGE_BYTES else ""
-        number = ctx.timers.next_number(self)
-        pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room)
+        number = next_number(ctx.timers.rows(self))
+        pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room_for_error(data))
         ctx.timers.at(self, NEVER_MS, pending, f"{number:016x}")
 
     def _finish(self, ctx: Context[K, V], pending: PendingCall) -> None:

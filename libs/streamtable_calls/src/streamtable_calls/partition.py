@@ -15,9 +15,10 @@ from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
 from streamtable.errors import StateMeaningChanged
-from streamtable.handlers.timers import NUMBERS, PendingTimer, payload_of
-from streamtable_calls.pending import CallState, PendingCall
-from streamtable_calls.settings import CallSettings
+from streamtable.handlers.timers import PendingTimer, payload_of
+from streamtable_calls.held import release
+from streamtable_calls.pending import OWN, CallState, PendingCall
+from streamtable_calls.settings import CallSettings, RetrySettings
 
 log = structlog.get_logger()
 
@@ -77,7 +78,8 @@ class PartitionCalls:
         group: The name of the group.
         partition: The number of the partition.
         calls: The declared calls, by name.
-        rows: The rows of the pending calls.
+        retried: The retried inputs, by name.
+        rows: The rows of the pending calls, and of the records that are retried.
         executor: Runs the attempts.
         clock: The clock, for the time of the next attempt.
     """
@@ -87,6 +89,7 @@ class PartitionCalls:
         group: str,
         partition: int,
         calls: Mapping[str, CallSettings],
+        retried: Mapping[str, RetrySettings],
         rows: StateTable[bytes, bytes],
         executor: Executor,
         clock: Clock,
@@ -96,6 +99,9 @@ class PartitionCalls:
         self._group = group
         self._partition = partition
         self._calls = calls
+        self._retried = retried
+        edges: list[CallSettings | RetrySettings] = [*calls.values(), *retried.values()]
+        self._pending_max = {each.name: each.pending_max for each in edges}
         self._rows = rows
         self._executor = executor
         self._clock = clock
@@ -107,6 +113,8 @@ class PartitionCalls:
         self._written: list[Outcome] = []  # since the last commit: they arrive again after a rewind
         self._lines: dict[bytes, deque[bytes]] = {}  # the rows of each key, in the order of their calls
         self._known: set[bytes] = set()
+        self._left: set[PendingTimer] = set()  # keys that a record which was retried has left
+        self._uncommitted: set[PendingTimer] = set()  # those that were looked at since the last commit
         self.pending: Counter[str] = Counter()
 
     # ---- what the engine tells -----------------------------------------------------------------------------------------
@@ -122,17 +130,19 @@ class PartitionCalls:
             self._look(row_key)
         if looked_at:
             self._measure()
+        written += self._release()
         while self._arrived:
             written += self._write(self._arrived.popleft())
         return written
 
     def committed(self) -> None:
         self._committed += self._changed
-        self._changed, self._written = [], []
+        self._changed, self._written, self._uncommitted = [], [], set()
 
     def undone(self) -> None:
         self._arrived.extendleft(reversed(self._written))
-        self._changed, self._written = [], []
+        self._left |= self._uncommitted
+        self._changed, self._written, self._uncommitted = [], [], set()
 
     def close(self) -> None:
         self.closed = True
@@ -150,14 +160,18 @@ class PartitionCalls:
         """Find the calls that are pending, in the order of each key. Returns the number of rows that were written."""
         # Calls may have been made, and committed, before this: they are behind the others, and found among them.
         self._committed = []
-        uncommitted = {NUMBERS, *self._changed}
+        uncommitted = set(self._changed)
         unknown: Counter[str] = Counter()
         unhandled: list[tuple[bytes, bytes]] = []
         for row_key, data in self._rows.raw.scan(None, None):
-            if row_key in uncommitted:
+            if row_key in uncommitted or row_key.startswith(OWN):
                 continue
-            name = PendingTimer.decode(row_key).name
-            if name not in self._calls:
+            timer = PendingTimer.decode(row_key)
+            name = timer.name
+            if name in self._retried:
+                self._committed.append(row_key)
+                self._left.add(timer._replace(id=""))
+            elif name not in self._calls:
                 unknown[name] += 1
             elif PendingCall.decode(payload_of(data)).state is CallState.WAITING:
                 self._committed.append(row_key)
@@ -168,7 +182,7 @@ class PartitionCalls:
                 state=f"call {name}",
                 group=self._group,
                 recorded=f"{count} calls are pending in partition {self._partition}",
-                declared=f"no Call({name!r})",
+                declared=f"no Call({name!r}) and no retried input of this name",
                 topic=f"{self._group}-calls",
             )
         for row_key, data in unhandled:  # their handlers are called when the rows are written again
@@ -183,7 +197,13 @@ class PartitionCalls:
         if data is None:
             self._gone(row_key)
             return
+        name = PendingTimer.decode(row_key).name
         pending = PendingCall.decode(payload_of(data))
+        if name in self._retried:
+            self._count(row_key)
+            if pending.attempts:
+                self._warn("attempt failed, the record is handled again", name, pending)
+            return
         line = self._note(row_key)
         if pending.state is CallState.WAITING and line[0] == row_key:
             self._start(row_key, pending)
@@ -191,18 +211,28 @@ class PartitionCalls:
     def _note(self, row_key: bytes) -> deque[bytes]:
         """Add a row to the line of its key, unless it is there. Returns the line."""
         line = self._lines.setdefault(self._line_of(row_key), deque())
-        if row_key not in self._known:
-            self._known.add(row_key)
-            self.pending[PendingTimer.decode(row_key).name] += 1
+        if self._count(row_key):
             line.append(row_key)
         return line
+
+    def _count(self, row_key: bytes) -> bool:
+        """Count a row. Returns whether it is new."""
+        if row_key in self._known:
+            return False
+        self._known.add(row_key)
+        self.pending[PendingTimer.decode(row_key).name] += 1
+        return True
 
     def _gone(self, row_key: bytes) -> None:
         """Forget a call whose result is handled, and start the next one of its key."""
         if row_key not in self._known:
             return  # its record was undone
         self._known.discard(row_key)
-        self.pending[PendingTimer.decode(row_key).name] -= 1
+        timer = PendingTimer.decode(row_key)
+        self.pending[timer.name] -= 1
+        if timer.name in self._retried:
+            self._left.add(timer._replace(id=""))
+            return
         line_of = self._line_of(row_key)
         line = self._lines[line_of]
         line.remove(row_key)
@@ -212,6 +242,16 @@ class PartitionCalls:
             pending = PendingCall.decode(payload_of(data))
             if pending.state is CallState.WAITING:
                 self._start(line[0], pending)
+
+    def _release(self) -> int:
+        """Let the next records follow those that the engine has given up. Returns the number of rows that were written."""
+        if not self._left:
+            return 0
+        now_ms = int(self._clock.now() * 1000)
+        ordered = [timer for timer in self._left if self._retried[timer.name].order == "key"]
+        self._uncommitted |= self._left
+        self._left = set()
+        return sum(release(self._rows.raw, timer, now_ms) for timer in ordered)
 
     def _line_of(self, row_key: bytes) -> bytes:
         """Return the key of the line: calls of one line run one after the other."""
@@ -240,10 +280,7 @@ class PartitionCalls:
         pending = after(PendingCall.decode(payload_of(data)), call, outcome, now_ms)
         if pending.state is not CallState.ANSWERED:
             last = pending.state is CallState.FAILED
-            self._limited_log.warning(
-                "call failed" if last else "attempt failed, the call is repeated",
-                group=self._group, call=call.name, attempts=pending.attempts, error=pending.error,
-            )  # fmt: skip
+            self._warn("call failed" if last else "attempt failed, the call is repeated", call.name, pending)
         # A time that is over makes the row due at once; its handler sees it as the time of the request.
         waits = pending.state is CallState.WAITING
         self._rows.raw.put(
@@ -253,13 +290,16 @@ class PartitionCalls:
         self._changed.append(outcome.row_key)
         return 1
 
+    def _warn(self, event: str, name: str, pending: PendingCall) -> None:
+        self._limited_log.warning(
+            event, group=self._group, call=name, attempts=pending.attempts, error=pending.error
+        )
+
     def _measure(self) -> None:
         """Decide whether the inputs of the partition go on."""
         new = len(self._changed) + len(self._committed)
         share = _FREE_SHARE if self.full else 1.0
-        self.full = any(
-            self.pending[name] + new >= call.pending_max * share for name, call in self._calls.items()
-        )
+        self.full = any(self.pending[name] + new >= most * share for name, most in self._pending_max.items())
 
 
 def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: int) -> PendingCall:
@@ -271,9 +311,10 @@ def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: in
         outcome: The outcome of the attempt.
         now_ms: The time, in milliseconds since 1970.
     """
+    pending = pending._replace(since_ms=pending.since_ms or now_ms)
     attempts, error, pause = pending.attempts + 1, outcome.error, None
     if error is not None:
-        pause = call.retry.pause_seconds(attempts, error)
+        pause = call.retry.pause_seconds(attempts, error, (now_ms - pending.since_ms) / 1000)
     else:
         try:
             answer = call.response.encode(outcome.result)

@@ -1,17 +1,23 @@
-"""A pending call as a row: its request, its attempts, and in the end its answer or its error."""
+"""Pending rows: a call with its request, its attempts, and in the end its answer or its error; or a record that is retried."""
 
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from streamtable import Codec, Decoded, decode_each
+from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError
-from streamtable.handlers.timers import NEVER_MS
+from streamtable.handlers.state_table import StateRows
+from streamtable.handlers.timers import NEVER_MS, PendingTimer, payload_of
 
-_HEAD = Struct(">BIQQI")
+_HEAD = Struct(">BIQQQI")
 _TIME = Struct(">Q")
 ERROR_CHARACTERS_MAX = 500
+_LARGE_BYTES = 50_000
+OWN = b"\0"
+"""The beginning of the keys of rows that are not of any edge: no edge has an empty name."""
+NUMBERS = PendingTimer("", b"", "").encode()
+"""The row with the last number that was given."""
 
 
 class CallState(IntEnum):
@@ -28,6 +34,7 @@ class PendingCall(NamedTuple):
     Attributes:
         request: The encoded request.
         made_ms: The event time of the record that has made it, in milliseconds since 1970.
+        since_ms: The end of its first attempt, in milliseconds since 1970; 0: there was none.
         attempts: The number of attempts so far.
         next_ms: The time of the next attempt, in milliseconds since 1970; 0: at once.
         answer: The encoded result.
@@ -36,6 +43,7 @@ class PendingCall(NamedTuple):
 
     request: bytes
     made_ms: int
+    since_ms: int = 0
     state: CallState = CallState.WAITING
     attempts: int = 0
     next_ms: int = 0
@@ -43,7 +51,9 @@ class PendingCall(NamedTuple):
     error: str = ""
 
     def encode(self) -> bytes:
-        head = _HEAD.pack(self.state, self.attempts, self.made_ms, self.next_ms, len(self.request))
+        head = _HEAD.pack(
+            self.state, self.attempts, self.made_ms, self.since_ms, self.next_ms, len(self.request)
+        )
         # An error's text may hold anything, also halves of surrogate pairs.
         error = self.error[:ERROR_CHARACTERS_MAX].encode("ascii", errors="backslashreplace")[
             :ERROR_CHARACTERS_MAX
@@ -55,13 +65,13 @@ class PendingCall(NamedTuple):
     def decode(data: bytes) -> "PendingCall":
         """Return the pending call of these bytes. Raises `DeserializationError`."""
         try:
-            state, attempts, made_ms, next_ms, length = _HEAD.unpack_from(data)
+            state, attempts, made_ms, since_ms, next_ms, length = _HEAD.unpack_from(data)
             request, tail = data[_HEAD.size : _HEAD.size + length], data[_HEAD.size + length :]
             if len(request) < length:
                 raise ValueError("it is cut off")
             answered = CallState(state) is CallState.ANSWERED
             return PendingCall(
-                request, made_ms, CallState(state), attempts, next_ms,
+                request, made_ms, since_ms, CallState(state), attempts, next_ms,
                 tail if answered else b"", "" if answered else tail.decode(),
             )  # fmt: skip
         except Exception as error:
@@ -77,15 +87,14 @@ class PendingCall(NamedTuple):
 
 
 class PendingCallCodec:
-    """The codec of the pending calls of one declared call. Its text is recorded, so other codecs are refused later.
+    """The codec of the pending rows of one edge.
 
     Args:
-        request: The codec of the requests.
-        response: The codec of the results.
+        text: The meaning of the requests and answers. It is recorded, so another meaning is refused later.
     """
 
-    def __init__(self, request: Codec[Any], response: Codec[Any]) -> None:
-        self._text = f"call of {request!r} answered by {response!r}"
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     def encode(self, value: PendingCall) -> bytes:
         return value.encode()
@@ -98,3 +107,17 @@ class PendingCallCodec:
 
     def __repr__(self) -> str:
         return self._text
+
+
+def next_number(rows: StateRows[bytes]) -> int:
+    """Return a number, from 1, greater than those that were given before among these rows."""
+    number = _TIME.unpack(payload_of(rows.get(NUMBERS) or bytes(2 * _TIME.size)))[0] + 1
+    rows.put(NUMBERS, _TIME.pack(NEVER_MS) + _TIME.pack(number))
+    return int(number)
+
+
+def room_for_error(request: bytes) -> str:
+    """Return the text in the place of an error, so that a row that fits now fits with an error, too."""
+    return (
+        " " * ERROR_CHARACTERS_MAX if len(request) > _LARGE_BYTES else ""
+    )  # only large ones could be too large then

@@ -14,7 +14,7 @@ from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable_calls.ids import running
 from streamtable_calls.partition import Attempt, Executor, Outcome, PartitionCalls
-from streamtable_calls.settings import CallSettings
+from streamtable_calls.settings import CallSettings, RetrySettings
 
 log = structlog.get_logger()
 
@@ -27,6 +27,7 @@ class ProcessCalls:
     Args:
         group: The name of the group.
         calls: Its declared calls, by name.
+        retried: Its retried inputs, by name.
         executor: Runs the attempts.
         clock: The clock.
     """
@@ -35,16 +36,20 @@ class ProcessCalls:
         self,
         group: str,
         calls: Mapping[str, CallSettings],
+        retried: Mapping[str, RetrySettings],
         executor: Executor,
         clock: Clock,
     ) -> None:
         self.executor = executor
         self._group = group
         self._calls = calls
+        self._retried = retried
         self._clock = clock
 
     def open(self, partition: int, rows: StateTable[bytes, bytes]) -> PartitionCalls:
-        return PartitionCalls(self._group, partition, self._calls, rows, self.executor, self._clock)
+        return PartitionCalls(
+            self._group, partition, self._calls, self._retried, rows, self.executor, self._clock
+        )
 
     def close(self) -> None:
         self.executor.close()

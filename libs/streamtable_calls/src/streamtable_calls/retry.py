@@ -17,6 +17,7 @@ class Retry:
         most: The longest pause.
         attempts: The number of attempts after which the call has failed.
         on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` is always retried.
+        give_up_after: The time after the first attempt in which further ones begin. None: only their number counts.
     """
 
     first: timedelta = timedelta(seconds=1)
@@ -24,6 +25,7 @@ class Retry:
     most: timedelta = timedelta(minutes=5)
     attempts: int = 10
     on: tuple[type[Exception], ...] = (Exception,)
+    give_up_after: timedelta | None = None
 
     def __post_init__(self) -> None:
         if self.first <= timedelta(0) or self.most < self.first:
@@ -34,21 +36,22 @@ class Retry:
             raise GraphError(f"Retry has factor={self.factor!r}: give at least 1")
         if self.attempts < 1:
             raise GraphError(f"Retry has attempts={self.attempts!r}: give at least 1")
+        if self.give_up_after is not None and self.give_up_after <= timedelta(0):
+            raise GraphError(f"Retry has give_up_after={self.give_up_after}: give a time, or None")
 
-    def pause_seconds(self, attempts: int, error: BaseException) -> float | None:
+    def pause_seconds(self, attempts: int, error: BaseException, since_seconds: float) -> float | None:
         """Return the seconds until the next attempt; None: there is none.
 
         Args:
             attempts: The number of attempts so far, from 1.
             error: The error of the last one.
+            since_seconds: The seconds since the end of the first attempt.
         """
-        if attempts >= self.attempts:
+        if attempts >= self.attempts or not isinstance(error, (RetryAfter, *self.on)):
             return None
-        if isinstance(error, RetryAfter):
-            return max(error.seconds, 0.0)
-        if not isinstance(error, self.on):
-            return None
-        return self.growing_seconds(attempts)
+        pause = max(error.seconds, 0.0) if isinstance(error, RetryAfter) else self.growing_seconds(attempts)
+        most = self.give_up_after
+        return None if most is not None and since_seconds + pause > most.total_seconds() else pause
 
     def growing_seconds(self, attempts: int) -> float:
         """Return the pause after so many attempts that failed, from 1, in seconds."""

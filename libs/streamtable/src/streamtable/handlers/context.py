@@ -12,7 +12,7 @@ from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.base.watermarks import own_headers, stamped, stamps
-from streamtable.errors import GraphError, Rejected
+from streamtable.errors import GraphError, Rejected, StreamtableError
 from streamtable.handlers.services import HandlerServices, JoinedRows, TableRows, Watermark
 from streamtable.handlers.state_table import DeclaredState, StateTable
 from streamtable.handlers.timers import Timers
@@ -250,6 +250,11 @@ class Context(BaseContext[K, V]):
         return self._raw_key or b""
 
     @property
+    def raw_value(self) -> bytes | None:
+        """The encoded value; None: the record is a tombstone."""
+        return self._records.values[self._index]
+
+    @property
     def timestamp_ms(self) -> int:
         """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has its original timestamp."""
         return self._records.timestamp(self._index)
@@ -327,6 +332,10 @@ class Context(BaseContext[K, V]):
             SerializationError: The request does not fit its schema.
         """
         call.begin(self, request)
+
+    def set_aside(self, error: StreamtableError) -> None:
+        """Send the record to the dead letters with this reason, and keep all that the handler does: unlike `fail`."""
+        self._services.set_aside(self._records, self._index, error)
 
     def join(self, table: Table[K, J]) -> J | None:
         """Return the row that a joined table has for this key; None if there is none.

@@ -1,11 +1,12 @@
 """The services of the engine behind `Context` and `Batch`, as protocols."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.topics import Stream
-from streamtable.base.types import Headers
+from streamtable.base.types import Headers, RecordBatch
+from streamtable.errors import StreamtableError
 from streamtable.handlers.own_keys import OwnKeys
 from streamtable.handlers.state_table import StateTable
 from streamtable.handlers.timers import Timers
@@ -81,6 +82,7 @@ class HandlerServices:
 
     emit: Emit
     emit_many: EmitMany
+    set_aside: Callable[[RecordBatch, int, StreamtableError], None]  # to the dead letters
     loop: str | None = None  # name of the loop's stream
     joins: Mapping[str, JoinedRows] = field(default_factory=dict)
     lookups: Mapping[str, WholeTable] = field(default_factory=dict)

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from streamtable.base.clock import Clock
 from streamtable.base.ports import Codec
 from streamtable.errors import GraphError
-from streamtable.handlers.state_table import StateTable
+from streamtable.handlers.state_table import StateRows, StateTable
 
 P = TypeVar("P")
 
@@ -39,6 +40,7 @@ class Timers:
         declared: The timers of the group, by name.
         tables: The pending timers, by the name of their table.
         placed: Called with each timer that is set or cancelled.
+        clock: The wall clock.
     """
 
     def __init__(
@@ -46,10 +48,12 @@ class Timers:
         declared: Mapping[str, DeclaredTimer[Any]],
         tables: Mapping[str, StateTable[bytes, bytes]],
         placed: Placed,
+        clock: Clock,
     ) -> None:
         self._declared = declared
         self._tables = tables
         self._placed = placed
+        self._clock = clock
         self._key = b""
 
     def at(self, timer: DeclaredTimer[P], when_ms: int, payload: P, id: str = "") -> None:  # noqa: A002 - its name to users
@@ -76,13 +80,15 @@ class Timers:
         self._tables[timer.table].raw.put(row_key, None)
         self._placed(timer.table, row_key, None)
 
-    def next_number(self, timer: DeclaredTimer[Any]) -> int:
-        """Return a number, from 1, greater than those that were given before in its table and partition. Raises as `at`."""
+    def rows(self, timer: DeclaredTimer[Any]) -> StateRows[bytes]:
+        """Return the rows of all timers of its table in this partition. Raises as `at`."""
         self._row_key(timer, "")
-        rows = self._tables[timer.table].raw
-        number = _TIME.unpack(payload_of(rows.get(NUMBERS) or bytes(2 * _TIME.size)))[0] + 1
-        rows.put(NUMBERS, _TIME.pack(NEVER_MS) + _TIME.pack(number))
-        return int(number)
+        return self._tables[timer.table].raw
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock, which timers with `clock="wall"` follow, in milliseconds since 1970."""
+        return int(self._clock.now() * 1000)
 
     def of(self, raw_key: bytes) -> "Timers":
         """Move to a key. Returns itself."""
@@ -124,10 +130,6 @@ class PendingTimer(NamedTuple):
         if len(rest) < end:
             raise ValueError("it is too short")
         return PendingTimer(name.decode(), rest[_LENGTH.size : end], rest[end:].decode())
-
-
-NUMBERS = PendingTimer("", b"", "").encode()
-"""The row with the last number: no timer has this key."""
 
 
 def payload_of(data: bytes) -> bytes:

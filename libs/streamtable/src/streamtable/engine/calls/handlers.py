@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import structlog
@@ -14,6 +15,7 @@ from streamtable.engine.calls.undo import RecordUndo
 from streamtable.engine.output.buffer import UNKNOWN, OutputBuffer, OutputSource
 from streamtable.errors import (
     DeserializationError,
+    DoInstead,
     Fatal,
     GraphError,
     HandlerFailed,
@@ -107,19 +109,11 @@ class HandlerCalls:
         handler: Callable[[Any, Any], None],
     ) -> int:
         """Call a handler for each record, carefully. Returns the number of records that were handled."""
-        undo, context = self.undo, self.context
+        context = self.context
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
-            undo.begin()
             context.stand(records, index, key)
-            try:
-                handler(context, event)
-                undo.keep(records, index, on_error)
-            except NOT_THE_RECORDS_FAULT:
-                raise
-            except Exception as error:  # noqa: BLE001 - the same
-                undo.undo(_known(records.keys[index : index + 1]))
-                if not self.give_up(on_error, records, index, error):
-                    return index
+            if not self.attempt(on_error, records, index, partial(handler, context, event)):
+                return index
             if context.interrupted:
                 return index + 1
         return len(records)
@@ -132,11 +126,13 @@ class HandlerCalls:
         """
         for first in range(0, len(records), self.mode.batch_records):
             chunk = records.part(first, min(first + self.mode.batch_records, len(records)))
-            if len(chunk) > 1 and self._all_good(on_error, chunk, call):
-                continue
+            if len(chunk) > 1:
+                keep = partial(self.undo.keep, chunk, UNKNOWN, on_error)
+                if self.alone(partial(call, chunk), keep, _known(chunk.keys)) is None:
+                    continue
             for index in range(len(chunk)):
                 one = chunk.part(index, index + 1)
-                if not self.attempt(on_error, one, 0, _calling(call, one)):
+                if not self.attempt(on_error, one, 0, partial(call, one)):
                     return first + index
         return len(records)
 
@@ -163,27 +159,41 @@ class HandlerCalls:
         if not self.careful:
             self.fast(records, call, singly=True)
             return True
+        keep = partial(self.undo.keep, records, index, on_error)
+        error = self.alone(call, keep, rows or _known(records.keys[index : index + 1]))
+        return error is None or self.give_up(on_error, records, index, error)
+
+    def alone(
+        self, call: Callable[[], Any], keep: Callable[[], None], rows: Sequence[bytes]
+    ) -> Exception | None:
+        """Call a handler, carefully: if it fails, what it has done is undone.
+
+        Args:
+            call: Calls the handler.
+            keep: Keeps its effects. Raises `SerializationError` if they do not fit.
+            rows: The keys of the joined rows that it can reach.
+
+        Returns:
+            The error that it has failed with; None: its effects are kept.
+        """
         self.undo.begin()
         try:
             call()
-            self.undo.keep(records, index, on_error)
+            keep()
         except NOT_THE_RECORDS_FAULT:
             raise
-        except Exception as error:  # noqa: BLE001 - the same
-            self.undo.undo(rows or _known(records.keys[index : index + 1]))
-            return self.give_up(on_error, records, index, error)
-        return True
+        except DoInstead as instead:
+            self.undo.undo(rows)
+            self.mode.begin(0)
+            return self.alone(instead.function, keep, rows)
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            self.undo.undo(rows)
+            return error
+        return None
 
     def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
         """Run a visit's handler for one row, carefully; a row that fails is skipped."""
-        self.undo.begin()
-        try:
-            call()
-            self.undo.keep(record, 0, on_error)
-        except NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception as error:  # noqa: BLE001 - the same
-            self.undo.undo([key])
+        if (error := self.alone(call, partial(self.undo.keep, record, 0, on_error), [key])) is not None:
             self.mode.begin(0)
             failed = self._failure(record, 0, error)
             self._limited_log.warning(
@@ -291,18 +301,6 @@ class HandlerCalls:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _all_good(self, on_error: OnError, chunk: RecordBatch, call: Callable[[RecordBatch], None]) -> bool:
-        self.undo.begin()
-        try:
-            call(chunk)
-            self.undo.keep(chunk, UNKNOWN, on_error)
-        except NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception:  # noqa: BLE001 - one of them raises it again
-            self.undo.undo(_known(chunk.keys))
-            return False
-        return True
-
     def _condemn(self, source: OutputSource, error: Exception) -> None:
         records, index, on_error = source.records, source.index, source.on_error
         failed = self._failure(records, index, error)
@@ -338,7 +336,3 @@ class HandlerCalls:
 
 def _known(keys: Iterable[bytes | None]) -> list[bytes]:
     return [key for key in keys if key is not None]
-
-
-def _calling(call: Callable[[RecordBatch], None], records: RecordBatch) -> Callable[[], None]:
-    return lambda: call(records)

@@ -413,14 +413,8 @@ class DueRunner:
         return done
 
     def _fire_carefully(self, each: DueState, entry: bytes, now: int) -> None:
-        self._calls.undo.begin()
-        try:
-            each.call([entry], now, careful=True)
-            self._calls.undo.keep_unsourced()
-        except NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception as error:  # noqa: BLE001 - user code may raise anything
-            self._calls.undo.undo(())
+        call = partial(each.call, [entry], now, careful=True)
+        if (error := self._calls.alone(call, self._calls.undo.keep_unsourced, ())) is not None:
             self._give_up(each, entry, error)
         each.index.fired(entry)
         self._calls.mode.handled(1)

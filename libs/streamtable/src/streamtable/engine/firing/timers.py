@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from streamtable.base.clock import Clock
 from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.handlers import Around
@@ -24,6 +25,7 @@ class TimerCalls:
         group: The graph.
         tables: Its state tables, by name.
         around: Wraps each handler.
+        clock: The wall clock.
 
     Attributes:
         timers: The object that handlers set timers with.
@@ -32,14 +34,18 @@ class TimerCalls:
     """
 
     def __init__(
-        self, group: Group[Any, Any], tables: Mapping[str, StateTable[Any, Any]], around: Around
+        self,
+        group: Group[Any, Any],
+        tables: Mapping[str, StateTable[Any, Any]],
+        around: Around,
+        clock: Clock,
     ) -> None:
         self.limit_ms = -1
         self._group = group
         self._declared = {timer.name: timer for timer in group.timers}
         self._handlers = {timer.name: around(timer.handler) for timer in group.timers}
         self._tables = {timer.table: tables[timer.table] for timer in group.timers}
-        self.timers = Timers(self._declared, self._tables, self._placed)
+        self.timers = Timers(self._declared, self._tables, self._placed, clock)
         self.companion: Companion | None = None
         self._context: Context[Any, Any] | None = None
         self._firing = ""  # the table of the timers that are being called

@@ -109,7 +109,7 @@ class Dispatcher:
         self._event_clock = event_clock
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
-        self._timers = TimerCalls(group, tables, self._around) if group.timers else None
+        self._timers = TimerCalls(group, tables, self._around, clock) if group.timers else None
         services = self._services(lookups, tables, repeats=repeats)
         self._context: Context[Any, Any] = Context(table, services)
         self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, services)
@@ -153,6 +153,7 @@ class Dispatcher:
         return HandlerServices(
             self.outgoing.emit,
             self.outgoing.emit_many,
+            self.outgoing.set_aside,
             self._group.loop.stream.name if self._group.loop else None,
             self._joins,
             lookups,
