@@ -1,6 +1,7 @@
 """Topics that the real connector wrote, as `record.py` has recorded them."""
 
 import json
+from base64 import b64decode
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +20,14 @@ class Recorded:
     headers: list[tuple[str, bytes]] = field(default_factory=list)
 
 
-def encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+SCHEMAS = _FOLDER / "avro-schemas.json"
+"""The schemas of the forms in Avro, as `FileRegistry` reads them."""
+
+
+def encoded(text: str | None, form: str) -> bytes | None:
+    if text is None:
+        return None
+    return b64decode(text) if form.startswith("avro") else text.encode()
 
 
 def recorded(form: str, table: str) -> list[Recorded]:
@@ -30,6 +37,8 @@ def recorded(form: str, table: str) -> list[Recorded]:
         topic, partition, key, value, timestamp_ms, headers = json.loads(line)
         if topic == f"public.{table}":
             named = [(name, text.encode()) for name, text in headers.items()]
-            found.append(Recorded(topic, partition, encoded(key), encoded(value), timestamp_ms, named))
+            found.append(
+                Recorded(topic, partition, encoded(key, form), encoded(value, form), timestamp_ms, named)
+            )
     assert found, f"no records of {table} in {form}.jsonl"
     return found

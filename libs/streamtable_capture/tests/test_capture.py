@@ -1,6 +1,7 @@
 """The table of a `Capture` is the table of the database, whatever order and repeats its changes come in."""
 
 import itertools
+import json
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libs.streamtable_capture.tests.recorded_topics import Recorded, recorded
+from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, Recorded, recorded
 from libs.streamtable_capture.tests.shop_database import BIO
 from libs.streamtable_capture.tests.shop_rows import Customer, Line
 from msgspec import Struct
@@ -17,6 +18,7 @@ from streamtable import Changes, Context, Group, Input, Join, Json, Persist, Row
 from streamtable.errors import GraphError
 from streamtable.flow import Flow
 from streamtable_capture import Capture, ConnectKey, DatabaseChange, DatabaseSource, Debezium, Truncated
+from streamtable_codecs import Confluent, FileRegistry
 from streamtable_testing import Tester
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -24,8 +26,17 @@ FORMS: dict[str, dict[str, Any]] = {
     "schemas": {"schemas": True},
     "flat": {"flattened": True},
     "flat-schemas": {"flattened": True, "schemas": True},
+    "avro": {"schemas": Confluent(FileRegistry(SCHEMAS))},
+    "avro-flat": {"flattened": True, "schemas": Confluent(FileRegistry(SCHEMAS))},
 }
 ANNA = {7: Customer(7, "anna", True, BIO)}
+
+
+def avro_key(form: str) -> str:
+    schemas = json.loads(SCHEMAS.read_text())["schemas"].values()
+    return json.dumps(
+        next(each for each in schemas if each.get("connect.name") == f"{form}.public.customers.Key")
+    )
 
 
 def customers(
@@ -34,6 +45,12 @@ def customers(
     schema = '{"type":"struct","fields":[{"type":"int32","optional":false,"field":"id"}],"optional":false,"name":"NAME"}'
     name = f"{form}.public.customers.Key"
     key = ConnectKey(schema=schema.replace("NAME", name) if "schemas" in form else None, id=int)
+    if form.startswith("avro"):
+        key = ConnectKey(
+            schema=avro_key(form),
+            framing=Confluent(FileRegistry(SCHEMAS), f"{form}.public.customers-key"),
+            id=int,
+        )
     raw = Stream("public.customers", key, Debezium(Customer, **FORMS.get(form, {"flattened": True})))
     return raw, Capture("customers", raw, **given)
 

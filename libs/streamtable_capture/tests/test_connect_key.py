@@ -5,11 +5,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from libs.streamtable_capture.tests.recorded_topics import recorded
+from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, recorded
 
 from streamtable.base.partitioner import murmur2
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable_capture import ConnectKey, key_schema
+from streamtable_codecs import Confluent, FileRegistry
 
 ODD_TEXT = 'é"/<a>\\ \x01\t\x7f\u2028 \U0001f600'
 KEYS = {
@@ -45,6 +46,24 @@ def test_keys_with_schemas_are_the_same_bytes_too(
     codec = ConnectKey(schema=key_schema(f"schemas.public.{table}.Key", **types), **columns)
     for record in recorded("schemas", table):
         assert codec.encode(codec.decode(record.key or b"")) == record.key
+
+
+@pytest.mark.parametrize("table", KEYS)
+def test_keys_in_avro_are_the_same_bytes_too(table: str) -> None:
+    content, subject = json.loads(SCHEMAS.read_text()), f"avro.public.{table}-key"
+    schema = content["schemas"][str(content["subjects"][subject])]
+    framing = Confluent(FileRegistry(SCHEMAS), subject)
+    codec = ConnectKey(schema=json.dumps(schema), framing=framing, **KEYS[table][0].columns)
+    found = recorded("avro", table)
+    assert {codec.decode(record.key or b"") for record in found} == KEYS[table][1]
+    for record in found:
+        assert codec.encode(codec.decode(record.key or b"")) == record.key
+        assert murmur2(record.key or b"") % 12 == record.partition
+
+
+def test_keys_in_avro_need_the_subject_of_the_raw_topic() -> None:
+    with pytest.raises(GraphError, match="the same bytes in every topic"):
+        ConnectKey(schema='"string"', framing=Confluent(FileRegistry(SCHEMAS)), id=str)
 
 
 @pytest.mark.parametrize("value", [True, "1", 1.0, None, 1 << 63, (1,)])

@@ -5,6 +5,7 @@ database's.
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -30,6 +31,8 @@ from localkafka.topics import create_topics
 from localkafka.waiting import wait_until
 from localstores.postgres import LOGICAL, PostgresServer, find_program
 from streamtable import App
+from streamtable_capture import TransactionViews
+from streamtable_capture.transactions import name_of
 from streamtable_testing import Tester
 
 PARTITIONS = 4
@@ -44,6 +47,9 @@ alter table codes alter text set storage external;
 COLUMNS = {"customers": "id, name, active, bio", "lines": "order_id, line, qty", "codes": "code, label, text"}
 
 
+Tables = dict[str, dict[Any, dict[str, Any]]]
+
+
 class Shop:
     """The database with its connector, and the processors of the captured tables."""
 
@@ -56,11 +62,16 @@ class Shop:
         self._fresh = count(1)
         self.raw = {name: f"{self.prefix}.public.{name}" for name in COLUMNS}
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        create_topics(admin, [NewTopic(name, PARTITIONS) for name in self.raw.values()])
+        self.marks = f"{self.prefix}.transaction"
+        self.history: dict[str, Tables] = {}
+        """The tables after each transaction, by its number in PostgreSQL."""
+        raw = [NewTopic(name, PARTITIONS) for name in self.raw.values()]
+        create_topics(admin, [*raw, NewTopic(self.marks, 1)])
         settings = {
             "retriable__restart__connector__wait__ms": "200",
             "slot__name": f"s{self.prefix}",
             "skipped__operations": "none",
+            "provide__transaction__metadata": "true",
         }
         declared = connector(server, self.prefix, **settings)
         self.connect = ConnectWorker(folder / "connect", broker.bootstrap_servers, [declared], brief=True)
@@ -97,9 +108,13 @@ class Shop:
         """Commit random transactions, of one to five changes each; every tenth is rolled back."""
         with psycopg.connect(self.server.url_of("shop"), autocommit=True) as database:
             for _ in range(number):
-                with database.transaction(force_rollback=self.random.random() < 0.1):
+                undone = self.random.random() < 0.1
+                with database.transaction(force_rollback=undone):
                     for _ in range(self.random.randint(1, 5)):
                         self.random.choice(self._changes)(database)
+                    row = database.execute("select pg_current_xact_id_if_assigned()::text").fetchone()
+                if not undone and row is not None and row[0] is not None:
+                    self.history[row[0]] = self.rows()
 
     def _customer(self, database: Any) -> None:
         row = next(self._fresh), f"name {next(self._fresh)}", self._long()
@@ -261,25 +276,81 @@ def attacked(shop: Shop, rounds: int, transactions: int) -> None:
     """Run transactions while everything is killed. Afterwards the tables must be equal, and the counter-tests unequal."""
     with App(shop.bootstrap_servers, state_dir=str(shop.folder / "unused")) as app:
         app.create_topics(*captures(shop.prefix).values(), partitions=PARTITIONS)
-    shop.transactions(transactions)  # for the snapshot
-    shop.start_processor()
-    shop.connect.start()
-    shop.transactions(1)
-    # A connector that is killed before it has noted that its snapshot is over takes another one, without what was deleted.
-    wait_until(lambda: b"messageType" in shop.noted(), 60, "the connector's position noted")
-    for _ in range(rounds):
-        shop.transactions(transactions)
-        time.sleep(shop.random.random())
-        shop.kill_and_start_all()
-        shop.transactions(transactions)
-    expected = shop.rows()
-    wait_until(lambda: shop.captured() == expected, 60, "captured tables equal to the database", every=0.5)
+        shop.transactions(transactions)  # for the snapshot
+        shop.start_processor()
+        shop.connect.start()
+        shop.transactions(1)
+        # A connector that is killed before it has noted that its snapshot is over takes another one, without what was deleted.
+        wait_until(lambda: b"messageType" in shop.noted(), 60, "the connector's position noted")
+        whole = Compared(shop, app)
+        with whole.views:
+            for _ in range(rounds):
+                shop.transactions(transactions)
+                time.sleep(shop.random.random())
+                shop.kill_and_start_all()
+                shop.transactions(transactions)
+            expected = shop.rows()
+            wait_until(
+                lambda: shop.captured() == expected, 60, "captured tables equal to the database", every=0.5
+            )
+            last = list(shop.history)[-1]
+            wait_until(lambda: whole.transaction == last, 60, "the views at the last transaction")
+            whole.stop()
     assert shop.dead_letters() == []
     assert len(expected["customers"]) > 3
     assert len(expected["codes"]) > 3
+    assert len(whole.compared) > 10, whole.reads
+    assert whole.wrong == []
     assert captured_twice(shop, 40) == expected
     assert captured_twice(shop, 40, repeats="apply", truncate="stop") != expected
     assert merged_by_nobody(shop) != expected
+
+
+class Compared:
+    """Views of whole transactions, compared with the database in a thread of its own.
+
+    Attributes:
+        transaction: The number of the transaction that was compared last.
+        reads: The number of reads.
+        compared: The transactions at which they were compared.
+        wrong: The transactions at which the views were not the database.
+    """
+
+    def __init__(self, shop: Shop, app: App) -> None:
+        self.groups = captures(shop.prefix)
+        self.views = TransactionViews(app, list(self.groups.values()), transactions=shop.marks)
+        self.transaction, self.reads = "", 0
+        self.compared: set[str] = set()
+        self.wrong: list[str] = []
+        self._history, self._stopping = shop.history, threading.Event()
+        self._thread = threading.Thread(target=self._compare, daemon=True)
+        self._thread.start()
+
+    def _compare(self) -> None:
+        while not self._stopping.wait(0.002):
+            if not self.views.ready:
+                continue
+            with self.views.at_once() as tables:
+                number = name_of(tables.transaction or "")
+                if number == self.transaction and self.reads % 50:
+                    self.reads += 1
+                    continue
+                found = {
+                    name: msgspec.to_builtins(list(tables[group].values()))
+                    for name, group in self.groups.items()
+                }
+            self.reads, self.transaction = self.reads + 1, number
+            expected = self._history.get(number)
+            if expected is None:
+                continue  # it began before the program, or its state has not been noted yet
+            self.compared.add(number)
+            rows = {name: {key_of(name, row): row for row in each} for name, each in found.items()}
+            if rows != expected:
+                self.wrong.append(number)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
 
 
 def test_captured_tables_are_the_databases_after_connector_processor_and_database_were_killed(

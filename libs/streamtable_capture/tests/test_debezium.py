@@ -7,13 +7,14 @@ from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
 import pytest
-from libs.streamtable_capture.tests.recorded_topics import recorded
+from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, recorded
 from libs.streamtable_capture.tests.shop_database import BIO
 from libs.streamtable_capture.tests.shop_rows import BareTyped, Customer, Line, Typed
 from msgspec import Struct
 
 from streamtable.errors import DeserializationError, GraphError
 from streamtable_capture import DatabaseChange, DatabaseSource, Debezium, Truncated, event_time
+from streamtable_codecs import Confluent, FileRegistry
 
 # ruff: noqa: DTZ001 - columns without a time zone are datetimes without one
 VALUES = {
@@ -24,12 +25,21 @@ VALUES = {
     "iv": timedelta(days=2, hours=3), "bits": 0b1010101011, "e": "ok", "arr": [1, 2],
     "pt": bytes.fromhex("0101000000000000000000f03f0000000000000040"),
 }  # fmt: skip
+REGISTERED = Confluent(FileRegistry(SCHEMAS))
 FORMS = {
     "plain": Debezium(Customer, unavailable="keep"),
     "schemas": Debezium(Customer, schemas=True, unavailable="keep"),
     "flat": Debezium(Customer, flattened=True, unavailable="keep"),
     "flat-schemas": Debezium(Customer, schemas=True, flattened=True, unavailable="keep"),
     "flat-tombstones": Debezium(Customer, flattened=True, unavailable="keep"),
+    "avro": Debezium(Customer, schemas=REGISTERED, unavailable="keep"),
+    "avro-flat": Debezium(Customer, schemas=REGISTERED, flattened=True, unavailable="keep"),
+}
+WITH_SCHEMAS: dict[str, bool | Confluent] = {
+    "schemas": True,
+    "flat-schemas": True,
+    "avro": REGISTERED,
+    "avro-flat": REGISTERED,
 }
 
 
@@ -47,7 +57,7 @@ def test_rows_are_the_same_in_every_form(form: str) -> None:
     assert sum(change.deletes for change in found) == 2
 
 
-@pytest.mark.parametrize("form", ["plain", "schemas", "flat", "flat-schemas"])
+@pytest.mark.parametrize("form", ["plain", "schemas", "flat", "flat-schemas", "avro", "avro-flat"])
 def test_operations_positions_and_times_are_those_of_the_source(form: str) -> None:
     found = changes(form, "customers", FORMS[form])
     assert sorted(change.op for change in found) == ["c", "d", "d", "r", "r", "u"]
@@ -55,8 +65,9 @@ def test_operations_positions_and_times_are_those_of_the_source(form: str) -> No
     assert {change.source.qualified_table for change in found} == {"public.customers"}
 
 
-def test_a_change_has_its_place_in_its_transaction() -> None:
-    moved = [each for each in changes("plain", "customers", FORMS["plain"]) if each.transaction]
+@pytest.mark.parametrize("form", ["plain", "avro"])
+def test_a_change_has_its_place_in_its_transaction(form: str) -> None:
+    moved = [each for each in changes(form, "customers", FORMS[form]) if each.transaction]
     assert {each.transaction and each.transaction.total_order for each in moved if each.op in "dc"} == {1, 2}
 
 
@@ -67,10 +78,10 @@ def test_without_schemas_values_become_what_the_fields_are_annotated_with(form: 
     assert {getattr(empty, name) for name in VALUES} == {2, None}
 
 
-@pytest.mark.parametrize("form", ["schemas", "flat-schemas"])
+@pytest.mark.parametrize("form", WITH_SCHEMAS)
 @pytest.mark.parametrize("row", [Typed, BareTyped])
 def test_with_schemas_values_become_what_the_schema_says(form: str, row: type[Any]) -> None:
-    codec = Debezium(row, schemas=True, flattened=form.startswith("flat"))
+    codec = Debezium(row, schemas=WITH_SCHEMAS[form], flattened="flat" in form)
     full, empty = (each.after for each in changes(form, "typed", codec))
     assert {name: getattr(full, name) for name in VALUES} == VALUES
     assert {getattr(empty, name) for name in VALUES} == {2, None}
@@ -114,9 +125,9 @@ class LineOfDict(TypedDict):
         (dict[str, Any], {"order_id": 1, "line": 1, "qty": 5}),
     ],
 )
-@pytest.mark.parametrize("form", ["plain", "schemas", "flat", "flat-schemas"])
+@pytest.mark.parametrize("form", ["plain", "schemas", "flat", "flat-schemas", "avro", "avro-flat"])
 def test_rows_are_structs_dataclasses_typed_dicts_or_dicts(form: str, row: type[Any], expected: Any) -> None:
-    codec = Debezium(row, schemas="schemas" in form, flattened="flat" in form)
+    codec = Debezium(row, schemas=WITH_SCHEMAS.get(form, False), flattened="flat" in form)
     assert changes(form, "lines", codec)[0].after == expected
 
 

@@ -20,6 +20,7 @@ from streamtable_capture.semantics import (
     Semantic,
     decimal_bytes,
 )
+from streamtable_capture.views import TransactionViews, WholeTables
 
 __all__ = [
     "BITS",
@@ -41,7 +42,9 @@ __all__ = [
     "Debezium",
     "Semantic",
     "SourceTransaction",
+    "TransactionViews",
     "Truncated",
+    "WholeTables",
     "decimal_bytes",
     "event_time",
     "key_schema",

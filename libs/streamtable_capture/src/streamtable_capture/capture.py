@@ -48,6 +48,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         version: See `Group`.
 
     Attributes:
+        source: The connector's topic.
         repeated: The number of changes that were dropped, `streamtable_capture_repeated_total`. It is in no registry until you
             register it: `registry.register(CUSTOMERS.repeated)`.
 
@@ -79,7 +80,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             )
         if deleted_for <= timedelta(0):
             raise GraphError(f"Capture {name!r} has deleted_for={deleted_for!r}: give more than 0")
-        self.rows = codec.rows
+        self.rows, self.source = codec.rows, stream
         self.repeated = Counter(
             "streamtable_capture_repeated",
             "Changes dropped because their row was beyond them already",
@@ -117,6 +118,12 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         """The table of the database, as others read it."""
         own = super().table
         return Table(own.name, self._keys, PlainRows(self.rows), group=self.name, partitioner=own.partitioner)
+
+    def changes_codec(self) -> Debezium[T]:
+        """Return the codec of the connector's topic, for readers that have the rows, as this group has."""
+        codec = self.source.value
+        assert isinstance(codec, Debezium), "the constructor has asked for it"
+        return codec.keeping(truncations=True)
 
     def _apply(self, ctx: Context[K, Row[T]], change: DatabaseChange[T] | None) -> None:
         """Apply a change to the row of its key."""

@@ -1,4 +1,4 @@
-"""Keys as Kafka Connect's JSON converter writes them, byte for byte."""
+"""Keys as Kafka Connect's converters write them, byte for byte: JSON, with and without schemas, and Avro of a registry."""
 
 import re
 from base64 import b64encode
@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from streamtable import Decoded, decode_each
+from streamtable import Avro, Decoded, decode_each
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f\U00010000-\U0010ffff]')
@@ -45,31 +45,40 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
 
 
 class ConnectKey:
-    """The codec of keys that Kafka Connect writes as JSON: the columns of the primary key, in the order of the table.
+    """The codec of keys that Kafka Connect writes: the columns of the primary key, in the order of the table.
 
     A key of one column is its value, a key of several columns is a tuple of their values. The bytes are those that Connect
     writes, so a lookup by key finds the row, in the partition where Connect has put it.
 
     Args:
         schema: The schema as Connect writes it before each key, with `key.converter.schemas.enable=true`; None: keys without
-            schemas. `key_schema` makes it for columns without defaults; or take it from a key in the topic.
+            schemas. `key_schema` makes it for columns without defaults; or take it from a key in the topic. With `framing`,
+            the Avro schema of the keys as the registry has it.
+        framing: `Confluent(registry, subject="shop.public.customers-key")` or another framing of `streamtable_codecs`, for keys in
+            Avro; None: JSON. The subject is the raw topic's for all topics with these keys: the bytes name the schema.
         columns: The type of each column: `int`, `str`, `bool`, `bytes` or `UUID`.
 
     Raises:
-        GraphError: There is no column, or one of another type.
+        GraphError: There is no column, or one of another type; or a framing without a schema or a subject.
 
     Example:
         ConnectKey(id=int) writes 7 as {"id":7}
     """
 
-    def __init__(self, *, schema: str | None = None, **columns: type) -> None:
+    def __init__(self, *, schema: str | None = None, framing: Any = None, **columns: type) -> None:
         unknown = {name: kind for name, kind in columns.items() if kind not in _WRITERS}
         if not columns or unknown:
             kinds = ", ".join(kind.__name__ for kind in _WRITERS)
             raise GraphError(
                 f"ConnectKey has {unknown or 'no columns'}: give each column of the primary key one of {kinds}"
             )
+        if framing is not None and (schema is None or framing.subject is None):
+            raise GraphError(
+                "ConnectKey has a framing: give schema=, the Avro schema of the keys, and a framing with the subject of the raw "
+                "topic's keys, as equal keys must be the same bytes in every topic"
+            )
         self.columns, self.schema = dict(columns), schema
+        self._avro: Avro[dict[str, Any]] | None = None if framing is None else Avro(schema or "", framing)
         self._single = len(columns) == 1
         self._names = [f"{_text(name)}:" for name in columns]
         self._writers = [_WRITERS[kind] for kind in columns.values()]
@@ -84,6 +93,11 @@ class ConnectKey:
     def encode(self, value: Any) -> bytes:
         values = (value,) if self._single else value
         try:
+            if self._avro is not None:
+                given = zip(self.columns.items(), values, strict=True)
+                return self._avro.encode(
+                    {name: _for_avro(part) for (name, kind), part in given if _is(part, kind)}
+                )
             parts = zip(self._names, self._writers, self.columns.values(), values, strict=True)
             body = ",".join(name + write(part) for name, write, kind, part in parts if _is(part, kind))
             return f"{self._before}{body}{self._after}".encode()
@@ -91,6 +105,13 @@ class ConnectKey:
             raise SerializationError(f"{self!r}: {value!r:.100} is no such key: {error}") from error
 
     def decode(self, data: bytes) -> Any:
+        if self._avro is not None:
+            found = self._avro.decode(data)
+            try:
+                parts: list[Any] = [msgspec.convert(found[name], kind) for name, kind in self.columns.items()]
+            except (KeyError, msgspec.ValidationError) as error:
+                raise DeserializationError(f"{self!r}: {error!r} in {found!r:.100}") from error
+            return parts[0] if self._single else tuple(parts)
         payload = data
         if self.schema is not None:
             if not data.startswith(self._start):
@@ -111,7 +132,8 @@ class ConnectKey:
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}={kind.__name__}" for name, kind in self.columns.items())
-        return f"ConnectKey({columns}{', schema=...' if self.schema is not None else ''})"
+        given = "" if self.schema is None else ", schema=..." if self._avro is None else ", framing=..."
+        return f"ConnectKey({columns}{given})"
 
     def _key(self, payload: bytes) -> Any:
         try:
@@ -119,6 +141,10 @@ class ConnectKey:
         except msgspec.MsgspecError as error:
             raise DeserializationError(f"{self!r}: {error} in {payload[:100]!r}") from error
         return key[0] if self._single else key
+
+
+def _for_avro(part: Any) -> Any:
+    return str(part) if isinstance(part, UUID) else part
 
 
 def key_schema(name: str, **columns: str) -> str:

@@ -1,7 +1,7 @@
 """The codec of Debezium's change envelopes, and of flattened records."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
@@ -11,12 +11,14 @@ from msgspec import Raw, Struct, defstruct
 from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError, Fatal, GraphError, SerializationError
 from streamtable_capture.change import DatabaseChange, DatabaseSource, SourceTransaction
+from streamtable_capture.registry import RegistryFraming, RegistryRecords
 from streamtable_capture.rows import Plan, RowType
 from streamtable_capture.schemas import Schemas, semantics
 
 T = TypeVar("T")
 
 PLACEHOLDER = "__debezium_unavailable_value"
+_NO_ENVELOPE = "no envelope, as it has no op: declare flattened=True if the connector flattens its records"
 
 
 class Truncated(Fatal):
@@ -88,7 +90,7 @@ class _Unavailable:
     def columns(self, row: Mapping[str, Any], known: Mapping[str, object]) -> tuple[str, ...]:
         """Return the columns of a row that are unavailable, of those that are known; of all if none are."""
         data = self.text.encode()
-        forms = (self.text, b64encode(data).decode(), [self.text], list(data), {self.text: self.text})
+        forms = (self.text, data, b64encode(data).decode(), [self.text], list(data), {self.text: self.text})
         return tuple(name for name, value in row.items() if value in forms and (not known or name in known))
 
     def marks(self) -> tuple[bytes, ...]:
@@ -98,13 +100,15 @@ class _Unavailable:
 
 
 class Debezium(Generic[T]):
-    """The codec of changes that a Debezium connector writes as JSON; its values are `DatabaseChange`.
+    """The codec of changes that a Debezium connector writes; its values are `DatabaseChange`.
 
     Args:
         row: The class of the rows: a `msgspec.Struct`, a dataclass or a `TypedDict` with a field for each column that you want,
             or `dict` for rows as the connector wrote them. A column that the class does not have is passed over.
-        schemas: Whether the converter writes schemas (`value.converter.schemas.enable`, Connect's default is true). Values of
-            Debezium's semantic types are then converted as the schema says; without schemas, as the fields are annotated.
+        schemas: Where the schemas are. False: the records are JSON without them. True: they are in each record
+            (`value.converter.schemas.enable`, Connect's default). `Confluent(registry)` or another framing of
+            `streamtable_codecs`: in a registry, of Avro, Protobuf or JSON Schema. Values of Debezium's semantic types are
+            converted as a schema in the record, or Avro's, says; otherwise as the fields are annotated.
         flattened: Whether the connector flattens its records with the transformation `ExtractNewRecordState`. Give it
             `add.fields=op,lsn,source.ts_ms` (or the position of your database) and `delete.tombstone.handling.mode=rewrite`.
         table: The table that the topic must be of, such as `public.customers`; others are poison. "": any.
@@ -120,7 +124,7 @@ class Debezium(Generic[T]):
         self,
         row: type[T],
         *,
-        schemas: bool = False,
+        schemas: bool | RegistryFraming = False,
         flattened: bool = False,
         table: str = "",
         unavailable: Literal["refuse", "keep"] = "refuse",
@@ -143,6 +147,9 @@ class Debezium(Generic[T]):
         self._columns = msgspec.json.Decoder(_Columns)
         self._flat_marks = msgspec.json.Decoder(_Marks)
         self._by_schema: Schemas[Plan] = Schemas(self._plan_of)
+        self._registered: RegistryRecords | None = None
+        if not isinstance(schemas, bool):
+            self._registered = RegistryRecords(schemas, self.rows.plan, flattened=flattened)
 
     def keeping(self, *, truncations: bool) -> "Debezium[T]":
         """Return the same codec with `unavailable="keep"`. `truncations`: they are changes like others, instead of errors."""
@@ -175,17 +182,28 @@ class Debezium(Generic[T]):
             raise SerializationError(f"{self!r}: {error}") from error
 
     def decode(self, data: bytes) -> DatabaseChange[T]:
+        try:
+            if self._registered is not None:
+                change = self._of_fields(*self._registered.read(data))
+            else:
+                change = self._of_json(data)
+        except msgspec.MsgspecError as error:
+            raise self.rows.unfit(error) from error
+        self._check(change)
+        return change
+
+    def _of_json(self, data: bytes) -> DatabaseChange[T]:
         plan = self.rows.own_plan
         if self.schemas:
             plan, data = self._by_schema.split(data)
         if data == b"null":  # a tombstone behind a transformation, as Connect writes it without schemas
             return DatabaseChange(op="d")
         careful = bool(plan) or any(mark in data for mark in self._marks)
-        try:
-            decode_form = self._flat if self.flattened else self._whole
-            change = decode_form(data, plan, careful=careful)
-        except msgspec.MsgspecError as error:
-            raise self.rows.unfit(error) from error
+        decode_form = self._flat if self.flattened else self._whole
+        return decode_form(data, plan, careful=careful)
+
+    def _check(self, change: DatabaseChange[T]) -> None:
+        """Raise the error of a change that is not for its readers."""
         if self.table and change.source.qualified_table not in {self.table, ""}:
             raise DeserializationError(
                 f"a change of table {change.source.qualified_table!r}, not of {self.table!r}: give each table a topic of its own"
@@ -194,7 +212,6 @@ class Debezium(Generic[T]):
             raise Truncated(change.source.qualified_table, change.source.lsn)
         if change.unavailable and self.unavailable == "refuse":
             self._refuse(change)
-        return change
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[DatabaseChange[T]]:
         return decode_each(self.decode, data)
@@ -213,7 +230,9 @@ class Debezium(Generic[T]):
                 return self._envelope.decode(data)
             except msgspec.ValidationError as error:
                 self._explain(data, error)
-        found = self._columns.decode(data)
+        return self._made(self._columns.decode(data), plan)
+
+    def _made(self, found: _Columns, plan: Plan) -> DatabaseChange[T]:
         made: DatabaseChange[T] = self._change(
             op=found.op, source=found.source, transaction=found.transaction, ts_ms=found.ts_ms, raw_before=found.before
         )  # fmt: skip
@@ -221,16 +240,40 @@ class Debezium(Generic[T]):
             self._fill(made, found.after, plan)
         return made
 
+    def _of_fields(self, fields: dict[str, Any], plan: Plan) -> DatabaseChange[T]:
+        """Make a change of the fields of a record whose schema is in a registry."""
+        if self.rows.plain:
+            fields = msgspec.to_builtins(fields)  # as JSON has them, with bytes in base64
+        if self.flattened:
+            return self._flattened(msgspec.convert(fields, _Marks), lambda: fields, plan)
+        if "op" not in fields:
+            raise DeserializationError(_NO_ENVELOPE)
+        before = Raw(msgspec.json.encode(fields.get("before")))
+        return self._made(msgspec.convert({**fields, "before": before}, _Columns), plan)
+
     def _flat(self, data: bytes, plan: Plan, *, careful: bool) -> DatabaseChange[T]:
         """Decode a flattened record."""
-        marks = self._flat_marks.decode(data)
+
+        def columns() -> dict[str, Any] | None:
+            return msgspec.json.decode(data, type=dict[str, Any]) if careful or self.rows.plain else None
+
+        return self._flattened(self._flat_marks.decode(data), columns, plan, data)
+
+    def _flattened(
+        self,
+        marks: _Marks,
+        columns_of: Callable[[], dict[str, Any] | None],
+        plan: Plan,
+        data: bytes = b"",
+    ) -> DatabaseChange[T]:
+        """Make a change of a flattened record. `columns_of`: returns its columns, or None if it is in `data` and needs no care."""
         gone = marks.deleted in {True, "true"} or marks.op == "d"
         made: DatabaseChange[T] = self._change(
             op="d" if gone else marks.op or "u", source=marks.source(), ts_ms=marks.ts_ms
         )
         if gone:
             return made
-        columns = msgspec.json.decode(data, type=dict[str, Any]) if careful or self.rows.plain else None
+        columns = columns_of()
         if columns is None:
             made.after = self.rows.row(data, {})
         else:
@@ -252,7 +295,7 @@ class Debezium(Generic[T]):
         """Raise what is wrong with the form of a message, or else that its row does not fit."""
         if "required field `op`" in str(error):
             form = "a message with a schema: declare schemas=True" if b'"payload"' in data[:20_000] else (
-                "no envelope, as it has no op: declare flattened=True if the connector flattens its records"
+                _NO_ENVELOPE
             )  # fmt: skip
             raise DeserializationError(form) from error
         raise self.rows.unfit(error) from error
@@ -266,7 +309,8 @@ class Debezium(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        flags = "".join(
-            f", {name}=True" for name, on in (("schemas", self.schemas), ("flattened", self.flattened)) if on
+        schemas = self.schemas if isinstance(self.schemas, bool) else type(self.schemas).__name__
+        given = "".join(
+            f", {name}={on}" for name, on in (("schemas", schemas), ("flattened", self.flattened)) if on
         )
-        return f"Debezium({self.rows}{flags})"
+        return f"Debezium({self.rows}{given})"

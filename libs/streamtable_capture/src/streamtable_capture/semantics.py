@@ -80,8 +80,13 @@ def decimal_bytes(scale: int) -> Meta:
     return _meta(_DECIMAL, scale)
 
 
-def _decimal(encoded: str, scale: int) -> Decimal:
-    number = int.from_bytes(b64decode(encoded, validate=True), "big", signed=True)
+def _bytes(value: str | bytes) -> bytes:
+    """Return bytes, which JSON has in base64."""
+    return value if isinstance(value, bytes) else b64decode(value, validate=True)
+
+
+def _decimal(encoded: str | bytes, scale: int) -> Decimal:
+    number = int.from_bytes(_bytes(encoded), "big", signed=True)
     return Decimal(number).scaleb(-scale)
 
 
@@ -107,12 +112,12 @@ def _day(value: int) -> date:
     return _EPOCH_DAY + timedelta(days=value)
 
 
-def _bits(value: str) -> int:
-    return int.from_bytes(b64decode(value, validate=True), "little")
+def _bits(value: str | bytes) -> int:
+    return int.from_bytes(_bytes(value), "little")
 
 
 def _geometry(value: Mapping[str, Any]) -> bytes:
-    return b64decode(value["wkb"], validate=True)
+    return _bytes(value["wkb"])
 
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"

@@ -1,0 +1,129 @@
+"""Messages of Protobuf as Connect's converter writes them, read by the schema that a registry has."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from streamtable.errors import DeserializationError
+
+_GOOGLES = "google.protobuf."
+_DEPTH_MAX = 32
+
+
+def message_reader(text: str, size: int) -> Callable[[bytes], dict[str, Any]]:
+    """Return a function that reads the fields of a record.
+
+    Args:
+        text: The descriptor of the file in base64, as a registry returns it for `format=serialized`.
+        size: The bytes before the place of the message in its file.
+
+    Raises:
+        ValueError: The text is no descriptor that stands by itself.
+    """
+    pool = DescriptorPool()
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        _add_imports(pool, file)
+        pool.Add(file)
+        messages = [pool.FindMessageTypeByName(_full(file.package, each.name)) for each in file.message_type]
+    except (binascii.Error, DecodeError) as error:
+        raise ValueError(
+            "the registry has the source of a Protobuf schema only, and not its descriptor (format=serialized)"
+        ) from error
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"the Protobuf schema does not stand by itself: {error}") from error
+    classes: dict[tuple[int, ...], type[Message]] = {}
+
+    def read(data: bytes) -> dict[str, Any]:
+        place, end = _place(data, size)
+        made = classes.get(place)
+        if made is None:
+            made = classes[place] = GetMessageClass(_at(messages, place))
+        try:
+            return _fields(made.FromString(data[end:]))
+        except DecodeError as error:
+            raise DeserializationError(f"not a message {made.DESCRIPTOR.full_name}: {error}") from error
+
+    return read
+
+
+def _place(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
+    """Return the place of a message in its file, and its end: the number of indexes and the indexes, as zig-zag varints."""
+    numbers: list[int] = []
+    number = shift = 0
+    for at in range(start, len(data)):
+        number |= (data[at] & 0x7F) << shift
+        shift += 7
+        if data[at] < 0x80:  # noqa: PLR2004 - the last byte of a number
+            numbers.append((number >> 1) ^ -(number & 1))
+            number = shift = 0
+            if numbers[0] == 0:
+                return (0,), at + 1  # short for the first message
+            if len(numbers) > min(numbers[0], _DEPTH_MAX):
+                return tuple(numbers[1:]), at + 1
+    raise DeserializationError(f"not the place of a message: {data[start : start + 16].hex() or 'nothing'}")
+
+
+def _add_imports(pool: DescriptorPool, file: FileDescriptorProto) -> None:
+    """Add Google's own files, which registries do not keep; options of Confluent's say nothing about the bytes."""
+    from google.protobuf import struct_pb2, timestamp_pb2, wrappers_pb2  # noqa: PLC0415 - few schemas have them
+
+    known = {each.DESCRIPTOR.name: each.DESCRIPTOR for each in (struct_pb2, timestamp_pb2, wrappers_pb2)}
+    kept = [name for name in file.dependency if name in known]
+    for name in kept:
+        pool.AddSerializedFile(known[name].serialized_pb)
+    others = [name for name in file.dependency if name not in known and name != "confluent/meta.proto"]
+    if others:
+        raise KeyError(f"it imports {', '.join(others)}")
+    del file.dependency[:]
+    file.dependency.extend(kept)
+    file.ClearField("public_dependency")
+    file.ClearField("weak_dependency")
+
+
+def _full(package: str, name: str) -> str:
+    return f"{package}.{name}" if package else name
+
+
+def _at(messages: list[Descriptor], place: tuple[int, ...]) -> Descriptor:
+    try:
+        found = messages[place[0]]
+        for index in place[1:]:
+            found = found.nested_types[index]
+    except IndexError:
+        raise DeserializationError(f"the schema has no message at the place {list(place)}") from None
+    return found
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """Return the fields of a message by name; None for those that can be missing and are."""
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            found[field.name] = None
+        else:
+            value = getattr(message, field.name)
+            found[field.name] = list(map(_plain(field), value)) if field.is_repeated else _plain(field)(value)
+    return found
+
+
+def _plain(field: Any) -> Callable[[Any], Any]:
+    """Return what makes a value of a field plain."""
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        names = field.enum_type.values_by_number
+        return lambda number: names[number].name if number in names else number
+    if field.message_type is None:
+        return lambda value: value
+    name = field.message_type.full_name
+    if name == f"{_GOOGLES}Timestamp":
+        return lambda value: value.ToMilliseconds()
+    if name.startswith(_GOOGLES) and name.endswith("Value"):
+        return lambda value: value.value
+    return _fields

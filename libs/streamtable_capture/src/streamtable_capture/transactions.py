@@ -1,0 +1,253 @@
+"""Transactions of a database over several tables, put together again from the topics of a connector.
+
+The changes of a transaction are spread over topics and partitions, and come in any order. The connector says in a topic of its
+own that a transaction has ended, and how many changes each table has of it. A transaction counts when all of them have come,
+and all transactions before it count.
+"""
+
+import re
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from streamtable.errors import StreamtableError
+from streamtable_capture.change import DatabaseChange
+from streamtable_capture.positions import Position, beyond, position_of
+from streamtable_capture.rows import RowType
+
+_POSTGRES_ID = re.compile(r"^(\d+):(\d+)$")
+_APPLIED_KEPT = 10_000
+
+
+class TableCount(Struct, frozen=True):
+    """The number of changes that a transaction has of a table."""
+
+    data_collection: str
+    event_count: int
+
+
+class TransactionMark(Struct, frozen=True):
+    """A record of the connector's topic of transactions: the begin or the end of one."""
+
+    status: str
+    id: str
+    ts_ms: int = 0
+    data_collections: list[TableCount] | None = None
+
+    @property
+    def name(self) -> str:
+        """The id without the position behind it, which PostgreSQL's connector changes between the begin and the end."""
+        return name_of(self.id)
+
+    @property
+    def position(self) -> int | None:
+        """The position of its end in PostgreSQL's log; None elsewhere."""
+        found = _POSTGRES_ID.match(self.id)
+        return int(found[2]) if found else None
+
+
+def name_of(transaction_id: str) -> str:
+    """Return what the records of one transaction have in common."""
+    found = _POSTGRES_ID.match(transaction_id)
+    return found[1] if found else transaction_id
+
+
+class ValueMissing(StreamtableError):
+    """A change lacks the value of a column, and no row has it: the topic does not begin with the table."""
+
+
+class ReadChange(NamedTuple):
+    """A change as it was read.
+
+    Attributes:
+        key: Its key; None of a truncation.
+        change: The change.
+        new_key: The key that the row has after it, if the key has changed.
+    """
+
+    key: Any
+    change: DatabaseChange[Any]
+    new_key: Any = None
+
+
+@dataclass
+class TableAtOnce:
+    """The rows of a table at the last transaction that counts.
+
+    Attributes:
+        rows: The rows by key.
+    """
+
+    types: RowType[Any]
+    rows: dict[Any, Any] = field(default_factory=dict)
+    _positions: dict[Any, Position] = field(default_factory=dict)  # also of deleted rows
+    _moved: dict[Any, dict[str, Any]] = field(default_factory=dict)  # within one transaction
+
+    def is_new(self, read: ReadChange) -> bool:
+        """Whether the change is not known yet. Without positions each one is new."""
+        position, last = position_of(read.change), self._positions.get(read.key)
+        return position is None or last is None or beyond(position, last) is not False
+
+    def apply(self, read: ReadChange) -> None:
+        """Apply a change. Raises `ValueMissing`."""
+        change, key, position = read.change, read.key, position_of(read.change)
+        if change.op == "t":
+            self._clear(position)
+            return
+        if not self.is_new(read):
+            return
+        if change.deletes:
+            row = self.rows.pop(key, None)
+            if read.new_key is not None and row is not None:
+                self._moved[read.new_key] = self.types.columns(row)
+        elif change.unavailable:
+            self.rows[key] = self._merged(read)
+        else:
+            self.rows[key] = change.after
+        if position is not None:
+            self._positions[key] = position
+
+    def end_transaction(self) -> None:
+        """Forget the rows whose keys have changed in it."""
+        self._moved.clear()
+
+    def _merged(self, read: ReadChange) -> Any:
+        row, missing = self.rows.get(read.key), read.change.unavailable
+        old = self._moved.get(read.key) if row is None else self.types.columns(row)
+        if old is None:
+            table = read.change.source.qualified_table
+            raise ValueMissing(
+                f"the value of {', '.join(map(repr, missing))} in table {table!r} is unavailable, and there is no row to take it "
+                f"from: the topic does not begin with the table. Take a new snapshot to a new topic, or set ALTER TABLE {table} "
+                "REPLICA IDENTITY FULL"
+            )
+        return self.types.converted(
+            {**(read.change.known or {}), **{each: old[each] for each in missing if each in old}}
+        )
+
+    def _clear(self, position: Position | None) -> None:
+        for key in list(self.rows):
+            last = self._positions.get(key)
+            if position is None or last is None or beyond(position, last):
+                del self.rows[key]
+                if position is not None:
+                    self._positions[key] = position
+
+
+@dataclass
+class _Pending:
+    """The part of a transaction that has come: its changes, and by table how many different ones."""
+
+    changes: list[tuple[str, ReadChange]] = field(default_factory=list)
+    seen: dict[str, set[Any]] = field(default_factory=dict)
+
+
+class TransactionOrder:
+    """Applies changes to tables, one transaction after the other.
+
+    Args:
+        tables: The tables by their names in the database, such as `public.customers`.
+
+    Attributes:
+        applied: The id of the last transaction that counts; None before the first.
+        steps: The number of transactions that were applied.
+        caught_up: Whether transactions are applied as they end; before `catch_up` they wait.
+    """
+
+    def __init__(self, tables: Mapping[str, TableAtOnce]) -> None:
+        self._tables = tables
+        self._pending: dict[str, _Pending] = {}
+        self._ended: deque[TransactionMark] = deque()
+        self._known = OrderedDict[str, None]()
+        self._outside: list[tuple[str, ReadChange]] = []  # of snapshots: they belong to no transaction
+        self.applied: str | None = None
+        self.steps = 0
+        self.caught_up = False
+
+    def read(self, table: str, read: ReadChange) -> None:
+        """Take a change."""
+        transaction = read.change.transaction
+        if transaction is None:
+            self._outside.append((table, read))
+            return
+        name = name_of(transaction.id)
+        if name in self._known:
+            # The connector repeats it; were it none of those that counted, it would be applied late rather than never.
+            self._tables[table].apply(read)
+            return
+        pending = self._pending.setdefault(name, _Pending())
+        seen, mark = (
+            pending.seen.setdefault(table, set()),
+            (read.key, repr(position_of(read.change)), read.change.op),
+        )
+        if mark not in seen:
+            seen.add(mark)
+            pending.changes.append((table, read))
+
+    def ended(self, mark: TransactionMark) -> None:
+        """Take the end of a transaction; ends come in the order of the transactions."""
+        if (
+            mark.status == "END"
+            and mark.name not in self._known
+            and all(mark.name != each.name for each in self._ended)
+        ):
+            self._ended.append(mark)
+
+    def catch_up(self) -> None:
+        """Begin to apply: all that the topics have had at the start was read."""
+        self.caught_up = True
+        self._apply_outside(None)
+
+    def step(self) -> bool:
+        """Apply the next transaction, if all of it has come. Raises `ValueMissing`."""
+        if not self.caught_up or not self._ended or self.missing():
+            return False
+        mark = self._ended.popleft()
+        pending = self._pending.pop(mark.name, _Pending())
+        for table, read in sorted(pending.changes, key=_place):
+            self._tables[table].apply(read)
+        for each in self._tables.values():
+            each.end_transaction()
+        self._apply_outside(mark.position)
+        self._known[mark.name] = None
+        if len(self._known) > _APPLIED_KEPT:
+            self._known.popitem(last=False)
+        self.applied, self.steps = mark.id, self.steps + 1
+        return True
+
+    def missing(self) -> Mapping[str, int]:
+        """Return how many changes of the next transaction have not come, by table; empty if none is waited for."""
+        if not self._ended:
+            return {}
+        pending = self._pending.get(self._ended[0].name, _Pending())
+        expected = {each.data_collection: each.event_count for each in self._ended[0].data_collections or ()}
+        left = {name: expected.get(name, 0) - len(pending.seen.get(name, ())) for name in self._tables}
+        return {name: count for name, count in left.items() if count > 0}
+
+    @property
+    def next_ended(self) -> TransactionMark | None:
+        """The next transaction, which has ended and does not count yet."""
+        return self._ended[0] if self._ended else None
+
+    def _apply_outside(self, until: int | None) -> None:
+        """Apply rows of snapshots: after the start only up to the end of a transaction, as they may be ahead of it."""
+        later = []
+        for table, read in self._outside:
+            position = position_of(read.change)
+            if until is not None and isinstance(position, int) and position >= until:
+                later.append((table, read))
+            else:
+                self._tables[table].apply(read)
+        self._outside = later
+
+
+def _place(entry: tuple[str, ReadChange]) -> tuple[int, int]:
+    """Return the place of a change in its transaction: its position, and of equal ones the number that the connector gives."""
+    change = entry[1].change
+    position = position_of(change)
+    return position if isinstance(
+        position, int
+    ) else 0, change.transaction.total_order if change.transaction else 0

@@ -1,0 +1,309 @@
+"""`TransactionViews`: tables of a database in memory, which move together from one source transaction to the next."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+import structlog
+
+from streamtable.base.ports import Log, TableReader
+from streamtable.base.types import RecordBatch, TopicPartition
+from streamtable.errors import (
+    ConfigurationError,
+    DeserializationError,
+    NotReady,
+    RetryLater,
+    StreamtableError,
+)
+from streamtable_capture.capture import Capture
+from streamtable_capture.connect_key import ConnectKey
+from streamtable_capture.registry import RegistryFraming, RegistryRecords
+from streamtable_capture.schemas import Schemas
+from streamtable_capture.transactions import ReadChange, TableAtOnce, TransactionMark, TransactionOrder
+
+log = structlog.get_logger()
+
+_POLL_RECORDS, _POLL_SECONDS, _RETRY_SECONDS = 5_000, 0.1, 0.5
+_NEW_KEY = "__debezium.newkey"
+
+
+class HasKafka(Protocol):
+    """The part of an `App` that is used."""
+
+    @property
+    def kafka(self) -> Log: ...
+
+
+@dataclass(frozen=True)
+class WholeTables:
+    """Tables at one transaction.
+
+    Attributes:
+        transaction: The id of the transaction, as the connector writes it; None before the first.
+        tables: The rows by key, by the names of the groups.
+    """
+
+    transaction: str | None
+    tables: Mapping[str, Mapping[Any, Any]]
+
+    def __getitem__(self, capture: Capture[Any, Any]) -> Mapping[Any, Any]:
+        """Return the rows of a captured table."""
+        return self.tables[capture.name]
+
+
+class TransactionViews:
+    """Views of captured tables that show all of a source transaction or nothing of it.
+
+        with TransactionViews(app, [ACCOUNTS, PAYMENTS], transactions="bank.transaction") as views:
+            views.wait_ready()
+            with views.at_once() as tables:
+                total = sum(row.amount for row in tables[ACCOUNTS].values())
+
+    The connector must write the metadata of transactions (`provide.transaction.metadata=true`), to a topic with one partition. All
+    rows are in memory. They are made of the connector's topics from their beginning, so these must keep their records
+    (`retention.ms=-1`, not compacted).
+
+    Args:
+        app: The App, or anything else with its `kafka`.
+        captures: The captured tables. Their groups need not run.
+        transactions: The connector's topic of transactions: `<topic.prefix>.transaction`.
+        incomplete_after: After these seconds a transaction of which changes are missing is logged. The views stay before it.
+
+    Raises:
+        ConfigurationError: There is no table, or one twice.
+    """
+
+    def __init__(
+        self,
+        app: HasKafka,
+        captures: Sequence[Capture[Any, Any]],
+        *,
+        transactions: str,
+        incomplete_after: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = {each.source.name: each for each in captures}
+        if not captures or len(self._sources) < len(captures):
+            raise ConfigurationError("TransactionViews: give captured tables, each of another topic")
+        self._codecs = {name: each.changes_codec() for name, each in self._sources.items()}
+        self._decode_mark = _mark_decoder(next(iter(self._codecs.values())).schemas)
+        self._kafka, self._marks = app.kafka, transactions
+        prefix = transactions.rpartition(".")[0]
+        # Topics are named <prefix>.<schema>.<table>, or as a transformation says: then the source names the table.
+        self._names = {name: name.removeprefix(f"{prefix}.") for name in self._sources}
+        self._tables = {self._names[name]: TableAtOnce(each.rows) for name, each in self._sources.items()}
+        self._order = TransactionOrder(self._tables)
+        self._incomplete_after, self._clock = incomplete_after, clock
+        self._waits_since: tuple[str, float] | None = None
+        self._lock = threading.Condition()
+        self._failure: StreamtableError | None = None
+        self._stopping = threading.Event()
+        self._whole_at = clock()
+        self._thread = threading.Thread(target=self._run, name="transaction-views", daemon=True)
+
+    # ---- for readers -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def at_once(self) -> Iterator[WholeTables]:
+        """Yield all tables at one transaction. The next one waits until the block is left, so keep it short.
+
+        Raises:
+            NotReady: The topics are not read to the end that they had at the start.
+            StreamtableError: A record cannot be read, or a change lacks values; the views stay where they were.
+        """
+        with self._lock:
+            self._check()
+            by_group = {
+                each.name: self._tables[self._names[topic]].rows for topic, each in self._sources.items()
+            }
+            shown = {name: MappingProxyType(rows) for name, rows in by_group.items()}
+            yield WholeTables(self._order.applied, MappingProxyType(shown))
+
+    @property
+    def ready(self) -> bool:
+        """Whether the tables can be read."""
+        return self._order.caught_up and self._failure is None
+
+    def wait_ready(self, timeout: float = 60.0) -> None:
+        """Wait until the tables can be read. Raises as `at_once`."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._order.caught_up or self._failure is not None, timeout)
+            self._check()
+
+    def wait_steps(self, steps: int, timeout: float = 60.0) -> int:
+        """Wait until so many transactions have been applied. Returns how many have been. Raises as `at_once`."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._order.steps >= steps or self._failure is not None, timeout)
+            self._check()
+            return self._order.steps
+
+    @property
+    def incomplete(self) -> Mapping[str, int]:
+        """The number of changes that the next transaction lacks, by table; empty if it lacks none."""
+        with self._lock:
+            return self._order.missing()
+
+    @property
+    def age_seconds(self) -> float:
+        """The seconds for which a transaction that has ended has been waited for; 0: the views have all that have ended."""
+        with self._lock:
+            return 0.0 if self._order.next_ended is None else self._clock() - self._whole_at
+
+    def start(self) -> None:
+        """Begin to read, in a thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._order.caught_up:
+            raise NotReady("the views are being loaded: wait_ready() waits until they are")
+
+    # ---- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        reader = self._kafka.table_reader("transaction-views")
+        try:
+            ends = self._assigned(reader)
+            while not self._stopping.is_set():
+                for batch in self._polled(reader):
+                    self._take(batch)
+                if not self._order.caught_up and all(
+                    reader.position(place) >= end for place, end in ends.items()
+                ):
+                    self._caught_up()
+                self._step()
+        except StreamtableError as error:
+            with self._lock:
+                self._failure = error
+                self._lock.notify_all()
+            log.warning("transaction views stopped", error=str(error))
+        finally:
+            reader.close()
+
+    def _assigned(self, reader: TableReader) -> Mapping[TopicPartition, int]:
+        """Begin to read all topics. Returns their ends. Raises `ConfigurationError`."""
+        names = [*self._sources, self._marks]
+        cluster = self._kafka.cluster()
+        try:
+            while not self._stopping.is_set():
+                with suppress(RetryLater):
+                    found = cluster.topics(names)
+                    if missing := sorted(set(names) - found.keys()):
+                        raise ConfigurationError(
+                            f"there is no topic {', '.join(missing)}: start the connector first"
+                        )
+                    if found[self._marks].partitions > 1:
+                        raise ConfigurationError(
+                            f"{self._marks!r} has {found[self._marks].partitions} partitions: transactions have an order in one only. "
+                            "Create it with one partition before the connector starts"
+                        )
+                    places = [
+                        TopicPartition(name, each)
+                        for name, topic in found.items()
+                        for each in range(topic.partitions)
+                    ]
+                    ends, marks = cluster.stable_ends(places), cluster.watermarks(places)
+                    reader.assign({place: marks[place].low for place in places})
+                    return ends
+                self._stopping.wait(_RETRY_SECONDS)
+        finally:
+            cluster.close()
+        return {}
+
+    def _polled(self, reader: TableReader) -> Sequence[RecordBatch]:
+        try:
+            return reader.poll(_POLL_RECORDS, _POLL_SECONDS)
+        except RetryLater:
+            self._stopping.wait(_RETRY_SECONDS)
+            return ()
+
+    def _caught_up(self) -> None:
+        with self._lock:
+            self._order.catch_up()
+            while self._order.step():
+                pass
+            self._whole_at = self._clock()
+            self._lock.notify_all()
+
+    def _step(self) -> None:
+        """Apply the transactions that have come, each in a step of its own; say which one does not come."""
+        while True:
+            with self._lock:
+                if not self._order.step():
+                    break
+                self._whole_at = self._clock()
+                self._lock.notify_all()
+        waited_for = self._order.next_ended
+        if waited_for is None or not self._order.caught_up:
+            self._waits_since = None
+        elif self._waits_since is None or self._waits_since[0] != waited_for.id:
+            self._waits_since = waited_for.id, self._clock()
+        elif self._clock() - self._waits_since[1] > self._incomplete_after:
+            self._waits_since = waited_for.id, self._clock()
+            log.warning(
+                "transaction incomplete", transaction=waited_for.id, missing=dict(self._order.missing())
+            )
+
+    def _take(self, batch: RecordBatch) -> None:
+        """Take records. Raises `DeserializationError` with their place."""
+        for index, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
+            if value is None:
+                continue  # the tombstone behind a deletion
+            try:
+                if batch.topic == self._marks:
+                    self._order.ended(self._decode_mark(value))
+                else:
+                    read = self._read(batch.topic, key, value, dict(batch.headers(index)))
+                    with self._lock:
+                        self._order.read(self._names[batch.topic], read)
+            except StreamtableError as error:
+                error.at(batch.topic, batch.partition, batch.offsets[index])
+                raise
+
+    def _read(self, topic: str, key: bytes | None, value: bytes, headers: Mapping[str, Any]) -> ReadChange:
+        change, keys = self._codecs[topic].decode(value), self._sources[topic].source.key
+        if key is None and change.op != "t":
+            raise DeserializationError("the record has no key: the table has no primary key")
+        new = headers.get(_NEW_KEY)
+        decode = keys.decode_header if isinstance(keys, ConnectKey) else keys.decode
+        return ReadChange(
+            None if key is None else keys.decode(key), change, None if new is None else decode(new)
+        )
+
+
+def _mark_decoder(schemas: bool | RegistryFraming) -> Callable[[bytes], TransactionMark]:  # noqa: FBT001 - as the codec has it
+    """Return the function that reads the begin or the end of a transaction. It raises `DeserializationError`."""
+    decoder = msgspec.json.Decoder(TransactionMark)
+    split = Schemas(lambda _: None).split
+    registered = None if isinstance(schemas, bool) else RegistryRecords(schemas, lambda _: {}, flattened=True)
+
+    def decode(data: bytes) -> TransactionMark:
+        try:
+            if registered is not None:
+                return msgspec.convert(registered.read(data)[0], TransactionMark)
+            return decoder.decode(split(data)[1] if schemas else data)
+        except msgspec.MsgspecError as error:
+            raise DeserializationError(f"no begin or end of a transaction: {error}") from error
+
+    return decode

@@ -1,0 +1,239 @@
+"""Views move from one source transaction to the next, whatever order the topics are read in."""
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libs.streamtable_capture.tests.shop_rows import Customer
+from msgspec import Struct
+
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.topics import create_topics
+from streamtable import App, Stream
+from streamtable.errors import ConfigurationError
+from streamtable_capture import (
+    Capture,
+    ConnectKey,
+    DatabaseChange,
+    DatabaseSource,
+    Debezium,
+    SourceTransaction,
+    TransactionViews,
+)
+from streamtable_capture.rows import RowType
+from streamtable_capture.transactions import (
+    ReadChange,
+    TableAtOnce,
+    TableCount,
+    TransactionMark,
+    TransactionOrder,
+    ValueMissing,
+    name_of,
+)
+
+
+class Account(Struct):
+    id: int
+    amount: int
+
+
+Event = tuple[str, Any]
+
+
+def changed(table: str, number: int, order: int, key: int, amount: int, lsn: int) -> Event:
+    source = DatabaseSource(lsn=lsn, schema="public", table=table)
+    place = SourceTransaction(f"{number}:{lsn}", order, 1)
+    return table, ReadChange(
+        key, DatabaseChange(op="u", after=Account(key, amount), source=source, transaction=place)
+    )
+
+
+def history(seed: int, number: int) -> tuple[list[list[Event]], list[dict[str, dict[int, int]]]]:
+    """Return transactions that move amounts from one table to another, as partitions of events, and the tables after each."""
+    chance = random.Random(seed)
+    tables: dict[str, dict[int, int]] = {"public.a": {}, "public.b": {}}
+    places: dict[Any, list[Event]] = {"marks": []}
+    states, lsn = [], 100
+    for transaction in range(number):
+        amount, key = chance.randint(1, 9), chance.randint(0, 3)
+        for order, (table, sign) in enumerate((("public.a", 1), ("public.b", -1)), 1):
+            lsn += 10
+            tables[table][key] = tables[table].get(key, 0) + sign * amount
+            event = changed(table, transaction, order, key, tables[table][key], lsn)
+            places.setdefault((table, key % 2), []).append(event)
+        lsn += 10
+        counts = [TableCount("public.a", 1), TableCount("public.b", 1), TableCount("public.other", 3)]
+        places["marks"] += [
+            ("BEGIN", TransactionMark("BEGIN", f"{transaction}:{lsn - 30}")),
+            ("END", TransactionMark("END", f"{transaction}:{lsn}", data_collections=counts)),
+        ]
+        states.append({name: dict(rows) for name, rows in tables.items()})
+    return list(places.values()), states
+
+
+def take(order: TransactionOrder, event: Event) -> None:
+    if isinstance(event[1], TransactionMark):
+        order.ended(event[1])
+    else:
+        order.read(*event)
+
+
+def empty() -> tuple[TransactionOrder, dict[str, TableAtOnce]]:
+    tables = {name: TableAtOnce(RowType(Account)) for name in ("public.a", "public.b")}
+    return TransactionOrder(tables), tables
+
+
+def amounts(tables: dict[str, TableAtOnce]) -> dict[str, dict[int, int]]:
+    return {name: {key: row.amount for key, row in table.rows.items()} for name, table in tables.items()}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1000), st.randoms(use_true_random=False))
+def test_every_step_is_one_transaction_whatever_order_the_partitions_are_read_in(
+    seed: int, chance: Any
+) -> None:
+    partitions, states = history(seed, 12)
+    order, tables = empty()
+    order.catch_up()
+    seen = []
+    while left := [each for each in partitions if each]:
+        source = chance.choice(left)
+        for _ in range(chance.randint(1, 4)):
+            if source:
+                take(order, source[0])
+                if chance.random() < 0.2:
+                    take(order, source[0])  # the connector repeats it
+                source.pop(0)
+        while order.step():
+            seen.append(amounts(tables))
+    assert seen == states
+
+
+def test_without_waiting_for_whole_transactions_a_reader_sees_parts_of_them() -> None:
+    partitions, states = history(1, 12)
+    _, tables = empty()
+    seen = []
+    for events in partitions[1:]:
+        for table, read in events:
+            tables[table].apply(read)
+            seen.append(amounts(tables))
+    assert seen[-1] == states[-1]
+    assert any(sum(sum(rows.values()) for rows in state.values()) for state in seen)
+
+
+def test_a_transaction_that_lacks_a_change_says_which_table_it_waits_for() -> None:
+    order, tables = empty()
+    order.catch_up()
+    take(order, changed("public.a", 1, 1, 1, 5, 10))
+    order.ended(
+        TransactionMark(
+            "END", "1:30", data_collections=[TableCount("public.a", 1), TableCount("public.b", 2)]
+        )
+    )
+    assert not order.step()
+    assert order.missing() == {"public.b": 2}
+    assert amounts(tables) == {"public.a": {}, "public.b": {}}
+
+
+def test_a_transaction_of_other_tables_is_a_step_too() -> None:
+    order, _ = empty()
+    order.catch_up()
+    order.ended(TransactionMark("END", "1:30", data_collections=[TableCount("public.other", 2)]))
+    assert order.step()
+    assert order.applied == "1:30"
+
+
+def test_a_changed_key_takes_an_unavailable_value_along_and_an_unavailable_value_without_a_row_is_an_error() -> (
+    None
+):
+    table = TableAtOnce(RowType(Customer))
+    source = DatabaseSource(lsn=5, schema="public", table="customers")
+    table.apply(ReadChange(1, DatabaseChange(op="c", after=Customer(1, "ann", True, "long"), source=source)))
+    moved = DatabaseSource(lsn=9, schema="public", table="customers")
+    table.apply(ReadChange(1, DatabaseChange(op="d", source=moved), 7))
+    known = {"id": 7, "name": "anna", "active": True}
+    incomplete: Any = DatabaseChange(op="c", known=known, unavailable=("bio",), source=moved)
+    table.apply(ReadChange(7, incomplete))
+    assert table.rows == {7: Customer(7, "anna", True, "long")}
+    with pytest.raises(ValueMissing, match=r"'bio' in table 'public\.customers'.*REPLICA IDENTITY FULL"):
+        table.apply(ReadChange(8, incomplete))
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("743:26497512", "743"),
+        ("f0e1-22:17", "f0e1-22:17"),
+        ("0-1-17", "0-1-17"),
+        ("file=b.1,pos=4", "file=b.1,pos=4"),
+    ],
+)
+def test_transactions_of_postgresql_are_named_by_their_number_and_others_by_their_whole_id(
+    written: str, name: str
+) -> None:
+    assert name_of(written) == name
+
+
+# ---- over topics ---------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/capture.md").read_text(encoding="utf-8")
+
+
+def test_the_program_of_the_reference_adds_up_both_tables_at_one_transaction(
+    broker: Broker, topics: Topics
+) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    program: dict[str, Any] = {"__name__": "bank"}
+    exec(code.replace("bank.", f"{topics.prefix}."), program)
+    create(broker, [*(NewTopic(f"{topics.prefix}.public.{name}", 2) for name in ("accounts", "loans"))])
+    create(broker, [NewTopic(f"{topics.prefix}.transaction", 1)])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    partitions, states = history(1, 12)
+    for table, content in (event for events in partitions for event in events):
+        if isinstance(content, TransactionMark):
+            mark = (
+                msgspec.json.encode(content)
+                .replace(b"public.a", b"public.accounts")
+                .replace(b"public.b", b"public.loans")
+            )
+            producer.produce(f"{topics.prefix}.transaction", mark, b"{}")
+            continue
+        name = {"public.a": "accounts", "public.b": "loans"}[table]
+        data = Debezium(Account).encode(content.change)
+        producer.produce(f"{topics.prefix}.public.{name}", data, ConnectKey(id=int).encode(content.key))
+    producer.flush()
+    with App(broker.bootstrap_servers, state_dir="unused") as app:
+        assert program["total"](app) == 0
+        groups = [program["ACCOUNTS"], program["LOANS"]]
+        with TransactionViews(app, groups, transactions=f"{topics.prefix}.transaction") as views:
+            views.wait_ready()
+            assert views.wait_steps(12) == 12
+            with views.at_once() as tables:
+                found = [{key: row.amount for key, row in tables[each].items()} for each in groups]
+            assert found == list(states[-1].values())
+            assert (dict(views.incomplete), views.age_seconds) == ({}, 0.0)
+
+
+def test_a_topic_of_transactions_with_several_partitions_is_refused_as_they_have_no_order(
+    broker: Broker, topics: Topics
+) -> None:
+    create(broker, [NewTopic(f"{topics.prefix}.public.a", 1), NewTopic(f"{topics.prefix}.transaction", 3)])
+    group = Capture("a", Stream(f"{topics.prefix}.public.a", ConnectKey(id=int), Debezium(Account)))
+    with (
+        App(broker.bootstrap_servers, state_dir="unused") as app,
+        TransactionViews(app, [group], transactions=f"{topics.prefix}.transaction") as views,
+        pytest.raises(ConfigurationError, match="has 3 partitions"),
+    ):
+        views.wait_ready()
+
+
+def create(broker: Broker, made: list[NewTopic]) -> None:
+    create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), made)
