@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -13,10 +14,10 @@ from obstore.store import S3Store
 from localkafka.process import Child, reserve_port
 from localkafka.waiting import wait_until
 from streamtable import Long, Stream, String
-from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkTarget
-from streamtable_sinks.parquet import Parquet, committed_files, read_rows
+from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
+from streamtable_sinks.parquet import Parquet, committed_files, compact, read_rows
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog
-from streamtable_sinks.testing import TargetSuite
+from streamtable_sinks.testing import VALUE, TargetSuite, changed
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -145,6 +146,17 @@ class TestOnS3(TargetSuite):
 
     def numbers(self) -> Sequence[tuple[str, int]]:
         return numbers(self.store)
+
+    def test_small_files_are_merged_in_the_store(self, place: SinkPartition) -> None:
+        target = made(self.store)
+        target.open(SinkSource("suite", "rows", False, String(), VALUE))
+        epoch = target.take(place, "a").epoch
+        target.write(place, epoch, None, 0, ())
+        for at in range(3):
+            target.write(place, epoch, at, at + 1, changed(("a", at), first=at))
+        (done,) = compact(self.store, datetime.now(UTC))
+        assert (done.merged, done.into) == (3, 1)
+        assert numbers(self.store) == [("a", 0), ("a", 1), ("a", 2)]
 
     def test_only_one_process_creates_the_next_entry(self, place: SinkPartition) -> None:
         one, other = CommitLog(self.store, place), CommitLog(self.store, place)

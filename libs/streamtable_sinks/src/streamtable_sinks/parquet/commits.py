@@ -1,12 +1,14 @@
 """The log of commits of a partition: numbered objects, each created only if absent.
 
 An entry has the whole state after it: epoch, position, and the data file that it commits, if any. Only one process can create the
-entry with the next number, so the log is a compare-and-swap, and reading its last entry is reading the state.
+entry with the next number, so the log is a compare-and-swap, and reading its last entry is reading the state. When small files
+are merged, an entry names all files that count from then on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 import orjson
@@ -15,6 +17,9 @@ from obstore.store import ObjectStore
 
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable_sinks.target import SinkPartition
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 FOLDER: Final = "_commits"
 _DIGITS: Final = 12
@@ -35,6 +40,7 @@ class CommitEntry:
         number: The number of the entry; 0: there is none yet.
         position: The next offset that the target lacks; None if it was never set.
         file: The path of the data file that this entry commits; None if it has none.
+        files: All files that count from here on, in their order, in place of those of earlier entries; None: they still count.
     """
 
     number: int = 0
@@ -43,13 +49,22 @@ class CommitEntry:
     topic_id: str = ""
     owner: str = ""
     file: str | None = None
+    files: Sequence[str] | None = None
 
     def next(self, **changed: Any) -> "CommitEntry":
-        """Return the entry that follows, which commits no file unless it is given."""
-        return replace(self, **{"number": self.number + 1, "file": None, **changed})
+        """Return the entry that follows, which commits no file and merges none unless it is given."""
+        return replace(self, **{"number": self.number + 1, "file": None, "files": None, **changed})
 
     def encode(self) -> bytes:
         return orjson.dumps({name: value for name, value in vars(self).items() if name != "number"})
+
+
+@dataclass(frozen=True)
+class LogState:
+    """The content of a log: its last entry, and the files that count, in their order."""
+
+    last: CommitEntry
+    files: Sequence[str]
 
 
 class CommitLog:
@@ -81,15 +96,44 @@ class CommitLog:
             return False
         return True
 
-    def entries(self) -> Iterator[CommitEntry]:
-        """Yield all entries, in their order."""
-        for name in sorted(self._names(0)):
-            yield self._read(name)
+    def state(self) -> "LogState":
+        """Return the last entry, and the files that count. Raises `RetryLater`."""
+        later: list[CommitEntry] = []
+        for name in sorted(self._names(0), reverse=True):
+            later.append(self._read(name))
+            if later[-1].files is not None:
+                break
+        files = [
+            file
+            for entry in reversed(later)
+            for file in (*(entry.files or ()), entry.file)
+            if file is not None
+        ]
+        return LogState(later[0] if later else CommitEntry(), files)
+
+    def replaced(self, files: Container[str], before: datetime) -> Iterator[str]:
+        """Yield those of some files that had counted, and have not counted since before a time.
+
+        Args:
+            files: The files to look for.
+            before: The time.
+        """
+        merged: set[str] | None = None
+        for each in sorted(self._objects(0), key=lambda found: found["path"], reverse=True):
+            entry = self._read(each["path"])
+            if merged is not None:
+                named = [*(entry.files or ()), *([entry.file] if entry.file else ())]
+                yield from (file for file in named if file in files and file not in merged)
+            elif entry.files is not None and each["last_modified"] < before:
+                merged = set(entry.files)
 
     def _names(self, after: int) -> Iterator[str]:
+        return (each["path"] for each in self._objects(after))
+
+    def _objects(self, after: int) -> "Iterator[ObjectMeta]":
         offset = self._path(after) if after else None
         for page in asked(lambda: list(obstore.list(self._store, self._folder, offset=offset))):
-            yield from (each["path"] for each in page)
+            yield from page
 
     def _read(self, path: str) -> CommitEntry:
         data = asked(lambda: bytes(obstore.get(self._store, path).bytes()))

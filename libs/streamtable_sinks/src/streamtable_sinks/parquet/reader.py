@@ -26,15 +26,16 @@ def committed_files(where: str | Path | ObjectStore, *, sink: str | None = None)
         RetryLater: The object store does not answer.
     """
     store = store_at(where)
+    return [file for place in committed_places(store, sink) for file in CommitLog(store, place).state().files]
+
+
+def committed_places(store: ObjectStore, sink: str | None) -> list[SinkPartition]:
+    """Return the partitions that have a log. Arguments and errors as in `committed_files`."""
     prefix = f"{FOLDER}/{sink}" if sink else FOLDER
     pages = asked(lambda: list(obstore.list(store, prefix)))
     logs = sorted({each["path"].rpartition("/")[0] for page in pages for each in page})
-    found = []
-    for log in logs:
-        *_, name, topic, partition = log.split("/")
-        entries = CommitLog(store, SinkPartition(name, topic, "", int(partition))).entries()
-        found += [entry.file for entry in entries if entry.file is not None]
-    return found
+    parts = [log.split("/")[-3:] for log in logs]
+    return [SinkPartition(name, topic, "", int(partition)) for name, topic, partition in parts]
 
 
 def read_rows(where: str | Path | ObjectStore, *, sink: str | None = None) -> pa.Table:

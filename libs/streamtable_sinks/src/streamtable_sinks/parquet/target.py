@@ -31,6 +31,11 @@ def store_at(where: str | Path | ObjectStore) -> ObjectStore:
         raise ConfigurationError(f"not a folder or the URL of an object store: {where}: {error}") from error
 
 
+def data_folder(place: SinkPartition) -> str:
+    """Return the folder of a partition's data files, which sinks of the same topic share."""
+    return f"{place.topic}-{place.partition:05}"
+
+
 class Parquet:
     """Parquet files in a folder, or in S3, Google Cloud Storage or Azure.
 
@@ -80,19 +85,23 @@ class Parquet:
     def write(
         self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
-        log = CommitLog(self._store, place)
-        last = log.last(self._last[place].number) or self._last[place]
-        self._last[place] = last
-        if last.epoch != epoch or (start is not None and last.position != start):
-            raise Migrated(
-                f"the target has position {last.position} under epoch {last.epoch} of {last.owner}, not {start} under {epoch}"
-            )
-        file = self._write_file(place, changes) if changes else None
-        topic_id = place.topic_id if start is None else last.topic_id
-        entry = last.next(position=end, topic_id=topic_id, file=file)
-        if not log.append(entry):
-            raise Migrated("another process has written the log of commits")
-        self._last[place] = entry
+        log, last, file = CommitLog(self._store, place), self._last[place], None
+        for attempt in range(_TRIES):
+            last = self._last[place] = log.last(last.number) or last
+            if last.epoch != epoch or (start is not None and last.position != start):
+                raise Migrated(
+                    f"the target has position {last.position} under epoch {last.epoch} of {last.owner}, "
+                    f"not {start} under {epoch}"
+                )
+            if attempt == 0 and changes:
+                file = self._write_file(place, changes)
+            topic_id = place.topic_id if start is None else last.topic_id
+            entry = last.next(position=end, topic_id=topic_id, file=file)
+            if log.append(entry):
+                self._last[place] = entry
+                return
+            # Another owner has written, which the comparison finds, or small files were merged, which changes no position.
+        raise RetryLater("other processes write the log of commits at the same time")
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
@@ -102,7 +111,7 @@ class Parquet:
         buffer = BytesIO()
         pq.write_table(table, buffer, compression=self._compression)
         first, last = changes[0].offset, changes[-1].offset
-        path = f"{place.topic}-{place.partition:05}/{first:020}-{last:020}-{uuid4().hex[:8]}.parquet"
+        path = f"{data_folder(place)}/{first:020}-{last:020}-{uuid4().hex[:8]}.parquet"
         try:
             asked(lambda: obstore.put(self._store, path, buffer.getvalue(), mode="create"))
         except AlreadyExistsError as error:
