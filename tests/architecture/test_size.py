@@ -13,11 +13,11 @@ from streamtable.engine.basetask import BaseTask
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_585,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_012,  # aim 1,500
+    "libs/streamtable_admin": 1_853,  # aim 1,500
     "libs/exactjson": 349,
     "libs/streamtable_codecs": 1_123,
     "libs/streamtable_supervisor": 538,  # aim 500
-    "libs/streamtable_cli": 4_192,  # aim 3,500
+    "libs/streamtable_cli": 4_121,  # aim 3,500
     "libs/streamtable_query": 563,
     "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
@@ -27,6 +27,7 @@ PACKAGE_LINES_MAX = {
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
     "libs/streamtable_calls": 659,  # aim 600
+    "services/console": 1_790,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70
