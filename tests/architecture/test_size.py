@@ -14,11 +14,11 @@ from streamtable.handlers.state_table import StateRows
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_559,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_012,  # aim 1,500
+    "libs/streamtable_admin": 1_853,  # aim 1,500
     "libs/exactjson": 349,
     "libs/streamtable_codecs": 1_205,
     "libs/streamtable_supervisor": 538,  # aim 500
-    "libs/streamtable_cli": 4_192,  # aim 3,500
+    "libs/streamtable_cli": 4_121,  # aim 3,500
     "libs/streamtable_query": 563,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
@@ -29,6 +29,7 @@ PACKAGE_LINES_MAX = {
     "services/click_count": 334,  # aim 300
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 659,  # aim 600
+    "services/console": 1_790,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70

@@ -1,17 +1,13 @@
-"""Graph models of groups, and their layout: nothing overlaps, and records flow in one direction."""
+"""Graph models of groups."""
 
-from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streamtable import Avro, Count, Group, Input, Json, Long, OnError, Output, Persist, Stream, String, Table
 from streamtable.graph.group import Changes, Join, Lookup, Loop, Visit
 from streamtable_admin.errors import Refused
-from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind, model_of
-from streamtable_admin.layout import Layout, lay_out, text_sizes
+from streamtable_admin.graph_model import NodeKind, model_of
 
 
 def remember(ctx: Any, event: Any) -> None: ...
@@ -55,18 +51,6 @@ JOINED = (COUNTS, STATUS, WARNED)
 """Three groups that feed one another by streams and tables."""
 
 
-def laid_out(model: GraphModel) -> Layout:
-    return lay_out(model, text_sizes(model))
-
-
-def overlaps(layout: Layout) -> list[tuple[str, str]]:
-    return [
-        (one, other)
-        for (one, a), (other, b) in combinations(layout.boxes.items(), 2)
-        if abs(a.x - b.x) < (a.width + b.width) / 2 and abs(a.y - b.y) < (a.height + b.height) / 2
-    ]
-
-
 def test_groups_are_joined_through_the_topics_that_they_share() -> None:
     model = model_of(ALL)
     assert [name for name in model.nodes if name == "topic clicks"] == ["topic clicks"]
@@ -97,15 +81,6 @@ def test_joins_lookups_loops_and_visits_are_edges() -> None:
     assert len(model.edges) == len(set(model.edges))
 
 
-def test_groups_that_feed_one_another_are_laid_out_without_overlaps() -> None:
-    model = model_of(JOINED, aside=True)
-    layout = laid_out(model)
-    assert overlaps(layout) == []
-    back = {(route.edge.source, route.edge.target) for route in layout.routes if route.back}
-    assert len(back) == 2, "the loop, and what closes the circle"
-    assert {each for pair in back for each in pair} >= {"topic status-loop", "group status"}
-
-
 def test_dead_letters_and_retries_are_drawn_when_asked_for() -> None:
     assert "topic counts-retry" not in model_of([COUNTS]).nodes
     assert model_of([COUNTS], aside=True).nodes["topic counts-retry"].kind is NodeKind.ASIDE
@@ -114,37 +89,3 @@ def test_dead_letters_and_retries_are_drawn_when_asked_for() -> None:
 def test_two_groups_of_one_name_are_refused() -> None:
     with pytest.raises(Refused, match="'counts'"):
         model_of([COUNTS, COUNTS])
-
-
-def test_records_flow_from_left_to_right_except_where_they_come_back() -> None:
-    layout = laid_out(model_of(ALL))
-    back = {(route.edge.source, route.edge.target) for route in layout.routes if route.back}
-    assert back == {("topic corrected", "group orders")}
-    for route in layout.routes:
-        (x, _), *_, (end, _) = route.points
-        assert (end < x) == route.back
-
-
-def test_nothing_overlaps_and_all_is_inside() -> None:
-    layout = laid_out(model_of(ALL, aside=True))
-    assert overlaps(layout) == []
-    for box in layout.boxes.values():
-        assert box.x - box.width / 2 > 0
-        assert box.y - box.height / 2 > 0
-        assert box.x + box.width / 2 < layout.width
-        assert box.y + box.height / 2 < layout.height
-
-
-NAMES = st.integers(0, 11).map(lambda number: f"n{number}")
-
-
-@settings(deadline=None, database=None)
-@given(st.lists(st.tuples(NAMES, NAMES).filter(lambda pair: pair[0] != pair[1]), max_size=25, unique=True))
-def test_any_graph_is_laid_out_without_overlaps(pairs: list[tuple[str, str]]) -> None:
-    names = sorted({name for pair in pairs for name in pair})
-    nodes = {name: GraphNode(name, NodeKind.STREAM, name * 3, "x") for name in names}
-    model = GraphModel(nodes, [GraphEdge(source, target, "does") for source, target in pairs])
-    layout = laid_out(model)
-    assert overlaps(layout) == []
-    assert len(layout.routes) == len(pairs)
-    assert laid_out(model) == layout

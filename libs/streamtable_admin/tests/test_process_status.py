@@ -61,3 +61,11 @@ def test_too_many_late_records_are_a_finding_with_what_moved_the_watermark() -> 
     assert (late.level, late.subject) == (Level.WARNING, "process b")
     assert "30% of a minute's records were late for count-minutes[1]" in late.fact
     assert "payments had moved the watermark" in late.advice
+
+
+def test_a_copy_of_a_table_that_does_not_keep_up_is_a_finding() -> None:
+    fresh, stale = ({"table": "count-table", "partitions": 12, "age_seconds": age} for age in (59, 61))
+    statuses = {"a": status(copies=[fresh]), "b": status(copies=[stale])}
+    (found,) = [each for each in judge_processes(statuses, NOW) if each.level is not Level.OK]
+    assert (found.level, found.subject, found.since_ms) == (Level.WARNING, "process b", NOW - 61_000)
+    assert "count-table is 1.0 min old" in found.fact

@@ -1,11 +1,9 @@
-"""`streamtable graph`: groups as text, Mermaid, JSON and SVG."""
+"""`streamtable graph`: groups as text, Mermaid, JSON and text of Graphviz."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from libs.streamtable_cli.tests.bench import Cli
@@ -13,11 +11,7 @@ from libs.streamtable_cli.tests.bench import Cli
 from streamtable import Avro, Count, Group, Input, Json, Long, OnError, Output, Persist, Stream, String, Table
 from streamtable.graph.group import Changes, Join, Lookup, Loop, Visit
 from streamtable_admin.graph_model import GraphModel, GraphNode, NodeKind, model_of
-from streamtable_admin.layout import Layout, lay_out, text_sizes
-from streamtable_cli.graphs import text_of
-from streamtable_cli.svg import svg_of
-
-SVG = "{http://www.w3.org/2000/svg}"
+from streamtable_cli.graphs import dot_of, text_of
 
 
 def remember(ctx: Any, event: Any) -> None: ...
@@ -61,10 +55,6 @@ JOINED = (COUNTS, STATUS, WARNED)
 """Three groups that feed one another by streams and tables."""
 
 
-def laid_out(model: GraphModel) -> Layout:
-    return lay_out(model, text_sizes(model))
-
-
 def test_text_lists_all_edges() -> None:
     text = text_of(JOINED)
     assert "  joins   counts-table (String → Avro long), waits 0.5 s for it\n" in text
@@ -77,25 +67,20 @@ def test_text_lists_all_edges() -> None:
     assert text.count("status-loop") == 1
 
 
-def test_an_svg_is_self_contained_and_complete() -> None:
+def test_the_text_of_graphviz_has_all_nodes_and_edges() -> None:
     model = model_of(ALL, aside=True)
-    text = svg_of(model, laid_out(model))
-    root = ET.fromstring(text)
-    shown = {each.text for each in root.iter(f"{SVG}text")}
-    assert {node.label for node in model.nodes.values()} <= shown
-    assert {edge.label for edge in model.edges if edge.label} <= shown
-    assert {each.tag.removeprefix(SVG) for each in root.iter()} == {
-        "svg", "title", "defs", "marker", "path", "rect", "text",
-    }  # fmt: skip
-    assert "href" not in text
-    assert "url(http" not in text
+    text = dot_of(model)
+    assert text.startswith("digraph {\n")
+    assert text.endswith("\n}\n")
+    assert all(f'label="{node.label}' in text for node in model.nodes.values())
+    assert text.count(" -> ") == len(model.edges)
+    assert 'label="remember, on error dead letter"' in text
 
 
-def test_names_are_text_not_markup() -> None:
-    node = GraphNode("n", NodeKind.GROUP, '<script>&"', "a<b")
-    model = GraphModel({"n": node}, [])
-    root = ET.fromstring(svg_of(model, laid_out(model)))
-    assert '<script>&"' in {each.text for each in root.iter(f"{SVG}text")}
+def test_names_are_escaped_in_the_text_of_graphviz() -> None:
+    node = GraphNode("n", NodeKind.GROUP, 'a "b" \\', "c")
+    line = next(each for each in dot_of(GraphModel({"n": node}, [])).splitlines() if "n0" in each)
+    assert line.startswith('  n0 [label="a \\"b\\" \\\\\\nc" shape=box')
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------------
@@ -130,10 +115,10 @@ def test_a_graph_is_shown_in_all_forms(shop: str, nowhere: Cli, tmp_path: Path) 
     found = nowhere("graph", "show", *specs, "--json").good().json
     assert {node["name"] for node in found["nodes"]} >= {"group counts", "group more", "topic clicks"}
     assert found == nowhere("graph", "show", *specs, "--format", "json").good().json
-    nowhere("graph", "show", *specs, "--format", "svg", "-o", "picture.svg").good()
-    svg = nowhere("graph", "show", *specs, "--format", "svg").good().out
-    assert (tmp_path / "picture.svg").read_text() == svg
-    assert json.dumps(svg)
+    nowhere("graph", "show", *specs, "--format", "dot", "-o", "graph.dot").good()
+    dot = nowhere("graph", "show", *specs, "--format", "dot").good().out
+    assert (tmp_path / "graph.dot").read_text() == dot
+    assert "digraph" in dot
 
 
 @pytest.mark.parametrize(
@@ -142,7 +127,7 @@ def test_a_graph_is_shown_in_all_forms(shop: str, nowhere: Cli, tmp_path: Path) 
         (("none_of_ours:GROUP",), "cannot be imported"),
         (("drawn_shop:NONE",), "its groups and flows are COUNTS, MORE, FLOW"),
         (("drawn_shop:CLICKS",), "no Group and no Flow"),
-        (("drawn_shop:COUNTS", "--format", "svg", "-o", "/none/of/ours.svg"), "cannot be written"),
+        (("drawn_shop:COUNTS", "--format", "dot", "-o", "/none/of/ours.dot"), "cannot be written"),
         (("drawn_shop:COUNTS", "--json", "-o", "x.json"), "standard output"),
     ],
 )

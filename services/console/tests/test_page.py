@@ -3,12 +3,12 @@
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import distribution
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
 from services.console.tests.browser import ATTACKER, ENTER, SPACE, TAB, Browser, chromium, missing
+from services.console.tests.looks import CONTRAST, violations
 from services.console.tests.world import KEY, World, run_with, status_with
 
 pytestmark = [
@@ -17,33 +17,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the browser is started as on Linux"),
     pytest.mark.timeout(300),
 ]
-# The engine of the axe checkers, out of one of their packages; it runs in the page, and returns the violations.
-AXE = Path(str(distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js")))
-VIOLATIONS = """
-const rules = { 'color-contrast': { enabled: arguments[0] } };
-return axe.run({ preload: false, resultTypes: ['violations'], rules }).then(({ violations }) =>
-  violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 200)} ${node.failureSummary}`)));
-"""
-# What axe leaves to people: text in pictures.
-CONTRAST = """
-const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
-const rgba = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-const light = ([r, g, b]) => { const f = (c) => { c /= 255; return c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4; }; return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
-const ground = (e) => { for (let at = e; at; at = at.parentElement) { const c = rgba(getComputedStyle(at).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255, 255]; };
-const wrong = new Set();
-for (const e of document.querySelectorAll('body *')) {
-  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
-  if (!own || !e.checkVisibility() || e.disabled || e.closest('.hidden, .skip, option')) continue;
-  const svg = e.ownerSVGElement;
-  const style = getComputedStyle(e);
-  const node = svg && e.closest('.node')?.querySelector('.body');
-  const back = node ? rgba(getComputedStyle(node).fill) : ground(svg ? svg.parentElement : e);
-  const [a, b] = [light(rgba(svg ? style.fill : style.color)), light(back)].sort((x, y) => y - x);
-  const ratio = (a + .05) / (b + .05);
-  if (ratio < 4.5) wrong.add(`${e.tagName}.${e.getAttribute('class')} "${e.textContent.trim().slice(0, 30)}" ${ratio.toFixed(2)}`);
-}
-return [...wrong];
-"""
 
 
 RUNS = [
@@ -99,13 +72,6 @@ def clicked(world: World) -> None:
     rows = f"/api/tables/{world.group.table.name}/rows"
     world.until(rows, lambda answer: len(answer["rows"]) == 2)
     world.until("/api/fleet", lambda answer: any(each["dead_letters"] for each in answer["instances"]))
-
-
-def violations(browser: Browser, *, contrast: bool = True) -> list[str]:
-    """Return the violations of accessibility rules; `contrast`: also check the contrast of text, which takes long."""
-    if not browser.run("return 'axe' in window"):
-        browser.run(AXE.read_text(encoding="utf-8"))
-    return [str(each) for each in browser.run(VIOLATIONS, contrast)]
 
 
 def show(browser: Browser, world: World, *parts: str) -> None:
@@ -213,7 +179,7 @@ def test_the_whole_console_can_be_reached_by_keyboard(world: World, browser: Bro
         )
         assert visible, name
         reached.append(name)
-        if name == "The same as a list":
+        if name == "The graph as a list":
             break
     assert reached[:9] == [
         "Skip to the content",
@@ -228,7 +194,7 @@ def test_the_whole_console_can_be_reached_by_keyboard(world: World, browser: Bro
     ]
     assert any(world.group.name[:20] in each for each in reached), "no node of the graph"
     browser.press(ENTER)
-    browser.until_text("From", "To", "How", selector="#graph-list")
+    browser.until_text("Reads", "Writes", world.clicks.name, selector="#outline")
 
 
 def test_the_keyboard_turns_pages_and_focus_follows(world: World, browser: Browser) -> None:
@@ -370,13 +336,11 @@ def test_a_run_is_shown_as_it_goes_on(world: World, browser: Browser) -> None:
     browser.until_text("all is in the lake", "done", selector="#runs")
 
 
-def test_a_small_screen_has_the_graph_from_top_to_bottom(world: World, browser: Browser) -> None:
+def test_a_small_screen_has_the_graph_as_a_list(world: World, browser: Browser) -> None:
     browser.look(width=390, height=844, dark=False, phone=True)
     show(browser, world, "fleet")
-    browser.until_text(world.group.name[:17], selector="svg.graph")
-    above = "const [a, b] = [...arguments].map(t => [...document.querySelectorAll('svg.graph a')].find(e => e.getAttribute('href').endsWith(t)).getBoundingClientRect()); return a.bottom < b.top"
-    assert browser.run(above, f"/topics/{world.clicks.name}", f"/instances/{world.group.name}")
-    assert browser.run(above, f"/instances/{world.group.name}", f"/tables/{world.group.table.name}")
+    browser.until_text(world.group.name, world.group.table.name, selector="#outline")
+    assert browser.text("#graph") == ""
 
 
 def test_pictures_can_be_taken(world: World, browser: Browser, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from streamtable.base.lateness import LATE_SHARE_MAX, advice
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.process_trend import ProcessTrends
 from streamtable_admin.reading import read_to
 from streamtable_admin.text import count, duration
 
@@ -15,6 +16,8 @@ SILENT_MS = 15_000
 FORGOTTEN_MS = 24 * 3_600_000
 """A process that has not reported for longer than this is not shown any more."""
 CLOCK_SKEW_MS = 2_000
+STALE_S = 60
+"""A view applies the changes of a table within a second; a copy that is older does not keep up."""
 RECORD = "streamtable.console.ProcessStatus"
 
 FAILED_ADVICE = "see its log and docs/reference/errors.md; restart it when the cause is fixed"
@@ -22,6 +25,7 @@ KILLED_ADVICE = (
     "it was killed (out of memory? see docker inspect or kubectl describe), its machine is gone, or it cannot reach "
     "Kafka: restart it. If it was removed on purpose, it is forgotten a day after its last report"
 )
+STALE_ADVICE = "see whether it reaches Kafka, and whether it has enough CPU to apply the changes of the table"
 CLOCK_ADVICE = "synchronize it by NTP: ages, retention and event times are compared across machines"
 
 
@@ -38,24 +42,30 @@ def process_findings(cluster: Cluster, topic: str, decoder: Decoder, now_ms: int
     if not cluster.admin.topic_partitions().get(topic, 0):
         yield ok("processes", f"there is no topic {topic}, so no process reports its status")
         return
-    statuses, undecoded = _statuses(cluster, topic, decoder)
+    trends = ProcessTrends()
+    statuses, undecoded = _statuses(cluster, topic, decoder, trends)
     if undecoded:
         yield warning(
             "processes",
             f"{count(undecoded, 'record')} of {topic} cannot be decoded",
             "name the folder with the schema of ProcessStatus: --schemas proto/avro",
         )
+    yield from trends.findings(now_ms)
     yield from judge_processes(statuses, now_ms)
 
 
-def _statuses(cluster: Cluster, topic: str, decoder: Decoder) -> tuple[dict[str, Mapping[str, Any]], int]:
-    """Return the latest status of each process, and how many cannot be decoded."""
+def _statuses(
+    cluster: Cluster, topic: str, decoder: Decoder, trends: ProcessTrends
+) -> tuple[dict[str, Mapping[str, Any]], int]:
+    """Return the latest status of each process, and how many cannot be decoded; `trends` gets each report."""
     found: dict[bytes, Any] = {}
     marks = cluster.admin.watermarks_known(cluster.partitions(topic))
     starts, ends = ({place: mark[side] for place, mark in marks.items()} for side in (0, 1))
     for batch in read_to(cluster, starts, ends):
         for key, value in zip(batch.keys, batch.values, strict=True):
-            found[key or b""] = decoder.value(topic, value)
+            found[key or b""] = each = decoder.value(topic, value)
+            if each.kind in {RECORD, "null"}:
+                trends.add((key or b"").decode(errors="replace"), each.value if each.kind == RECORD else None)
     present = {key: each for key, each in found.items() if each.kind != "null"}
     known = {key.decode(errors="replace"): each.value for key, each in present.items() if each.kind == RECORD}
     return known, len(present) - len(known)
@@ -69,6 +79,14 @@ def _late(subject: str, due: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
             yield warning(subject, fact, advice(each["moved_by"]))
 
 
+def _stale(subject: str, status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the copies of tables that do not keep up with their topics."""
+    for each in status["copies"] if status["state"] == "ready" else ():
+        if (age := each["age_seconds"]) > STALE_S:
+            fact = f"its copy of {each['table']} is {duration(age)} old, and so are its answers"
+            yield warning(subject, fact, STALE_ADVICE, status["at"] - round(age * 1000))
+
+
 def judge_processes(statuses: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Finding]:
     """Yield the problems of processes, by the keys of their statuses."""
     healthy = 0
@@ -80,14 +98,15 @@ def judge_processes(statuses: Mapping[str, Mapping[str, Any]], now_ms: int) -> I
         subject, ago = f"process {name}", duration(quiet_ms / 1000)
         where = f"process {each['pid']} on {each['host']}"
         if state == "failed":
-            yield problem(subject, f"failed {ago} ago with {each['error']} ({where})", FAILED_ADVICE)
+            fact = f"failed {ago} ago with {each['error']} ({where})"
+            yield problem(subject, fact, FAILED_ADVICE, each["at"])
         elif state == "silent":
-            yield problem(
-                subject, f"has not reported for {ago}, and did not report a stop ({where})", KILLED_ADVICE
-            )
+            fact = f"has not reported for {ago}, and did not report a stop ({where})"
+            yield problem(subject, fact, KILLED_ADVICE, each["at"])
         else:
             healthy += 1
             yield from _late(subject, each["due"])
+            yield from _stale(subject, each)
         if -quiet_ms > CLOCK_SKEW_MS:
             ahead[each["host"]] = max(ahead.get(each["host"], 0), -quiet_ms)
     for host, by in ahead.items():

@@ -1,4 +1,4 @@
-"""`streamtable graph`: group graphs as text, Mermaid, JSON or a picture, without a broker."""
+"""`streamtable graph`: group graphs as text, Mermaid, JSON or the text of Graphviz, without a broker."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,10 @@ from streamtable_admin.graph_model import (
     handler,
     model_of,
 )
-from streamtable_admin.layout import lay_out, text_sizes
 from streamtable_cli.interchange import asyncapi, openlineage
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import show_json
 from streamtable_cli.session import session_of
-from streamtable_cli.svg import svg_of
 
 app = typer.Typer(no_args_is_help=True, help="Group graphs: the topics that groups read, keep and write.")
 
@@ -40,6 +38,14 @@ _SHAPES = {
     NodeKind.VISITS: ("([", "])"),
     NodeKind.ASIDE: ("([", "])"),
 }
+_DOT_STYLES = {
+    NodeKind.STREAM: 'shape=cylinder fillcolor="#e8f1fb"',
+    NodeKind.GROUP: 'shape=box style="filled,rounded" fillcolor="#1f4e79" fontcolor=white',
+    NodeKind.TABLE: 'shape=cylinder fillcolor="#fdf3dc"',
+    NodeKind.LOOP: 'shape=cylinder fillcolor="#e9f5ea"',
+    NodeKind.VISITS: 'shape=oval fillcolor="#f2ecf9"',
+    NodeKind.ASIDE: 'shape=oval style="filled,dashed" fillcolor="#f3f3f3"',
+}
 
 
 class Format(StrEnum):
@@ -48,7 +54,7 @@ class Format(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     JSON = "json"
-    SVG = "svg"
+    DOT = "dot"
     ASYNCAPI = "asyncapi"
     OPENLINEAGE = "openlineage"
 
@@ -70,7 +76,8 @@ def show(
     ],
     *,
     form: Annotated[
-        Format, typer.Option("--format", help="text, mermaid, json, svg, asyncapi or openlineage.")
+        Format,
+        typer.Option("--format", help="text, mermaid, json, dot (of Graphviz), asyncapi or openlineage."),
     ] = Format.TEXT,
     aside: Annotated[
         bool, typer.Option("--aside", help="Also show dead letters and retries; text always does.")
@@ -98,8 +105,8 @@ def show(
     match form:
         case Format.MERMAID:
             text = mermaid_of(picture)
-        case Format.SVG:
-            text = svg_of(picture, lay_out(picture, text_sizes(picture)))
+        case Format.DOT:
+            text = dot_of(picture)
         case Format.ASYNCAPI:
             text = f"{json.dumps(asyncapi(loaded), indent=2)}\n"
         case Format.OPENLINEAGE:
@@ -131,6 +138,26 @@ def mermaid_of(picture: GraphModel) -> str:
 
 def _quoted(text: str) -> str:
     return text.replace('"', "#quot;")
+
+
+def dot_of(picture: GraphModel) -> str:
+    """Return the graph as text of Graphviz, whose `dot -Tsvg` draws it. Groups are dark, tables yellow, loops green."""
+    numbers = {name: f"n{number}" for number, name in enumerate(picture.nodes)}
+    lines = ["digraph {", "  rankdir=LR", '  node [style=filled fontname="Helvetica,Arial,sans-serif"]']
+    lines.append('  edge [fontsize=11 fontname="Helvetica,Arial,sans-serif"]')
+    for name, node in picture.nodes.items():
+        label = "\n".join(filter(None, (node.label, node.detail)))
+        lines.append(f"  {numbers[name]} [label={_dot(label)} {_DOT_STYLES.get(node.kind, '')}]")
+    edges = [
+        f"  {numbers[edge.source]} -> {numbers[edge.target]} [label={_dot(edge.label)}]"
+        for edge in picture.edges
+    ]
+    return "\n".join([*lines, *edges, "}", ""])
+
+
+def _dot(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def text_of(groups: Sequence[Group[Any, Any]]) -> str:

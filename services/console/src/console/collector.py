@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 import structlog
 
+from console.findings import Examiner
 from console.fleet import Topic, graph_of, instances_of
 from console.history import History, StatusReport
 from console.lags import Lags
@@ -51,9 +52,10 @@ class Collector:
         self._lags = lags
         self._past = past
         self.history = History()
+        self._examiner = Examiner()
         self._number = 0
         self._document: dict[str, Any] = {
-            "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": [], "layouts": None}, "topics": [], "events": 0,
+            "now": 0, "ready": False, "instances": [], "findings": [], "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
             **settings,
         }  # fmt: skip
         self._topics: dict[str, Topic] = {}
@@ -106,6 +108,7 @@ class Collector:
             "now": now_ms,
             "ready": ready,
             "instances": instances,
+            "findings": self._examiner.look(statuses, instances, now_ms),
             "graph": graph_of(statuses, instances, self._topics),
             "topics": [
                 {"topic": name, "partitions": topic.partitions, "records": topic.records, "rate": topic.rate}
@@ -118,7 +121,7 @@ class Collector:
         self._number += 1  # set last: a reader that sees the number finds the snapshot
 
     def _run(self) -> None:
-        self.history.recall(self._past(), _now_ms())
+        self.history.recall(self._examiner.recall(self._past()), _now_ms())
         while not self._stopping.wait(EVERY_SECONDS):
             try:
                 self.look()

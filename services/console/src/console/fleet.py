@@ -2,11 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from console.graph_layouts import layouts_of
+from console.flows import flows_of
 from contracts.records import DueStatus, ProcessStatus
 from streamtable.base.lateness import LATE_SHARE_MAX, advice
 from streamtable_admin.graph_model import GraphEdge, GraphModel, GraphNode, NodeKind
@@ -16,10 +16,12 @@ OWN: Final = "console"
 EMIT: Final = "emit"
 VIEW: Final = "view"
 _ASIDE: Final = {"retry", "dead letters"}
+_DEAD: Final = {"silent", "failed"}
 _KINDS: Final = {
     "join": NodeKind.TABLE,
     "lookup": NodeKind.TABLE,
     "table": NodeKind.TABLE,
+    "state": NodeKind.TABLE,
     "loop": NodeKind.LOOP,
     "visits": NodeKind.VISITS,
 }
@@ -63,39 +65,65 @@ def _late_advice(due: DueStatus) -> str:
 def graph_of(
     statuses: Mapping[str, ProcessStatus], instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]
 ) -> dict[str, Any]:
-    """Return nodes (`id`, `kind`, `label`, `detail`, and more), edges (`source`, `target`, `how`, `rate`) and `layouts`.
+    """Return nodes (`id`, `kind`, `label`, `detail`, `flow`, and more), and edges (`source`, `target`, `how`, `rate`).
 
     Kinds are group, service, stream, table, loop and visits. Rates are in records per second, None where not known.
     """
     listed = list(instances)
-    live = [each for each in listed if each["state"] not in {"silent", "failed"}]
     emitters = Counter(
         topic for key in {(e["service"], e["role"]) for e in listed} for topic in _emits(listed, key)
     )
     model = GraphModel()
     rates: dict[GraphEdge, float | None] = {}
+    members = _by_node(listed)
+    graphs: dict[str, str] = {}
+    services = []
     for each in listed:
-        graph = _graph(statuses[each["key"]])
+        text = statuses[each["key"]]["graph"]
+        if graphs.get(each["group"]) == text != "":
+            continue  # the processes of a group report the same graph
+        graph = _graph(text)
         if graph is not None:
-            _add_group(model, rates, graph, [e for e in live if e["group"] == each["group"]])
+            graphs[each["group"]] = text
+            _add_group(model, rates, graph, [e for e in members[node_of(each)] if e["state"] not in _DEAD])
         elif each["service"] != OWN:  # its views are of the tables that users look at
-            _add_service(model, rates, each, topics, emitters)
-    nodes = [_node(node, listed, topics) for node in model.nodes.values()]
+            services.append(each)
+    for each in services:
+        _add_service(model, rates, each, topics, emitters)
+    flows = flows_of(model, listed)
+    nodes = [
+        {**_node(node, members.get(node.name, []), topics), "flow": flows.get(node.name)}
+        for node in model.nodes.values()
+    ]
     edges = [
         {"source": edge.source, "target": edge.target, "how": edge.label, "rate": rates[edge]}
         for edge in model.edges
     ]
-    return {"nodes": nodes, "edges": edges, "layouts": layouts_of(model)}
+    return {"nodes": nodes, "edges": edges}
+
+
+def node_of(process: Mapping[str, Any]) -> str:
+    """Return the id of the node of a process in the graph."""
+    if process["group"]:
+        return f"{NodeKind.GROUP} {process['group']}"
+    return f"{NodeKind.SERVICE} {process['service']} {process['role']}".strip()
+
+
+def _by_node(instances: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for each in instances:
+        found.setdefault(node_of(each), []).append(each)
+    return found
 
 
 def _emits(instances: Iterable[Mapping[str, Any]], role: tuple[str, str]) -> set[str]:
     return {topic for each in instances if (each["service"], each["role"]) == role for topic in each["emits"]}
 
 
-def _graph(status: ProcessStatus) -> dict[str, Any] | None:
+def _graph(text: str) -> dict[str, Any] | None:
     """Return the graph that a process reports, if it is valid: any producer may write to the topic."""
     try:
-        graph = json.loads(status["graph"]) if status["graph"] else None
+        graph = json.loads(text) if text else None
         edges = [*graph["reads"], *graph["writes"]] if graph else []
         fits = isinstance(graph["group"], str) if graph else False
         fits = fits and all(
@@ -145,30 +173,26 @@ def _add_service(
         # The growth of a topic is the rate of a service only if no other service emits to it.
         rates.setdefault(edge, known.rate if known and emitters[topic] == 1 else None)
     for copy in instance["copies"]:
-        if copy["table"] in topics and copy["table"].endswith("-table"):
+        table = f"topic {copy['table']}"
+        if copy["table"] in topics and (table in model.nodes or copy["table"].endswith("-table")):
             own = model.actor(NodeKind.SERVICE, name)
             rates.setdefault(model.edge(model.topic(copy["table"], NodeKind.TABLE), own, VIEW), None)
 
 
 def _node(
-    node: GraphNode, instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]
+    node: GraphNode, processes: Collection[Mapping[str, Any]], topics: Mapping[str, Topic]
 ) -> dict[str, Any]:
-    """Return a node with its known members."""
+    """Return a node with its known members; `processes`: of a group or service."""
     found = {"id": node.name, "kind": str(node.kind), "label": node.label, "detail": node.detail}
     if node.kind in {NodeKind.GROUP, NodeKind.SERVICE}:
-        return found | _members(node, instances)
+        return found | _members(processes)
     topic = topics.get(node.label)
     if topic is None:
         return found
     return {**found, "rate": topic.rate, "partitions": topic.partitions, "records": topic.records}
 
 
-def _members(node: GraphNode, instances: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    members = [
-        each
-        for each in instances
-        if node.name in (f"group {each['group']}", f"service {each['service']} {each['role']}".strip())
-    ]
+def _members(members: Collection[Mapping[str, Any]]) -> dict[str, Any]:
     states = Counter(each["state"] for each in members)
     return {
         "instances": len(members),

@@ -136,9 +136,15 @@ class Node(BaseModel):
     """A group, service, topic or table; members that are unknown or do not apply to its kind are omitted."""
 
     id: str
-    kind: Annotated[str, Field(description="group, service, stream, table, loop or visits")]
+    kind: Annotated[
+        str, Field(description="group, service, stream, table, loop or visits; there may be others")
+    ]
     label: str
     detail: str
+    flow: Annotated[
+        str | None,
+        Field(description="the flow that it is inside of: a group of it, or a topic of these groups only"),
+    ] = None
     instances: int | None = None
     states: Annotated[dict[str, int] | None, Field(description="the number of processes in each state")] = (
         None
@@ -159,46 +165,11 @@ class Arrow(BaseModel):
     rate: Annotated[float | None, Field(description="records per second; null: not known")]
 
 
-class Box(BaseModel):
-    """The position of a node: its centre and its size."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-
-
-class Route(BaseModel):
-    """The path of an edge."""
-
-    points: Annotated[list[tuple[int, int]], Field(description="pairs of x and y, which grows downwards")]
-    beside: Annotated[
-        bool, Field(description="whether it goes back around two nodes that are connected in both directions")
-    ]
-
-
-class GraphLayout(BaseModel):
-    """The layout of the graph."""
-
-    width: int
-    height: int
-    boxes: Annotated[list[Box], Field(description="the boxes of the nodes, in their order")]
-    routes: Annotated[list[Route], Field(description="the paths of the edges, in their order")]
-
-
-class Layouts(BaseModel):
-    """Layouts of the graph, for wide and for narrow screens."""
-
-    wide: GraphLayout
-    narrow: GraphLayout
-
-
 class Graph(BaseModel):
     """The graph of all processes."""
 
     nodes: list[Node]
     edges: list[Arrow]
-    layouts: Annotated[Layouts | None, Field(description="null: the graph is too large to draw")] = None
 
 
 class Topic(BaseModel):
@@ -210,12 +181,25 @@ class Topic(BaseModel):
     rate: Annotated[float | None, Field(description="growth in offsets per second; null: not known yet")]
 
 
+class Finding(BaseModel):
+    """Something that is wrong now, as `streamtable doctor` finds it."""
+
+    level: Annotated[str, Field(description="warning or problem")]
+    subject: Annotated[str, Field(description="what it is about, such as `process KEY`")]
+    node: Annotated[str, Field(description="the id of the node that it is about; empty if it is about none")]
+    instance: Annotated[str, Field(description="the instance id of the process; empty if it is about none")]
+    fact: str
+    advice: Annotated[str, Field(description="the action to take")]
+    since: Annotated[int | None, Field(description="when it began; null: not known")]
+
+
 class Fleet(BaseModel):
     """All processes, as they are now."""
 
     now: int
     ready: Annotated[bool, Field(description="false: the statuses of the processes are still being loaded")]
     instances: list[Instance]
+    findings: Annotated[list[Finding], Field(description="what is wrong now, the worst and longest first")]
     graph: Graph
     topics: list[Topic]
     events: Annotated[int, Field(description="the number of events so far, which changes with each new one")]

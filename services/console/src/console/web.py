@@ -33,13 +33,14 @@ DESCRIPTION: Final = (
     "All processes of a fleet with their graph, lag, tables, dead letters and topics; and the runs "
     "of batch jobs. Read-only, unless actions are on."
 )
+_SCRIPTS: Final = (
+    "api", "app", "charts", "data", "dom", "findings", "fleet", "fold", "graph", "layout", "letters", "outline",
+    "overview", "runs", "windows", "vendor/dagre",
+)  # fmt: skip
 PAGE: Final = {
     "/": ("index.html", "text/html"),
     "/console.css": ("console.css", "text/css"),
-    **{
-        f"/{name}.js": (f"{name}.js", "text/javascript")
-        for name in ("app", "dom", "api", "graph", "charts", "fleet", "data", "windows", "letters", "runs")
-    },
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in _SCRIPTS},
 }
 AUDITED: Final = ("/api/topics/", "/api/tables/", "/api/letters/")
 """The path prefixes of requests that show records."""
@@ -137,7 +138,7 @@ def build_web(
 
 def _add_page(app: FastAPI, sign_in: SignIn | None) -> None:
     for path, (name, media_type) in PAGE.items():
-        content = files("console").joinpath("page", name).read_bytes()
+        content = files("console").joinpath("page", *name.split("/")).read_bytes()
         signs_in = sign_in if path == "/" else None
         app.add_api_route(
             path,

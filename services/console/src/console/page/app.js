@@ -4,12 +4,12 @@ import { follow } from "./api.js";
 import { tables, topics } from "./data.js";
 import { element, h, show, time } from "./dom.js";
 import { history, instances } from "./fleet.js";
-import { page as graph } from "./graph.js";
+import { overview } from "./overview.js";
 import { letters } from "./letters.js";
 import { runs } from "./runs.js";
 import { windows } from "./windows.js";
 
-const PAGES = { fleet: graph, instances, tables, windows, letters, topics, runs, history };
+const PAGES = { fleet: overview, instances, tables, windows, letters, topics, runs, history };
 let current = null;
 let fleet = null;
 
@@ -50,7 +50,10 @@ element("connection").textContent = "connecting";
 turn(false);
 follow("api/events", (kind, data) => {
   if (kind !== "fleet") return;
+  if (!fleet) performance.mark("begun");
+  const first = !fleet;
   fleet = data;
   current?.onFleet(fleet);
+  if (first) performance.measure("first", "begun");
   element("connection").replaceChildren("live, ", time(data.now));
 }, connected);

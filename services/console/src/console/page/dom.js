@@ -41,7 +41,7 @@ export function morph(old, target) {
   for (const { name, value } of target.attributes) {
     if (old.getAttribute(name) !== value && !kept.includes(name)) old.setAttribute(name, value);
   }
-  for (const event of ["onclick", "onchange", "onsubmit", "oninput"]) {
+  for (const event of ["onclick", "onchange", "onsubmit", "oninput", "onkeydown", "ontoggle"]) {
     if (old[event] !== target[event]) old[event] = target[event];
   }
   const coming = [...target.childNodes];

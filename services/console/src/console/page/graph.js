@@ -1,184 +1,157 @@
-// The graph of all groups, topics, tables and services, with rates on the arrows. The service says where each is drawn.
+// The graph as a picture: groups, flows and services, and the topics and tables between them. Problems are said in the box.
 
-import { compact, element, h, number, rate, s, show, state, wide } from "./dom.js";
+import { compact, h, rate, s, show } from "./dom.js";
+import { findingsByNode, folded, isActor } from "./fold.js";
+import { laidOut } from "./layout.js";
 
-const MARGIN = 10;
-let drawn = "";
-let parts = new Map();
+const [LETTER, SMALL, LINE, PAD] = [7.9, 6.3, 16, 14];
+const [LABEL_MAX, TEXT_MAX, WIDTH_MIN] = [30, 32, 120];
+const DRAWN_MAX = 160;
+const SHAPES = { group: 8, flow: 12, service: 26, stream: 0, table: 0, loop: 0, visits: 0 };
 
-const LABEL = { narrow: 18, wide: 26 };
-const most = () => (narrow() ? LABEL.narrow : LABEL.wide);
-const narrow = () => window.matchMedia("(max-width: 700px)").matches;
-const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-function lines(node) {
-  if (node.kind === "group" || node.kind === "service") {
-    const total = node.instances ?? 0;
-    const bad = Object.entries(node.states ?? {}).filter(([name]) => name !== "ready").map(([name, count]) => `${count} ${name}`);
-    const said = bad.length ? bad.join(", ") : `${total} ready`;
-    return { detail: node.lag > 0 ? `${said} · lag ${compact(node.lag)}` : said };
+// Names break at their separators, so that none is cut.
+export function lines(text, most) {
+  const found = [""];
+  for (const part of text.split(/(?<=[-._ ])/)) {
+    if (found.at(-1) && (found.at(-1) + part).trimEnd().length > most) found.push("");
+    found[found.length - 1] += part;
   }
-  if (node.records === undefined) return { detail: node.detail };
-  const grows = node.kind === "table" ? "" : ` · ${rate(node.rate) || "–"}`;
-  return { detail: `${compact(node.records)} records${grows}` };
+  return found.map((line) => line.trim());
 }
 
-function health(node) {
+export function detail(node) {
+  if (isActor(node)) {
+    const states = Object.entries(node.states ?? {}).sort(([one], [other]) => (one === "ready") - (other === "ready"));
+    const said = [states.map(([name, count]) => `${count} ${name}`).join(", ")];
+    if (node.lag > 0) said.push(`lag ${compact(node.lag)}`);
+    if (node.groups > 1) said.push(`${node.groups} groups`);
+    if (node.hidden) said.push(`${node.hidden} more ${node.hidden === 1 ? "topic" : "topics"}`);
+    return said.join(" · ");
+  }
+  const known = node.records === undefined ? node.detail : `${compact(node.records)} records`;
+  return node.kind in SHAPES ? known : [node.kind, known].filter(Boolean).join(" · ");
+}
+
+export function health(node, findings) {
   const states = node.states ?? {};
-  if (states.failed || states.silent) return "bad";
-  return states.recovering || states.starting ? "busy" : "good";
+  if (states.failed || states.silent || findings.some((each) => each.level === "problem")) return "bad";
+  if (findings.length) return "warned";
+  return states.recovering || states.starting ? "busy" : isActor(node) ? "good" : "";
 }
 
-function target(node) {
-  if (node.kind === "group" || node.kind === "service") return `#/instances/${encodeURIComponent(node.label)}`;
+// The trouble of a node in a few words.
+export function trouble(findings) {
+  if (!findings.length) return "";
+  const more = findings.length > 1 ? `, and ${findings.length - 1} more` : "";
+  return findings[0].fact.replace(/ \(process .*$/, "").replace(/, and (did not report a stop|so are its answers)$/, "") + more;
+}
+
+export function target(node) {
+  if (isActor(node)) return `#/instances/${encodeURIComponent(node.label)}`;
   return `#/${node.kind === "table" ? "tables" : "topics"}/${encodeURIComponent(node.label)}`;
 }
 
-function outline({ x, y, width, height }, kind) {
+// Details change all the time, so their length does not count for the size: it gets room for what they usually say.
+function sized(node, findings) {
+  const label = lines(node.label, LABEL_MAX);
+  const problem = lines(trouble(findings), TEXT_MAX).filter(Boolean);
+  const letters = Math.max(...problem.map((line) => line.length * SMALL), ...label.map((line) => line.length * LETTER), isActor(node) ? 24 * SMALL : 14 * SMALL);
+  const top = isActor(node) ? 9 : 15; // below the lid
+  const height = (label.length + 1 + problem.length) * LINE + top + 9 + (problem.length ? 4 : 0);
+  return { node, label, problem, findings, top, width: Math.max(WIDTH_MIN, Math.round(letters / 12) * 12 + 2 * PAD), height };
+}
+
+function body(node, { x, y, width, height }) {
   const [left, top] = [x - width / 2, y - height / 2];
-  if (kind === "group") return s("rect", { class: "body", x: left, y: top, width, height, rx: 8 });
-  if (kind === "service") return s("rect", { class: "body", x: left, y: top, width, height, rx: height / 2 });
-  const bow = 6; // a drum: what holds records
-  const right = left + width;
-  const bottom = top + height;
-  return s("g", {},
+  if (isActor(node)) {
+    const rect = (shift) => s("rect", { class: "body", x: left + shift, y: top - shift, width, height, rx: SHAPES[node.kind] });
+    return node.kind === "flow" ? [rect(5), rect(0)] : rect(0);
+  }
+  const [bow, right, bottom] = [6, left + width, top + height]; // a drum: what holds records
+  return [
     s("path", { class: "body", d: `M${left} ${top + bow}V${bottom - bow}C${left} ${bottom + bow / 2} ${right} ${bottom + bow / 2} ${right} ${bottom - bow}V${top + bow}C${right} ${top - bow / 2} ${left} ${top - bow / 2} ${left} ${top + bow}Z` }),
-    s("path", { class: "lid", d: `M${left} ${top + bow}C${left} ${top + 2.5 * bow} ${right} ${top + 2.5 * bow} ${right} ${top + bow}` }));
+    s("path", { class: "lid", d: `M${left} ${top + bow}C${left} ${top + 2.5 * bow} ${right} ${top + 2.5 * bow} ${right} ${top + bow}` })];
 }
 
-function curve(points, down, beside, boxes, edge) {
-  if (beside) { // around the outside, from the end of one to the beginning of the other
-    const [from, to] = [boxes.get(edge.source), boxes.get(edge.target)];
-    if (down) {
-      const [right, x1, x2] = [Math.max(from.x + from.width / 2, to.x + to.width / 2) + 14, from.x + from.width / 2, to.x + to.width / 2];
-      return `M${x1} ${from.y}C${right} ${from.y} ${right} ${to.y} ${x2} ${to.y}`;
-    }
-    const low = Math.max(from.y + from.height / 2, to.y + to.height / 2) + 16;
-    return `M${from.x} ${from.y + from.height / 2}C${from.x} ${low + 8} ${to.x} ${low + 8} ${to.x} ${to.y + to.height / 2 + 3}`;
-  }
-  return points.slice(1).reduce((path, to, index) => {
-    const from = points[index];
-    const half = down ? (to.y - from.y) / 2 : (to.x - from.x) / 2;
-    return path + (down
-      ? `C${from.x} ${from.y + half} ${to.x} ${to.y - half} ${to.x} ${to.y}`
-      : `C${from.x + half} ${from.y} ${to.x - half} ${to.y} ${to.x} ${to.y}`);
-  }, `M${points[0].x} ${points[0].y}`);
+const byKey = (act) => (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(event); } };
+
+function drawNode({ node, label, problem, findings, top, height }, box, toggle) {
+  const text = (line, index, name) => s("text", { class: name, x: box.x, y: box.y - height / 2 + top + (index + 1) * LINE - 4, "text-anchor": "middle" }, line);
+  const said = detail(node);
+  const content = [
+    s("title", {}, `${node.kind} ${node.label}: ${said}`), body(node, box),
+    label.map((line, index) => text(line, index, "label")), text(said, label.length, "detail")];
+  const link = node.kind === "flow"
+    ? s("g", { class: "control", role: "button", tabindex: "0", "aria-expanded": "false", "aria-label": `Open the flow ${node.label}: ${said}`, "data-flow": node.label, onclick: toggle, onkeydown: byKey(toggle) }, content)
+    : s("a", { class: "control", href: target(node) }, content);
+  const why = problem.length > 0 && s("a", { class: "why", href: `#/fleet/${encodeURIComponent(findings[0].node)}` },
+    s("title", {}, "What it means, and what to do"), problem.map((line, index) => text(line, label.length + 1.3 + index, "trouble")));
+  return s("g", { class: `node ${node.kind} ${health(node, findings)}`, "data-key": node.id }, link, why);
 }
 
-const edgeName = (edge) => `${edge.source}\n${edge.target}\n${edge.how}`;
+function drawFrame(id, { x, y, width, height }, toggle) {
+  const name = id.slice("flow ".length);
+  const [left, top] = [x - width / 2, y - height / 2];
+  return s("g", { class: "frame", "data-key": id },
+    s("rect", { x: left, y: top, width, height, rx: 12 }),
+    s("g", { class: "control", role: "button", tabindex: "0", "aria-expanded": "true", "data-flow": name, "aria-label": `Close the flow ${name}`, onclick: toggle, onkeydown: byKey(toggle) },
+      s("rect", { class: "handle", x: left + 8, y: top + 3, width: (name.length + 2) * LETTER + 12, height: 20, rx: 6 }),
+      s("text", { class: "label", x: left + 14, y: top + 17 }, `− ${name}`)));
+}
 
-function drawEdge({ edge, points, beside }, boxes, down) {
-  const path = s("path", { class: "flow", d: curve(points, down, beside, boxes, edge), "marker-end": "url(#tip)" });
-  const [one, other] = points.map(({ x, y }) => ({ x, y: y + (beside ? 44 : 0) }));
-  const label = s("text", {
-    class: "rate", x: (one.x + other.x) / 2 + (down ? 6 : 0), y: (one.y + other.y) / 2 + (down ? 4 : -5), "text-anchor": down ? "start" : "middle",
+// Through the points, level at both ends.
+function curve(points) {
+  const [start, ...rest] = points;
+  const end = rest.pop();
+  let path = `M${start.x} ${start.y}`;
+  let from = start;
+  rest.forEach((point, index) => {
+    const next = rest[index + 1] ?? end;
+    const to = index + 1 < rest.length ? { x: (point.x + next.x) / 2, y: (point.y + next.y) / 2 } : end;
+    path += `Q${point.x} ${point.y} ${to.x} ${to.y}`;
+    from = to;
   });
-  parts.set(edgeName(edge), { path, label });
-  return s("g", {}, path, label);
+  return from === end ? path : `${path}L${end.x} ${end.y}`;
 }
 
-function drawNode(node, box) {
-  const label = s("text", { class: "label", x: box.x, y: box.y - 2, "text-anchor": "middle" }, cut(node.label, most()));
-  const detail = s("text", { class: "detail", x: box.x, y: box.y + 14, "text-anchor": "middle" });
-  const title = s("title", {});
-  const link = s("a", { href: target(node), class: `node ${node.kind}` }, title, outline(box, node.kind), label, detail);
-  parts.set(node.id, { link, detail, title });
-  return link;
+// A thousand times the records is four times the width.
+export const thickness = (speed) => (speed >= 0.05 ? Math.min(6, 1.4 + 1.1 * Math.log10(1 + speed)) : 1.2);
+
+function drawEdge(edge, points) {
+  const text = edge.rate >= 0.05 ? rate(edge.rate) : "";
+  const { x, y } = points[Math.floor(points.length / 2)];
+  const how = [...edge.hows][0].replace(" ", "-");
+  return s("g", { "data-key": edge.key },
+    s("path", { class: `arrow ${how} ${text && "moving"}`, d: curve(points), "stroke-width": thickness(edge.rate ?? 0).toFixed(1), "marker-end": `url(#${text ? "tip-moving" : "tip"})` }),
+    text && s("text", { class: "rate", x, y: y - 6, "text-anchor": "middle" }, text));
 }
 
-function draw(place, graph, layout, down) {
-  parts = new Map();
-  const { width, height } = layout;
-  const boxes = new Map(graph.nodes.map((node, index) => [node.id, layout.boxes[index]]));
-  const routes = layout.routes.map((route, index) => ({ ...route, edge: graph.edges[index], points: route.points.map(([x, y]) => ({ x, y })) }));
-  const [broad, high] = [width + 2 * MARGIN, height + 2 * MARGIN + 14];
+const tip = (id) => s("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, orient: "auto", markerUnits: "userSpaceOnUse" }, s("path", { class: id, d: "M0 0L8 4L0 8Z" }));
+
+// Draw the graph into a place. `open` holds the names of open flows; `redraw` is called when it has changed.
+export function showGraph(place, fleet, open, redraw) {
+  const { nodes, edges, left } = folded(fleet, open);
+  if (nodes.length > DRAWN_MAX) {
+    show(place, h("p", { class: "empty" }, `The graph has ${nodes.length} nodes, too many for a picture: the list below has all of them.`));
+    return;
+  }
+  const wrong = findingsByNode(fleet, open);
+  const boxes = nodes.map((node) => sized(node, wrong.get(node.id) ?? []));
+  const layout = laidOut(boxes, edges, open);
+  const toggle = (event) => {
+    const name = event.currentTarget.dataset.flow;
+    if (!open.delete(name)) open.add(name);
+    redraw();
+    [...document.querySelectorAll("svg.graph [data-flow]")].find((each) => each.dataset.flow === name)?.focus();
+  };
+  const scale = Math.max(0.7, Math.min(1, (place.clientWidth - 34) / layout.width)); // smaller could not be read: then it scrolls
   const picture = s("svg", {
-    class: "graph", viewBox: `${-MARGIN} ${-MARGIN} ${broad} ${high}`, width: broad, height: high, role: "group",
-    "aria-label": "Graph of groups, topics, tables and services",
-  },
-    s("defs", {}, s("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
-      s("path", { class: "tip", d: "M0 0L8 4L0 8Z" }))),
-    routes.map((route) => drawEdge(route, boxes, down)),
-    graph.nodes.map((node) => drawNode(node, boxes.get(node.id))));
-  place.replaceChildren(picture);
-  const scale = Math.max(0.75, Math.min(1, (place.clientWidth - 34) / broad)); // smaller could not be read: then it scrolls
-  picture.setAttribute("width", broad * scale);
-  picture.setAttribute("height", high * scale);
-  const first = boxes.get(graph.nodes[0].id);
-  if (down) place.scrollLeft = first.x * scale - place.clientWidth / 2;
+    class: "graph", viewBox: `0 0 ${layout.width} ${layout.height}`, width: Math.round(layout.width * scale), height: Math.round(layout.height * scale), role: "group",
+    "aria-label": "Graph of groups, flows, topics, tables and services",
+  }, s("defs", {}, tip("tip"), tip("tip-moving")),
+  [...layout.frames].map(([id, frame]) => drawFrame(id, frame, toggle)),
+  edges.map((edge) => drawEdge(edge, layout.routes.get(edge.key))),
+  boxes.map((each) => drawNode(each, layout.boxes.get(each.node.id), toggle)));
+  show(place, picture, left > 0 && h("p", { class: "small" }, `${left} topics that only one group or service uses are not drawn; the list below has them.`));
 }
 
-function update(graph) {
-  for (const node of graph.nodes) {
-    const { link, detail, title } = parts.get(node.id);
-    const text = lines(node).detail;
-    if (detail.textContent !== text) detail.textContent = text;
-    title.textContent = `${node.kind} ${node.label}: ${text}`;
-    link.setAttribute("class", `node ${node.kind} ${node.states ? health(node) : ""}`);
-  }
-  for (const edge of graph.edges) {
-    const { path, label } = parts.get(edgeName(edge));
-    const text = rate(edge.rate);
-    if (label.textContent !== text) label.textContent = text;
-    const speed = !edge.rate || edge.rate < 0.05 ? "" : edge.rate < 10 ? "slow" : "fast";
-    path.setAttribute("class", `flow ${edge.how.replace(" ", "-")} ${speed}`);
-  }
-}
-
-function list(graph) {
-  const label = new Map(graph.nodes.map((node) => [node.id, node.label]));
-  return h("details", { class: "card" }, h("summary", {}, "The same as a list"),
-    h("div", wide("The same as a list", ""), h("table", {},
-      h("thead", {}, h("tr", {}, ["From", "To", "How", "Records"].map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, graph.edges.map((edge) => h("tr", { "data-key": edgeName(edge) },
-        h("td", {}, label.get(edge.source)), h("td", {}, label.get(edge.target)), h("td", {}, edge.how),
-        h("td", { class: "number" }, rate(edge.rate) || "–")))))));
-}
-
-function summary(fleet) {
-  const counts = new Map();
-  for (const each of fleet.instances) counts.set(each.state, (counts.get(each.state) ?? 0) + 1);
-  const lag = fleet.instances.reduce((sum, each) => sum + each.lag, 0);
-  const letters = fleet.instances.reduce((sum, each) => sum + each.dead_letters, 0);
-  const tile = (name, ...content) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, content));
-  return h("dl", { class: "tiles" },
-    tile("Processes", number(fleet.instances.length), h("span", { class: "small" }, [...counts].sort().map(([name, count]) => state(name, count)))),
-    tile("Groups", number(fleet.graph.nodes.filter((node) => node.kind === "group").length)),
-    tile("Lag", compact(lag), h("span", { class: "small" }, "records to go")),
-    tile("Dead letters", compact(letters), h("span", { class: "small" }, h("a", { href: "#/letters" }, "since the starts"))));
-}
-
-export const page = {
-  title: "Fleet",
-  begin(place) {
-    drawn = "";
-    place.replaceChildren(h("div", { id: "summary" }), h("div", { id: "graph", class: "card wide" }), h("div", { id: "graph-list" }));
-  },
-  onFleet(fleet) {
-    show(element("summary"), summary(fleet));
-    const { graph } = fleet;
-    const layout = graph.layouts?.[narrow() ? "narrow" : "wide"];
-    const structure = JSON.stringify([graph.nodes.map((node) => [node.id, node.kind]), graph.edges.map(edgeName), layout]);
-    if (!graph.nodes.length) {
-      drawn = "";
-      show(element("graph"), h("p", { class: "empty" }, fleet.ready
-        ? "No process has reported yet. Start them with SERVICEKIT_STATUS_TOPIC=streamtable-status."
-        : "The statuses of the processes are being loaded."));
-      return;
-    }
-    if (!layout) {
-      drawn = "";
-      show(element("graph"), h("p", { class: "empty" }, "The graph is too large to draw. Here it is as a list."));
-      show(element("graph-list"), list(graph));
-      return;
-    }
-    if (structure !== drawn) {
-      const focused = document.activeElement?.getAttribute?.("href");
-      draw(element("graph"), graph, layout, narrow());
-      drawn = structure;
-      if (focused) [...document.querySelectorAll("svg.graph a")].find((link) => link.getAttribute("href") === focused)?.focus();
-    }
-    update(graph);
-    show(element("graph-list"), list(graph));
-  },
-};

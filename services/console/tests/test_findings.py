@@ -1,0 +1,71 @@
+"""Findings in recorded fleets, as the page shows them."""
+
+from typing import Any
+
+import pytest
+from services.console.tests.recorded import (
+    BEGIN,
+    Member,
+    Recording,
+    aborting,
+    crashed,
+    large,
+    overloaded,
+    shop,
+)
+
+from console.findings import Examiner
+from console.fleet import instances_of
+from console.history import StatusReport
+
+
+def findings(members: list[Member]) -> list[dict[str, Any]]:
+    found = Recording(members).document("/api/fleet")["findings"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize("members", [[], shop(), large()], ids=["empty", "a shop", "two hundred processes"])
+def test_nothing_is_wrong_with_a_fleet_that_is_well(members: list[Member]) -> None:
+    assert Recording(members, steps=12).document("/api/fleet")["findings"] == []
+
+
+def test_groups_that_abort_their_commits_are_named_with_how_many_and_since_when() -> None:
+    found = findings(aborting())
+    assert {each["node"] for each in found} == {"group inventory", "group inventory-products"}
+    assert {each["level"] for each in found} == {"problem"}
+    assert {each["fact"] for each in found} == {"aborted 32 commits in 7.9 min"}
+    assert all("commit aborted" in each["advice"] for each in found)
+
+
+def test_a_group_that_falls_behind_is_named_with_its_lag_and_its_dead_letters() -> None:
+    found = findings(overloaded())
+    assert {(each["node"], each["instance"]) for each in found} == {
+        ("group click-count", "worker-1"),
+        ("group click-count", "worker-2"),
+    }
+    facts = " ".join(each["fact"] for each in found)
+    assert "lag grows, 0 to 32000" in facts
+    assert "could not process 3 records" in facts
+
+
+def test_the_worst_comes_first_and_what_has_lasted_longest() -> None:
+    found = findings(crashed())
+    assert [each["level"] for each in found] == ["problem"] * 6 + ["warning"]
+    assert found[0]["fact"].startswith("failed 5.0 min ago with RecordTooLarge user-clicks 3 91822")
+    assert found[-1]["node"] == "service click-count view"
+    since = [each["since"] for each in found[:-1]]
+    assert since == sorted(since)
+
+
+def test_a_console_that_was_just_started_knows_the_aborts_before() -> None:
+    member = Member(
+        "count", "one", {"clicks": "stream"}, change=lambda step: {"aborts": step, "committed_at": BEGIN}
+    )
+    examiner = Examiner()
+    reports = [StatusReport(member.key, member.status(step), BEGIN) for step in range(30)]
+    assert list(examiner.recall(reports)) == reports
+    statuses = {member.key: member.status(30)}
+    now = statuses[member.key]["at"]
+    (found,) = examiner.look(statuses, instances_of(statuses, now), now)
+    assert found["fact"] == "aborted 30 commits in 2.5 min"

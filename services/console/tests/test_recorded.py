@@ -1,0 +1,192 @@
+"""The page over recorded fleets in a real Chromium: broken ones, a large one, and one that is well. No broker is needed."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from services.console.tests.browser import ENTER, Browser, chromium, missing
+from services.console.tests.looks import CONTRAST, violations
+from services.console.tests.recorded import (
+    Pages,
+    Recording,
+    aborting,
+    crashed,
+    large,
+    overloaded,
+    pages,
+    shop,
+)
+
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the browser is started as on Linux"),
+    pytest.mark.timeout(300),
+]
+FLEETS = {"well": shop, "aborting": aborting, "overloaded": overloaded, "crashed": crashed}
+PICTURES = os.environ.get("CONSOLE_PICTURES")
+"""A folder to keep pictures in, for people to look at."""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Pages]:
+    with pages() as found:
+        yield found
+
+
+def show(
+    browser: Browser,
+    site: Pages,
+    recording: Recording,
+    part: str = "fleet",
+    width: int = 1360,
+    *,
+    dark: bool = False,
+) -> None:
+    """Open a part of the console over a recording."""
+    browser.look(width=width, height=844 if width < 700 else 900, dark=dark, phone=width < 700)
+    site.play(recording)
+    browser.open("about:blank")
+    browser.open(f"{site.url}/#/{part}")
+    browser.until_text("live", selector="#connection")
+
+
+def first_screen(browser: Browser) -> str:
+    """Return the text of the findings and of the graph that is visible without scrolling."""
+    script = """
+    return [...document.querySelectorAll('#findings li, #findings p, svg.graph text')].filter((e) => {
+      const { top, bottom } = e.getBoundingClientRect(); return e.checkVisibility() && top >= 0 && bottom <= innerHeight;
+    }).map((e) => e.textContent).join('\\n')"""
+    return str(browser.run(script))
+
+
+@pytest.mark.parametrize("width", [1360, 390], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("fleet", "said"),
+    [
+        ("aborting", ["Problem", "inventory", "aborted 32 commits in 7.9 min", "What to do", "since"]),
+        ("overloaded", ["Warning", "click-count", "lag grows, 0 to 32000", "start more processes"]),
+        ("crashed", ["Problem", "user-status", "RecordTooLarge user-clicks 3 91822", "machine-2", "5 min"]),
+        ("well", ["All is well"]),
+    ],
+)
+def test_the_first_screen_says_what_is_wrong(
+    browser: Browser, site: Pages, fleet: str, said: list[str], width: int
+) -> None:
+    show(browser, site, Recording(FLEETS[fleet]()), width=width)
+    browser.until_text(said[0], selector="#findings")
+    seen = first_screen(browser)
+    assert [each for each in said if each not in seen] == []
+
+
+def test_a_flow_is_one_box_that_opens_by_keyboard_and_closes_again(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(shop()))
+    browser.until_text("inventory", selector="svg.graph")
+    assert "inventory-by-product" not in browser.text("svg.graph")
+    assert "inventory-stock" in browser.text("svg.graph"), "a view shows it"
+    browser.run("document.querySelector('svg.graph [data-flow]').focus()")
+    browser.press(ENTER)
+    browser.until_text(
+        "inventory-by-product", ["inventory", "categorized", "subscriptions"][0], selector="svg.graph"
+    )
+    assert browser.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert violations(browser) == []
+    browser.press(ENTER)
+    browser.until(lambda: "inventory-by-product" not in browser.text("svg.graph"))
+    assert browser.run("return document.activeElement.dataset.flow") == "inventory"
+
+
+def test_a_problem_in_the_graph_leads_to_its_explanation(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(aborting()))
+    browser.until_text("aborted 32 commits", selector="svg.graph")
+    browser.run("document.querySelector('svg.graph .bad a.why').focus()")
+    browser.press(ENTER)
+    browser.until(lambda: browser.run("return document.activeElement.matches('.finding')"))
+    assert "commit aborted" in browser.run("return document.activeElement.innerText")
+
+
+def test_arrows_without_traffic_carry_no_text_and_more_traffic_makes_them_wider(
+    browser: Browser, site: Pages
+) -> None:
+    show(browser, site, Recording(aborting()))
+    browser.until_text("13/s", selector="svg.graph")
+    assert "0/s" not in browser.run(
+        "return [...document.querySelectorAll('svg.graph .rate')].map(e => e.textContent)"
+    )
+    widths = "const w = (t) => Number([...document.querySelectorAll('svg.graph .rate')].find(e => e.textContent === t).previousSibling.getAttribute('stroke-width')); return [w('13/s'), w('95/s'), w('240/s')]"
+    assert browser.run(widths) == sorted(browser.run(widths))
+    assert browser.run("return document.querySelectorAll('svg.graph .arrow:not(.moving)').length") > 2
+
+
+def test_a_kind_of_node_that_is_not_known_is_drawn_with_its_name(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(shop()))
+    browser.until_text("inventory", selector="svg.graph")
+    script = """
+    return Promise.all([import('/graph.js'), fetch('/api/fleet').then((answer) => answer.json())]).then(([graph, fleet]) => {
+      fleet.graph.nodes.push({ id: 'api payments', kind: 'call', label: 'payments.example', detail: 'POST', flow: null });
+      fleet.graph.edges.push({ source: 'group user-status', target: 'api payments', how: 'call', rate: 2 });
+      const place = document.createElement('div'); document.body.append(place);
+      graph.showGraph(place, fleet, new Set(), () => {}); const found = place.textContent; place.remove(); return found; })"""
+    found = browser.run(script)
+    assert "payments.example" in found
+    assert "call · POST" in found
+
+
+# The time of a script, and of the layout and style that it causes. The best of some, because the machine is shared.
+TIMED = """
+return Promise.all([import('/overview.js'), import('/fleet.js'), fetch('/api/fleet').then((answer) => answer.json())]).then(([one, two, fleet]) => {
+  const part = location.hash.endsWith('instances') ? two.instances : one.overview;
+  const times = [];
+  for (let turn = 0; turn < 6; turn += 1) {
+    const next = structuredClone(fleet);
+    next.now += turn * 1000;
+    for (const edge of next.graph.edges) edge.rate = (edge.rate ?? 0) + turn;
+    for (const each of next.instances) { each.commits += turn; each.lag += turn; for (const input of each.inputs) input.lag += turn; }
+    const begin = performance.now();
+    part.onFleet(next);
+    document.body.offsetHeight;
+    times.push(performance.now() - begin);
+  }
+  return times; });
+"""
+
+
+@pytest.mark.parametrize("part", ["fleet"])
+def test_two_hundred_processes_and_five_hundred_topics_are_shown_in_a_second_and_updated_in_a_tenth(
+    browser: Browser, site: Pages, part: str
+) -> None:
+    recording = Recording(large(), steps=3)
+    fleet = recording.document("/api/fleet")
+    assert (len(fleet["instances"]), len(fleet["topics"])) == (200, 500)
+    show(browser, site, recording, part)
+    browser.until_text("team-9-stage-3")
+    first = browser.run("return performance.getEntriesByName('first')[0].duration")
+    times = browser.run(TIMED)
+    assert first < 1000
+    assert min(times) < 100, times
+
+
+@pytest.mark.parametrize("part", ["fleet"])
+@pytest.mark.parametrize("fleet", ["crashed", "empty"])
+def test_each_page_is_accessible_and_no_wider_than_the_screen_in_each_state(
+    browser: Browser, site: Pages, fleet: str, part: str
+) -> None:
+    recording = Recording([] if fleet == "empty" else FLEETS[fleet]())
+    browser.complaints()
+    for width, dark in ((1360, True), (390, False)):
+        show(browser, site, recording, part, width, dark=dark)
+        browser.until(lambda: browser.run("return document.getElementById('page').innerText.length > 10"))
+        assert violations(browser, contrast=False) == []
+        assert browser.run(CONTRAST) == []
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+        if PICTURES:
+            name = f"{fleet}-{part}-{'phone' if width < 700 else 'desktop'}-{'dark' if dark else 'light'}.png"
+            browser.picture(Path(PICTURES) / name, whole=True)
+    assert browser.complaints() == []
