@@ -61,7 +61,7 @@ class Kept:
         self.kept = KeptState(self.state, self.store, BYTES_MAX, 1 << 20)
         assert self.kept.index is not None
         self.index = self.kept.index
-        folded = Folded(str, added, merged)
+        folded = Folded(added, str, merger=merged)
         self.keep = KeepSessions(self.state, folded, SESSION, Late(None, self.state))
         self.changelog: dict[bytes, bytes] = {}
         self.followed: Sessions = {}

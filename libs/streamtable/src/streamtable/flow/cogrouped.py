@@ -63,7 +63,7 @@ class CogroupedStream(Generic[K, A]):
             initial: Makes the initial row; the first value is added to it.
             value: The codec of the rows.
         """
-        folded = Folded(initial, self._add)
+        folded = Folded(self._add, initial)
         return kept_table(self.plan, self._merged(), name, folded, self.key, value, "cogroup")
 
     @overload

@@ -20,7 +20,7 @@ from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
 from streamtable.flow.windows.windows import Session, Sliding, TimeWindow
-from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Reduce, Sum
+from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Sum, reduced
 from streamtable.graph.state import State
 
 K = TypeVar("K")
@@ -127,7 +127,7 @@ class GroupedStream(Grouped[K, V]):
             value: The codec of the rows; by default the codec of the values.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
-        return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
+        return self.fold(name, reduced(combine, partial(copied, codec)), value=codec)
 
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
@@ -140,7 +140,7 @@ class GroupedStream(Grouped[K, V]):
             add: Called with the row and the next value, returns the new row, which may be the old one changed in place.
             value: The codec of the rows.
         """
-        return self.fold(name, Folded(initial, add), value=value)
+        return self.fold(name, Folded(add, initial), value=value)
 
     @overload
     def window(
@@ -220,7 +220,7 @@ class GroupedTable(Grouped[K, V]):
             value: The codec of the groups' rows; by default the codec of the table's rows.
         """
         codec = checked_value(value or self._value, f"reduce({name!r})")
-        return self.fold(name, Reduce(combine, subtract, partial(copied, codec)), value=codec)
+        return self.fold(name, reduced(combine, partial(copied, codec), subtract), value=codec)
 
     def aggregate(
         self,
@@ -240,7 +240,7 @@ class GroupedTable(Grouped[K, V]):
             subtract: Called with the aggregate and a row that is gone; returns the new aggregate. It must undo `add`.
             value: The codec of the aggregates.
         """
-        return self.fold(name, Folded(initial, add, subtractor=subtract), value=value)
+        return self.fold(name, Folded(add, initial, subtractor=subtract), value=value)
 
     def _summed(self, name: str, aggregate: Sum[Any, Any], value: Codec[Any]) -> KeyedTable[K, Any]:
         """Sum numbers of rows. A sum with NaN or infinity is right again when their rows are gone.

@@ -23,7 +23,7 @@ from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windows.keys import Windowed
 from streamtable.flow.windows.windows import Session, Sliding, TimeWindow, Window
-from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Reduce, Sum
+from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Sum, reduced
 from streamtable.graph.due import Due
 from streamtable.graph.edge import OnError
 from streamtable.graph.group import Output
@@ -223,7 +223,7 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows; by default the codec of the values.
         """
         codec = checked_value(value or self._windows.value, f"reduce({name!r})")
-        return self.fold(name, Reduce(combine, copy=partial(copied, codec)), value=codec)
+        return self.fold(name, reduced(combine, partial(copied, codec)), value=codec)
 
 
 class TimeWindowedStream(WindowedStream[K, V]):
@@ -233,7 +233,7 @@ class TimeWindowedStream(WindowedStream[K, V]):
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         """Fold the values of each key and window into a row. Arguments as in `GroupedStream.aggregate`."""
-        return self.fold(name, Folded(initial, add), value=value)
+        return self.fold(name, Folded(add, initial), value=value)
 
 
 class SessionStream(WindowedStream[K, V]):
@@ -257,7 +257,7 @@ class SessionStream(WindowedStream[K, V]):
             merge: Called with the rows of an earlier and of a later session that have become one; returns its row.
             value: The codec of the rows.
         """
-        return self.fold(name, Folded(initial, add, merge), value=value)
+        return self.fold(name, Folded(add, initial, merger=merge), value=value)
 
 
 class WindowedTable(KeyedTable[Windowed[K], V]):

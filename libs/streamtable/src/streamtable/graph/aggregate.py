@@ -330,52 +330,21 @@ class Collect(Aggregate[E_contra, list[V]]):
 
 
 @dataclass(frozen=True)
-class Reduce(Aggregate[V, V]):
-    """Combines the events of each key to one of the same type.
-
-    Args:
-        combine: Called with the row and an event; for sessions, with the rows of two that are merged.
-        remove: Called with the row and an event that is subtracted.
-        copy: Makes the first row of the first event, which `combine` may then change in place.
-    """
-
-    combine: Callable[[V, V], V | None]
-    remove: Callable[[V, V], V | None] | None = None
-    copy: Callable[[V], V] = lambda event: event
-
-    def first(self, event: V) -> V:
-        return self.copy(event)
-
-    def add(self, row: V, event: V) -> V | None:
-        return self.combine(row, event)
-
-    def merge(self, row: V, later: V) -> V | None:
-        return self.combine(row, later)
-
-    def subtract(self, row: V, event: V) -> V | None:
-        return super().subtract(row, event) if self.remove is None else self.remove(row, event)
-
-    @property
-    def subtracts(self) -> bool:
-        return self.remove is not None
-
-    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
-        _fold(self.copy, self.combine, rows, keys, events)
-
-
-@dataclass(frozen=True)
 class Folded(Aggregate[E_contra, V]):
     """An aggregate of plain functions. See the methods of `Aggregate`; those that are None are missing."""
 
-    start: Callable[[], V]
     adder: Callable[[V, E_contra], V | None]
+    start: Callable[[], V] | None = None
+    starter: Callable[[E_contra], V] | None = None
     merger: Callable[[V, V], V | None] | None = None
     subtractor: Callable[[V, E_contra], V | None] | None = None
-
-    meaning = "aggregate"
+    meaning: str = "aggregate"
 
     def initial(self) -> V:
-        return self.start()
+        return super().initial() if self.start is None else self.start()
+
+    def first(self, event: E_contra) -> V | None:
+        return super().first(event) if self.starter is None else self.starter(event)
 
     def add(self, row: V, event: E_contra) -> V | None:
         return self.adder(row, event)
@@ -395,4 +364,19 @@ class Folded(Aggregate[E_contra, V]):
         return self.subtractor is not None
 
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
-        _fold(self.first, self.adder, rows, keys, events)
+        _fold(self.starter or self.first, self.adder, rows, keys, events)
+
+
+def reduced(
+    combine: Callable[[V, V], V | None],
+    copy: Callable[[V], V],
+    remove: Callable[[V, V], V | None] | None = None,
+) -> Folded[V, V]:
+    """Return the aggregate that combines the events of each key to one of the same type.
+
+    Args:
+        combine: Called with the row and an event; for sessions, with the rows of two that are merged.
+        copy: Makes the first row of the first event, which `combine` may then change in place.
+        remove: Called with the row and an event that is subtracted.
+    """
+    return Folded(combine, starter=copy, merger=combine, subtractor=remove, meaning="reduce")

@@ -116,8 +116,8 @@ def numbers(of: Function) -> Take:
     """Replace each value by its number."""
 
     def take(records: Columns) -> Columns:
-        found, indexes = numbers_only(map(of, records.values), range(len(records)))
-        return (records if len(found) == len(records) else records.at(indexes)).with_values(found)
+        found, records = _numbered(map(of, records.values), records)
+        return records.with_values(found)
 
     return take
 
@@ -126,8 +126,7 @@ def numbers_beside(of: Function) -> Take:
     """Replace each value by its number and itself."""
 
     def take(records: Columns) -> Columns:
-        found, indexes = numbers_only(map(of, records.values), range(len(records)))
-        records = records if len(found) == len(records) else records.at(indexes)
+        found, records = _numbered(map(of, records.values), records)
         return records.with_values(list(zip(found, records.values, strict=True)))
 
     return take
@@ -137,13 +136,18 @@ def numbers_of_rows(of: Function) -> Take:
     """Replace each row that is added or taken away by its number."""
 
     def take(records: Columns) -> Columns:
-        found, indexes = numbers_only([of(row) for _, row in records.values], range(len(records)))
-        records = records if len(found) == len(records) else records.at(indexes)
+        found, records = _numbered([of(row) for _, row in records.values], records)
         return records.with_values(
             [(added, number) for (added, _), number in zip(records.values, found, strict=True)]
         )
 
     return take
+
+
+def _numbered(found: Iterable[Any], records: Columns) -> tuple[Sequence[Any], Columns]:
+    """Return the numbers that are not None, and their records."""
+    there, indexes = numbers_only(found, range(len(records)))
+    return there, records if len(there) == len(records) else records.at(indexes)
 
 
 def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take | None, Aggregate[Any, V]]:
