@@ -30,6 +30,7 @@ from localkafka.waiting import Deadline, wait_until
 from streamtable import Avro
 from streamtable_admin.acls import required_acls
 from streamtable_admin.declared import load
+from streamtable_admin.rights import UserAdmin
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import etl, rebuild, reconcile
 from streamtable_spark.jobs.cluster import Cluster
@@ -158,7 +159,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
     declared = load(ROOT / "infra/topics.yaml")
     kafka = let("admin")
     options: dict[str, Any] = {"bootstrap.servers": str(kafka), **kafka.client().options}
-    admin = kafka.client().admin()
+    admin = kafka.client().admin_of(UserAdmin)
     topics = {**declared.descriptions(), **load(ROOT / "infra/rebuilt.yaml").descriptions()}
     admin.create_topics([replace(topic, partitions=2) for topic in topics.values()])
     admin.grant(right for right in required_acls(declared) if right.user in JOBS)

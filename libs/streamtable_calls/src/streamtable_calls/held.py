@@ -123,7 +123,7 @@ def release(rows: StateRows[bytes], timer: PendingTimer, now_ms: int) -> bool:
         rows.put(row_key, PendingCall.decode(payload_of(data)).row(now_ms))
         return True
     if freed := waits(rows, timer):
-        rows.delete(_mark_of(timer))
+        rows.put(_mark_of(timer), None)
     return freed
 
 
