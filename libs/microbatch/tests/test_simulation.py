@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import orjson
 import pytest
@@ -26,10 +26,10 @@ from microbatch import Batch, BatchMetrics, InMemoryStore, MicroBatch, Rows, Sen
 from microbatch.buffer import Buffer
 from microbatch.committed_state import document
 from microbatch.embedded import EmbeddedTasks
+from microbatch.partition_rows import CentralRows
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, WriteResult
 from microbatch.stores.versions import ledger_key
-from microbatch.task import BatchTask
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
 from streamtable.base.types import Committed, TopicPartition
@@ -44,6 +44,9 @@ from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
 from streamtable_testing.tester import rows_of
+
+if TYPE_CHECKING:
+    from microbatch.task import BatchTask
 
 EVENTS: Stream[str, Any] = Stream("events", String(), Json())
 MORE: Stream[str, Any] = Stream("more", String(), Json())
@@ -412,19 +415,19 @@ def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
 
 
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:
-    write, applied = BatchTask.write, BatchTask.applied
+    write, applied = CentralRows.write, CentralRows.applied
 
-    def described(self: BatchTask) -> Written:
-        ledger = self._next_ledger()
+    def described(self: CentralRows, writes: Any, committed: Any) -> Written:
+        ledger = self._next_ledger(writes)
         state = ledger.committed_state if ledger is not None else None
-        return Written(document(state, self._committed_offsets), ahead=False)
+        return Written(document(state, committed), ahead=False)
 
-    def written_then_applied(self: BatchTask, next_offsets: Any) -> bool:
-        write(self)
-        return applied(self, next_offsets)
+    def written_then_applied(self: CentralRows, writes: Any) -> bool:
+        write(self, writes, {})
+        return applied(self, writes)
 
-    patch.setattr(BatchTask, "write", described)
-    patch.setattr(BatchTask, "applied", written_then_applied)
+    patch.setattr(CentralRows, "write", described)
+    patch.setattr(CentralRows, "applied", written_then_applied)
 
 
 def token_kept_after_an_abort(patch: pytest.MonkeyPatch) -> None:
@@ -436,10 +439,10 @@ def no_proof(patch: pytest.MonkeyPatch) -> None:
 
     def unproved(self: AdaptedTasks, recovered: Any) -> AdaptedTask:
         made = make(self, recovered)
-        task = cast("BatchTask", made.task)
-        made.uncommitted = task._unproved = recovered.plan.uncommitted
-        if not made.uncommitted and task._ledger is not None:
-            task._write_ledger(task._ledger)
+        rows = cast("CentralRows", cast("BatchTask", made.task)._rows)
+        made.uncommitted = rows.unproved = recovered.plan.uncommitted
+        if not made.uncommitted and rows._ledger is not None:
+            rows._write_ledger(rows._ledger)
         return made
 
     patch.setattr(AdaptedTasks, "make", unproved)
@@ -450,16 +453,16 @@ def ledger_before_the_proof(patch: pytest.MonkeyPatch) -> None:
 
     def early(self: AdaptedTasks, recovered: Any) -> AdaptedTask:
         made = make(self, recovered)
-        task = cast("BatchTask", made.task)
-        if task._ledger is not None:
-            task._write_ledger(task._ledger)
+        rows = cast("CentralRows", cast("BatchTask", made.task)._rows)
+        if rows._ledger is not None:
+            rows._write_ledger(rows._ledger)
         return made
 
     patch.setattr(AdaptedTasks, "make", early)
 
 
 def standing_of_before_the_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BatchTask, "_next_ledger", lambda self: self._ledger)
+    patch.setattr(CentralRows, "_next_ledger", lambda self, _: self._ledger)
 
 
 def offsets_of_all_that_is_buffered(patch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Buffers the records of a partition and cuts them into batches."""
 
 from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -155,10 +155,3 @@ class PoisonBisector:
         elif self.records_max is not None:
             self.records_max *= 2
         self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}
-
-
-class PoisonBisectors(defaultdict[int, PoisonBisector]):
-    """The bisectors by partition, which outlive the tasks."""
-
-    def __init__(self) -> None:
-        super().__init__(PoisonBisector)

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from microbatch.store_settings import StoreSettings
-from microbatch.stores.port import Admin, Severity, SweepDriver
+from microbatch.stores.port import Admin, SweepDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import SHORTEST_WAIT, sweep
 from streamtable.errors import ConfigurationError
-from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
+from streamtable_admin.findings import Finding, Level
+from streamtable_cli.output import AsJson, count, duration, note, show_findings, show_json, show_table
 
 Url = Annotated[
     str,
@@ -29,7 +29,6 @@ Url = Annotated[
     ),
 ]
 Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Owner of the rows: the prefix of the group.")]
-_COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 
 app = typer.Typer(no_args_is_help=True, help="Create, check and sweep the central stores of micro-batches.")
 
@@ -64,19 +63,9 @@ def check(url: Url, tenant: Tenant = "streamtable-check", *, as_json: AsJson = F
     Exit code 1 if there is a problem. With the group's tenant, also checks that its rows can be read.
     """
     with _admin(url, tenant) as admin:
-        findings = list(admin.examine())
-    if as_json:
-        show_json([each._asdict() for each in findings])
-    else:
-        show_table(
-            ("", "what", "found", "what to do"),
-            (
-                (Text(each.level, _COLOURS[each.level]), each.subject, each.fact, each.advice)
-                for each in findings
-            ),
-        )
-    if any(each.level is Severity.PROBLEM for each in findings):
-        raise typer.Exit(1)
+        found = list(admin.examine())
+    findings = [Finding(Level(each.level), each.subject, each.fact, each.advice) for each in found]
+    show_findings(findings, as_json=as_json)
 
 
 @app.command("sweep")

@@ -5,24 +5,24 @@ transaction that commits the input offsets, and to the local store after it; rec
 This needs no server, and neither versions nor ledgers: the transaction covers the rows as well.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import PoisonBisector, PoisonBisectors
 from microbatch.committed_state import decode as decode_committed_state
 from microbatch.declaration import DeclaredBatch
 from microbatch.metrics import BatchMetrics
-from microbatch.rows import BatchWrites, StoredRows
+from microbatch.partition_rows import Changes
+from microbatch.rows import BatchWrites, StoredRows, written
 from microbatch.stores.port import Row
-from microbatch.task import BatchTask, Done, Surroundings
+from microbatch.task import BatchTask, Surroundings
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.tracing import UNTRACED, Tracer
-from streamtable.base.types import Committed
+from streamtable.base.types import Committed, NextOffset
 from streamtable.errors import GraphError, SerializationError, StateLost
 from streamtable.graph.custom_task import TaskServices
 
@@ -30,20 +30,19 @@ _KEYS_CHECKED = 64  # of each batch: about a millisecond for 10,000 rows
 _KEYS_REMEMBERED = 8_192
 
 
+@dataclass(frozen=True)
 class LocalRows:
     """Reads rows of one partition from the engine's table, as `RemoteStore` reads them from a server.
 
-    Args:
+    Attributes:
         get: Reads the committed row of a key.
     """
 
-    def __init__(self, get: Callable[[bytes], bytes | None]) -> None:
-        self._get = get
+    get: Callable[[bytes], bytes | None]
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
         """Return the rows of those keys that have one."""
-        found = ((key, self._get(key)) for key in keys)
-        return {key: Row(0, data) for key, data in found if data is not None}
+        return {key: Row(0, data) for key in keys if (data := self.get(key)) is not None}
 
 
 class KeyOwners:
@@ -69,37 +68,31 @@ class KeyOwners:
             del self._owners[next(iter(self._owners))]
 
 
-class EmbeddedTask(BatchTask):
-    """The task of one partition of a `MicroBatch` whose rows are in its changelog and a local store.
+class EmbeddedRows:
+    """The rows of one partition in its changelog and a local store; a `PartitionRows`.
 
     Args:
-        around: The parts that all tasks of the process share.
         partition: The number of the partition.
-        bisector: The bisector of the partition.
-        beginnings: The conditions at the first start of the group.
+        changelog: The name of the changelog, for errors.
         owners: The key owners of the process.
     """
 
-    def __init__(
-        self,
-        around: Surroundings,
-        partition: int,
-        bisector: PoisonBisector,
-        beginnings: Beginnings,
-        owners: KeyOwners,
-    ) -> None:
-        super().__init__(around, partition, bisector, beginnings)
+    unproved = False
+
+    def __init__(self, partition: int, changelog: str, owners: KeyOwners) -> None:
+        self._partition = partition
+        self._changelog = changelog
         self._owners = owners
 
-    def _stored_rows(self, services: TaskServices) -> StoredRows:
-        return StoredRows(LocalRows(services.get), self.partition, None)
+    def stored(self, services: TaskServices) -> StoredRows:
+        return StoredRows(LocalRows(services.get), self._partition, None)
 
-    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:
-        found = super()._rows_written(batch, stored, services)
+    def written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:
+        found = written(batch.used_rows, stored, None)
         changed = {key: data for key, data in found.rows.items() if not stored.holds(key, data)}
         if changed and services.row_bytes_max is not None:
             self._refuse_too_large(changed, services.row_bytes_max)
-            self._owners.check(self.partition, changed)
+            self._owners.check(self._partition, changed)
         return replace(found, rows=changed)
 
     def _refuse_too_large(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
@@ -107,17 +100,18 @@ class EmbeddedTask(BatchTask):
         largest = max(sizes, key=sizes.__getitem__)
         if sizes[largest] > bytes_max:
             raise SerializationError(
-                f"row {largest[:100]!r} of the changelog {self._group.table.name!r} has {sizes[largest]:,} bytes, "
+                f"row {largest[:100]!r} of the changelog {self._changelog!r} has {sizes[largest]:,} bytes, "
                 f"more than the {bytes_max:,} that its topic accepts"
             )
 
-    def _changes(self, done: Done) -> Sequence[tuple[bytes, bytes | None]]:
-        return sorted(done.written.rows.items())
+    def changes(self, writes: BatchWrites) -> Changes:
+        return sorted(writes.rows.items())
 
-    def write(self) -> None:
+    def write(self, writes: BatchWrites, committed: Mapping[str, NextOffset]) -> None:
         """Do nothing: the commit itself writes the rows, and then the local store."""
-        if self._done is not None:
-            self._around.failpoint("batch-processed")
+
+    def applied(self, writes: BatchWrites) -> bool:  # noqa: ARG002 - nothing is left to write
+        return True
 
 
 class EmbeddedTasks:
@@ -140,12 +134,11 @@ class EmbeddedTasks:
         *,
         tracer: Tracer = UNTRACED,
     ) -> None:
-        self._around = Surroundings(group, None, clock, metrics, failpoint, tracer)
+        self._around = Surroundings(group, clock, metrics, failpoint, tracer, Beginnings(group))
+        self._changelog = "" if group.persist is None else group.table.name
         self._owners = KeyOwners()
-        self._bisectors = PoisonBisectors()
-        self._beginnings = Beginnings(group)
 
-    def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> EmbeddedTask:
+    def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> BatchTask:
         """Check that the offsets were not committed over a central store; the engine loads the rows.
 
         Raises:
@@ -161,9 +154,8 @@ class EmbeddedTasks:
                     partition=partition,
                     offset=each.next_offset,
                 )
-        self._beginnings.note(partition, committed)
-        bisector = self._bisectors[partition]
-        return EmbeddedTask(self._around, partition, bisector, self._beginnings, self._owners)
+        self._around.beginnings.note(partition, committed)
+        return BatchTask(self._around, partition, EmbeddedRows(partition, self._changelog, self._owners))
 
     def close(self) -> None:
         """Do nothing: the engine closes the stores."""

@@ -218,6 +218,9 @@ class BatchWrites:
     fields: Mapping[bytes, VersionedFields]
 
 
+NO_WRITES = BatchWrites({}, None, {})
+
+
 def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> BatchWrites:
     """Return the rows to write for these changes. Rows that were put without a read are read first, in one round trip.
 

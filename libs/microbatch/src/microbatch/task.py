@@ -8,9 +8,10 @@ commit fails, it must recover, under a new epoch.
 import asyncio
 import inspect
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,17 +20,15 @@ import structlog
 from microbatch.batch import Batch, Send
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import Buffer, Chunk, PoisonBisector
-from microbatch.committed_state import document
 from microbatch.declaration import DeclaredBatch
 from microbatch.metrics import BatchMetrics
+from microbatch.partition_rows import PartitionRows
 from microbatch.record import Record
-from microbatch.rows import BatchWrites, StoredRows, written
-from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import Ledger, ledger_key
+from microbatch.rows import NO_WRITES, BatchWrites
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import Origin
 from streamtable.base.failpoint import Failpoint
-from streamtable.base.tracing import UNTRACED, Tracer
+from streamtable.base.tracing import Tracer
 from streamtable.base.types import Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import (
     ConfigurationError,
@@ -81,11 +80,12 @@ class Surroundings:
     """The parts that all tasks of a process share."""
 
     group: DeclaredBatch
-    store: RemoteStore | None  # None: the rows are embedded
     clock: Clock
     metrics: BatchMetrics
     failpoint: Failpoint
-    tracer: Tracer = UNTRACED
+    tracer: Tracer
+    beginnings: Beginnings
+    bisectors: defaultdict[int, PoisonBisector] = field(default_factory=lambda: defaultdict(PoisonBisector))
 
 
 class BatchTask:
@@ -94,27 +94,15 @@ class BatchTask:
     Args:
         around: The parts that all tasks of the process share.
         partition: The number of the partition.
-        bisector: The bisector of the partition.
-        beginnings: The conditions at the first start of the group.
-        ledger: The partition's ledger, under a new epoch; None if rows are plain or embedded. Its first commit proves
-            the epoch, before the first record.
+        rows: Its rows, embedded or in a central store.
     """
 
-    def __init__(
-        self,
-        around: Surroundings,
-        partition: int,
-        bisector: PoisonBisector,
-        beginnings: Beginnings,
-        ledger: Ledger | None = None,
-    ) -> None:
+    def __init__(self, around: Surroundings, partition: int, rows: PartitionRows) -> None:
         self.partition = partition
         self._group = around.group
         self._around = around
-        self._ledger = ledger
-        self._unproved = ledger is not None
-        self._bisector = bisector
-        self._beginnings = beginnings
+        self._rows = rows
+        self._bisector = around.bisectors[partition]  # outlives the task
         self._committed_offsets: Mapping[str, NextOffset] = {}
         self._buffer = Buffer(around.group.limits, {})
         self._done: Done | None = None
@@ -129,7 +117,7 @@ class BatchTask:
 
     def due(self) -> CommitDue | None:
         """See `CustomTask.due`."""
-        if self._unproved:
+        if self._rows.unproved:
             return CommitDue(AT_ONCE)
         if not len(self._buffer):
             return None
@@ -155,9 +143,9 @@ class BatchTask:
         self._sent_ahead = False
         self._context = ()
         cut = self._cut(services)
-        stored = self._stored_rows(services)
+        stored = self._rows.stored(services)
         if not cut.records:
-            return self._prepared(Done(cut, BatchWrites({}, None, {})))
+            return self._prepared(Done(cut, NO_WRITES))
         batch = Batch(
             self.partition,
             cut.records,
@@ -172,7 +160,7 @@ class BatchTask:
         def done() -> Done:
             if stored.failure is not None:
                 raise stored.failure  # `process` caught it, but its results without these rows must not be committed
-            found = Done(cut, self._rows_written(batch, stored, services))
+            found = Done(cut, self._rows.written(batch, stored, services))
             self._around.metrics.seconds.labels(self._group.name).observe(time.perf_counter() - began)
             return found
 
@@ -200,23 +188,7 @@ class BatchTask:
 
     def _prepared(self, done: Done) -> Prepared:
         self._done = done
-        return Prepared(done.cut.next_offsets, self._changes(done), self._context)
-
-    def _changes(self, done: Done) -> Sequence[tuple[bytes, bytes | None]]:  # noqa: ARG002 - of embedded rows
-        """Return the changed rows of the group's own table."""
-        return ()
-
-    def _stored_rows(self, services: TaskServices) -> StoredRows:  # noqa: ARG002 - of embedded rows
-        return StoredRows(self._server, self.partition, self._ledger)
-
-    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:  # noqa: ARG002 - the same
-        """Return the rows that the batch writes to the store. Raises what `written` does."""
-        return written(batch.used_rows, stored, self._ledger)
-
-    @property
-    def _server(self) -> RemoteStore:
-        assert self._around.store is not None, "rows are embedded"
-        return self._around.store
+        return Prepared(done.cut.next_offsets, self._rows.changes(done.written), self._context)
 
     def _cut(self, services: TaskServices) -> DecodedBatch:
         bounds = [each for each in (self._bisector.records_max, services.records_max) if each is not None]
@@ -336,24 +308,17 @@ class BatchTask:
     def write(self) -> Written | None:
         """Write the rows to the central store, with the number that becomes valid by the commit."""
         done = self._done
-        if done is not None:
-            self._around.failpoint("batch-processed")
-        rows = done.written.rows if done is not None else {}
-        if done is not None and rows:
-            try:
-                self._server.put_many(rows, done.written.number, done.written.fields)
-            except SerializationError as error:
-                raise self._failed(error, done.cut) from error
-            self._around.failpoint("rows-written")
-        ledger = self._next_ledger()
-        state = ledger.committed_state if ledger is not None else None
-        return Written(document(state, self._committed_offsets), ahead=bool(rows) and ledger is not None)
+        if done is None:
+            return self._rows.write(NO_WRITES, self._committed_offsets)
+        self._around.failpoint("batch-processed")
+        try:
+            return self._rows.write(done.written, self._committed_offsets)
+        except SerializationError as error:
+            raise self._failed(error, done.cut) from error
 
     def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
         """Move to the next batch. Returns False if the ledger's row could not be written."""
-        self._ledger = self._next_ledger()
-        good = self._ledger is None or not self._unproved or self._write_ledger(self._ledger)
-        self._unproved = False
+        good = self._rows.applied(NO_WRITES if self._done is None else self._done.written)
         self._committed_offsets = next_offsets
         if self._done is not None:
             self._measure(self._done)
@@ -363,34 +328,10 @@ class BatchTask:
 
     def rewind(self, next_offsets: Mapping[str, NextOffset]) -> None:
         """Drop the buffered records and the batch. Raises `InputLost` at a first start over truncated inputs."""
-        self._beginnings.check(self.partition, next_offsets)
+        self._around.beginnings.check(self.partition, next_offsets)
         self._committed_offsets = next_offsets
         self._done = None
         self._buffer.clear(next_offsets)
-
-    def _next_ledger(self) -> Ledger | None:
-        """Return the ledger after the next commit."""
-        if self._ledger is not None and self._done is not None and self._done.written.rows:
-            return self._ledger.committed()
-        return self._ledger
-
-    def _write_ledger(self, ledger: Ledger) -> bool:
-        """Write the ledger's row after the commit that proved the epoch. Returns False if the store did not accept it.
-
-        Until then the metadata have the one end that the row lacks.
-        """
-        good = True
-        try:
-            self._server.put_many({ledger_key(self.partition): ledger.encode()}, ledger.opening)
-        except (RetryLater, Migrated) as error:
-            log.warning(
-                "ledger not written: the partition recovers again",
-                partition=self.partition,
-                reason=str(error),
-            )
-            good = False
-        self._around.failpoint("ledger-written")
-        return good
 
     def _measure(self, done: Done) -> None:
         metrics, name = self._around.metrics, self._group.name

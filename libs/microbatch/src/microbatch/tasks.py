@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import PoisonBisectors
 from microbatch.committed_state import committed_state_of
 from microbatch.declaration import DeclaredBatch
 from microbatch.metrics import BatchMetrics, metered
+from microbatch.partition_rows import CentralRows
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
@@ -50,11 +50,9 @@ class BatchTasks:
         self._store = RemoteStore(
             metered(driver, metrics, group.name, tracer), deadline=deadline, attempt=attempt, clock=clock
         )
-        self._around = Surroundings(group, self._store, clock, metrics, failpoint, tracer)
+        self._around = Surroundings(group, clock, metrics, failpoint, tracer, Beginnings(group))
         self._plain = plain
         self._refused: dict[int, CommittedState] = {}
-        self._bisectors = PoisonBisectors()
-        self._beginnings = Beginnings(group)
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> BatchTask:
         """Open the partition's ledger. It is read after the committed offsets, so it is not older.
@@ -69,8 +67,9 @@ class BatchTasks:
             self._mark_plain(partition, committed)
         else:
             ledger = self._open(partition, committed_state_of(partition, committed))
-        self._beginnings.note(partition, committed)
-        return BatchTask(self._around, partition, self._bisectors[partition], self._beginnings, ledger)
+        self._around.beginnings.note(partition, committed)
+        rows = CentralRows(self._store, partition, ledger, self._around.failpoint)
+        return BatchTask(self._around, partition, rows)
 
     def close(self) -> None:
         self._store.close()

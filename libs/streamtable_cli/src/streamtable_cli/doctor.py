@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from streamtable import Group
 from streamtable.errors import RetryLater, StreamtableError
@@ -20,7 +19,7 @@ from streamtable_admin.process_status import process_findings
 from streamtable_cli import auth_check, checks, reachability, replicas, unreadable
 from streamtable_cli.decoding import decoder_of
 from streamtable_cli.modules import load_groups
-from streamtable_cli.output import AsJson, show_json, show_table
+from streamtable_cli.output import AsJson, show_findings
 from streamtable_cli.session import CommandSession, session_of
 
 DECLARED = Path("infra/topics.yaml")
@@ -28,7 +27,6 @@ SCHEMAS = Path("proto/avro")
 CONNECT_S = 2.0
 OVER_S = 10.0
 """The seconds between two snapshots: longer than batches take, so that a running group commits in between."""
-_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
 def doctor(
@@ -95,19 +93,7 @@ def doctor(
         over=over,
         rows=rows,
     )
-    findings = list(_examine(session_of(ctx), asked))
-    if as_json:
-        show_json([asdict(each) for each in findings])
-    else:
-        show_table(
-            ("", "what", "found", "what to do"),
-            (
-                (Text(each.level, _COLOURS[each.level]), each.subject, each.fact, each.advice)
-                for each in findings
-            ),
-        )
-    if any(each.level is Level.PROBLEM for each in findings):
-        raise typer.Exit(1)
+    show_findings(list(_examine(session_of(ctx), asked)), as_json=as_json)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from streamtable_admin.findings import Finding, Level
 from streamtable_admin.text import as_json, at, count, duration, one_line, printable, printable_lines
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "note",
     "one_line",
     "printable",
+    "show_findings",
     "show_json",
     "show_json_line",
     "show_line",
@@ -31,6 +34,7 @@ __all__ = [
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON: one object per line.")]
 
+_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 _WIDE = 4_000
 """The width if the output is not a terminal, so that nothing is truncated."""
 
@@ -52,6 +56,17 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(printable_lines(str(cell))) for cell in row))
     console().print(table)
+
+
+def show_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
+    """Print findings, and exit with code 1 if one of them is a problem."""
+    if as_json:
+        show_json([asdict(each) for each in findings])
+    else:
+        rows = [(Text(it.level, _COLOURS[it.level]), it.subject, it.fact, it.advice) for it in findings]
+        show_table(("", "what", "found", "what to do"), rows)
+    if any(each.level is Level.PROBLEM for each in findings):
+        raise typer.Exit(1)
 
 
 def show_json(document: object) -> None:
