@@ -1,4 +1,4 @@
-"""Rows about the sink to PostgreSQL, beside psycopg's COPY by hand: the same rows in the same batches, by turns in one run."""
+"""Rows about sinks beside the same by hand, psycopg's COPY and pyiceberg: the same rows in the same batches, by turns in one run."""
 
 import statistics
 import time
@@ -7,18 +7,22 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from bench.figures import Figure
 from bench.measure import RowFailed
 from bench.site import Site
+from pyiceberg.catalog.sql import SqlCatalog
 
 from localkafka.errors import SetupError
 from localstores.postgres import PostgresServer
 from streamtable import Avro, String
-from streamtable_sinks import SinkChange, SinkPartition, SinkSource
+from streamtable_sinks import SinkChange, SinkPartition, SinkSource, SinkTarget
+from streamtable_sinks.iceberg import Iceberg
 from streamtable_sinks.postgres import Postgres
 
 APPENDS = ("copy_by_hand", "sink_appends")
 UPSERTS = ("merge_by_hand", "sink_upserts")
+ICEBERG = ("pyiceberg_by_hand", "sink_iceberg")
 _RECORDS = 10_000
 _BATCHES = 40
 _WARM_UP = 4
@@ -64,6 +68,26 @@ def upserts(site: Site) -> list[Figure]:
         return _by_turns(UPSERTS, by_hand, Postgres(url, "by_sink", key=("id",)), is_table=True)
 
 
+def iceberg(site: Site) -> list[Figure]:
+    """Measure rows that are appended to tables of Iceberg, in rows per second: each batch is a snapshot."""
+    folder = site.state(site.name("sinks-iceberg")).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake")
+    schema = pa.schema(
+        [("id", pa.string()), ("at", pa.int64()), ("url", pa.string()), ("amount", pa.int64())]
+    )
+    catalog.create_namespace("bench")
+    table = catalog.create_table("bench.by_hand", schema)
+
+    def by_hand(changes: Sequence[SinkChange]) -> None:
+        table.append(pa.Table.from_pylist([change.value for change in changes], schema=schema))
+
+    try:
+        return _by_turns(ICEBERG, by_hand, Iceberg(catalog, "bench.by_sink", create=True), is_table=False)
+    finally:
+        catalog.close()
+
+
 def _copy(session: Session, table: str, changes: Sequence[SinkChange]) -> None:
     with session.cursor().copy(f"COPY {table} ({_COLUMNS}) FROM STDIN") as copy:
         for change in changes:
@@ -85,7 +109,11 @@ def _tables(site: Site, columns: str) -> Iterator[tuple[Session, str]]:
 
 
 def _by_turns(
-    names: Sequence[str], by_hand: Callable[[Sequence[SinkChange]], None], target: Postgres, *, is_table: bool
+    names: Sequence[str],
+    by_hand: Callable[[Sequence[SinkChange]], None],
+    target: SinkTarget,
+    *,
+    is_table: bool,
 ) -> list[Figure]:
     place = SinkPartition("bench", "rows", "id", 0)
     target.open(SinkSource("bench", "rows", is_table, String(), _VALUE))

@@ -21,6 +21,6 @@ def test_both_tables_have_the_same_rows_and_both_rates_are_measured(
     monkeypatch.setattr(sinks, "_WARM_UP", 1)
     monkeypatch.setattr(sinks, "_RECORDS", 200)
     site = Site("127.0.0.1:9", tmp_path, QUICK)
-    figures = [*sinks.appends(site), *sinks.upserts(site)]
-    assert [figure.name for figure in figures] == [*sinks.APPENDS, *sinks.UPSERTS]
+    figures = [*sinks.appends(site), *sinks.upserts(site), *sinks.iceberg(site)]
+    assert [figure.name for figure in figures] == [*sinks.APPENDS, *sinks.UPSERTS, *sinks.ICEBERG]
     assert all(figure.value is not None and figure.value > 0 for figure in figures)

@@ -310,6 +310,23 @@ def test_values_that_do_not_fit_the_type_or_may_not_be_null_are_dead_letters(
     assert "may not be null" in letters[1].reason
 
 
+def test_times_in_milliseconds_are_the_same_times_in_a_table_of_microseconds(
+    catalogs: MakeCatalog, tester: Tester
+) -> None:
+    schema = pa.schema([("at", pa.timestamp("ms", "UTC"))])
+    target = Iceberg(
+        catalogs(), "lake.events", columns=lambda _, value: {"at": value}, schema=schema, create=True
+    )
+    tester.run(Sink("out", EVENTS, target, max_wait=0.0), partitions=1)
+    tester.emit(EVENTS, "a", 1_700_000_000_123, timestamp_ms=1_700_000_000_456)
+    tester.advance(2)
+    rows = read(catalogs())
+    assert rows["at"].type == pa.timestamp("us", "UTC")
+    (row,) = rows.to_pylist()
+    assert row["at"].timestamp() == 1_700_000_000.123
+    assert row["_timestamp"].timestamp() == 1_700_000_000.456
+
+
 def test_a_table_that_is_missing_and_a_store_that_is_away_are_told_apart(catalogs: MakeCatalog) -> None:
     source = SinkSource("out", "events", False, String(), Long())
     with pytest.raises(ConfigurationError, match="NoSuchTable"):

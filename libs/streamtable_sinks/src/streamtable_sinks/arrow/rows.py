@@ -1,6 +1,6 @@
 """Changes as rows of an Arrow table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,9 @@ class ArrowRows:
         columns: Makes the columns of a row, without the key's, from a record's key and value. Needs `schema`.
         schema: The schema of these columns, of Arrow or Avro. Default: from the codec.
 
+    Attributes:
+        schema: The schema of the tables, once it is known; may be replaced by another one with the same names.
+
     Raises:
         ConfigurationError: The arguments contradict each other.
     """
@@ -34,17 +37,9 @@ class ArrowRows:
         self._columns = columns
         self._given = schema_of(schema, "value") if isinstance(schema, Avro) else schema
         self._is_table = False
-        self._schema = pa.schema([])
+        self._needed = pa.schema([])
         self._names: frozenset[str] = frozenset()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the tables, once it is known."""
-        return self._schema
-
-    @schema.setter
-    def schema(self, schema: pa.Schema) -> None:
-        self._schema, self._names = schema, frozenset(schema.names)
+        self.schema = pa.schema([])
 
     def open(self, source: SinkSource) -> pa.Schema:
         """Return the schema that the source needs. Raises `ConfigurationError` if it is not known."""
@@ -63,40 +58,54 @@ class ArrowRows:
                 )
             keys = pa.schema([])
         fields = [field for field in keys if field.name not in values.names]
-        self.schema = pa.schema([*fields, *values, *PLACE, *([DELETED] if source.is_table else [])])
+        self._needed = pa.schema([*fields, *values])
+        self._names = frozenset(self._needed.names)
+        self.schema = pa.schema([*self._needed, *PLACE, *([DELETED] if source.is_table else [])])
         return self.schema
 
     def table(self, partition: int, changes: Sequence[SinkChange]) -> pa.Table:
         """Return the rows of changes. Raises `Rejected`, with the offset if it is known which change it is."""
-        rows = [self._row(partition, change) for change in changes]
+        rows = self._rows(changes)
+        if any(not row.keys() <= self._names for row in rows):
+            self._blame(rows, changes)
         try:
-            made = pa.Table.from_pylist(rows, schema=self._schema)
+            made = pa.Table.from_pylist(rows, schema=self._needed)
+            for field, values in zip((*PLACE, DELETED), self._places(partition, changes), strict=False):
+                made = made.append_column(field, pa.array(values, field.type))
+            made = made.cast(pa.schema([field.with_nullable(True) for field in self.schema]))
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise Rejected(f"the rows do not fit the schema: {error}") from error
-        empty = [field.name for field in self._schema if not field.nullable and made[field.name].null_count]
+        empty = [field.name for field in self.schema if not field.nullable and made[field.name].null_count]
         if empty:
             raise Rejected(f"the columns {empty} may not be null")
-        return made
+        return made.cast(self.schema)
 
-    def _row(self, partition: int, change: SinkChange) -> dict[str, Any]:
+    def _places(self, partition: int, changes: Sequence[SinkChange]) -> Iterator[Sequence[Any]]:
+        """Yield the values of the columns that no key and no value has."""
+        yield [partition] * len(changes)
+        yield [change.offset for change in changes]
+        yield [change.timestamp_ms for change in changes]
+        if self._is_table:
+            yield [change.value is None for change in changes]
+
+    def _rows(self, changes: Sequence[SinkChange]) -> Sequence[Mapping[str, Any]]:
+        """Return the columns that are made of keys and values."""
+        if self._columns is None and not self._key and all(type(each.value) is dict for each in changes):
+            return [each.value for each in changes]
+        return [self._row(each) for each in changes]
+
+    def _blame(self, rows: Sequence[Mapping[str, Any]], changes: Sequence[SinkChange]) -> None:
+        for row, change in zip(rows, changes, strict=True):
+            if unknown := row.keys() - self._names:
+                raise Rejected(f"the schema has no columns {sorted(unknown)}", offset=change.offset)
+
+    def _row(self, change: SinkChange) -> Mapping[str, Any]:
         try:
             found = self._found(change) if change.value is not None else {}
-            key = self._key_of(change.key)
+            return {**self._key_of(change.key), **found} if self._key else found
         except Exception as error:
             message = f"the row cannot be made: {type(error).__name__}: {error}"
             raise Rejected(message, offset=change.offset) from error
-        row = {
-            **key,
-            **found,
-            "_partition": partition,
-            "_offset": change.offset,
-            "_timestamp": change.timestamp_ms,
-        }
-        if self._is_table:
-            row["_deleted"] = change.value is None
-        if unknown := row.keys() - self._names:
-            raise Rejected(f"the schema has no columns {sorted(unknown)}", offset=change.offset)
-        return row
 
     def _found(self, change: SinkChange) -> Mapping[str, Any]:
         if self._columns is not None:
