@@ -26,7 +26,7 @@ PACKAGE_LINES_MAX = {
     "spark": 4_413,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
-    "libs/streamtable_calls": 964,  # aim 900, with retries of records
+    "libs/streamtable_calls": 1_006,  # aim 900, with retries of records
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70
