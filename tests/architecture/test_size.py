@@ -26,7 +26,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_sinks": 1_733,
     "libs/streamtable_capture": 972,
     "spark": 4_413,  # aim 3,200
-    "services/click_count": 377,  # aim 300
+    "services/click_count": 340,  # aim 300
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 964,  # aim 600
     "services/console": 1_767,  # aim 1,700

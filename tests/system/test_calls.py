@@ -1,29 +1,42 @@
 """Calls of a real HTTP API from a real process, over bad answers and over kills at each step."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
+from tests.system import calling, retrying
 from tests.system.bench import Bench, until
-from tests.system.calling import group_of
 
 ROOT = Path(__file__).resolve().parents[2]
+SEED = int(os.environ.get("FAULTS_SEED", "20260"))
+ROUNDS = int(os.environ.get("FAULTS_ROUNDS", "20"))
 LONG = pytest.mark.faults_long("each takes a start of three processes")
 
 
 class Calling:
-    """A group that calls the API, and the API."""
+    """A group that calls the API, and the API.
 
-    def __init__(self, bench: Bench, url: str, **given: Any) -> None:
+    Args:
+        bench: Its broker and topics.
+        url: The API.
+        program: The program of the group, started as a process; it has the function `group_of`.
+    """
+
+    def __init__(self, bench: Bench, url: str, program: ModuleType = calling) -> None:
         self.bench = bench
         self.url = url
-        self.group = group_of(bench.name("c"), url, bench.folder, **given)
+        self.program = program.__name__
+        self.group = program.group_of(bench.name("c"), url, bench.folder)
         bench.create(self.group)
         self.requests: list[dict[str, Any]] = []
         self.children: list[subprocess.Popen[bytes]] = []
@@ -38,7 +51,7 @@ class Calling:
     def start(self, failpoint: str = "") -> None:
         argv = [self.bench.kafka.bootstrap_servers, self.bench.name("c"), str(self.bench.folder), self.url]
         self.children.append(
-            subprocess.Popen([sys.executable, "-m", "tests.system.calling", *argv, failpoint], cwd=ROOT)
+            subprocess.Popen([sys.executable, "-m", self.program, *argv, failpoint], cwd=ROOT)
         )
 
     def kept_alive(self) -> bool:
@@ -84,9 +97,16 @@ def url() -> Iterator[str]:
     server.communicate()
 
 
-@pytest.fixture
-def calling(bench: Bench, url: str) -> Iterator[Calling]:
+@pytest.fixture(name="calling")
+def calls(bench: Bench, url: str) -> Iterator[Calling]:
     made = Calling(bench, url)
+    yield made
+    made.close()
+
+
+@pytest.fixture(name="retrying")
+def retries(bench: Bench, url: str) -> Iterator[Calling]:
+    made = Calling(bench, url, retrying)
     yield made
     made.close()
 
@@ -127,3 +147,26 @@ def test_a_process_that_is_killed_in_a_commit_loses_and_doubles_no_result(
         until(lambda: calling.children[-1].poll() is not None, "it is killed")
     calling.start()
     calling.finish()
+
+
+def test_records_that_fail_are_handled_once_in_the_order_of_their_key_over_a_kill(retrying: Calling) -> None:
+    retrying.send(*({"key": f"k{n % 4}", "do": ["503", "503"] if n % 5 == 0 else []} for n in range(40)))
+    retrying.start("committed:3")
+    until(lambda: retrying.children[-1].poll() is not None, "it is killed")
+    retrying.finish()
+
+
+@pytest.mark.faults_long("each round takes a start of a process")
+def test_the_same_holds_over_many_kills_at_any_time(retrying: Calling) -> None:
+    rng = Random(SEED)
+    bad = [["503", "503"], ["half"], [], ["0.05"], ["503"], []]
+    for _ in range(ROUNDS):
+        retrying.send(*({"key": f"k{rng.randrange(20)}", "do": rng.choice(bad)} for _ in range(200)))
+        before = len(retrying.results())
+        retrying.start()
+        until(lambda before=before: len(retrying.results()) > before, "it handles records")  # type: ignore[misc]
+        time.sleep(rng.random() * 2)
+        retrying.children[-1].kill()
+        retrying.children[-1].wait()
+    retrying.start()
+    retrying.finish()

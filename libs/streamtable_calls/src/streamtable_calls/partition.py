@@ -18,6 +18,7 @@ from streamtable.errors import StateMeaningChanged
 from streamtable.handlers.timers import PendingTimer, payload_of
 from streamtable_calls.held import release
 from streamtable_calls.pending import OWN, CallState, PendingCall
+from streamtable_calls.pending_times import PendingTimes
 from streamtable_calls.settings import CallSettings, RetrySettings
 
 log = structlog.get_logger()
@@ -115,6 +116,7 @@ class PartitionCalls:
         self._known: set[bytes] = set()
         self._left: set[PendingTimer] = set()  # keys that a record which was retried has left
         self._uncommitted: set[PendingTimer] = set()  # those that were looked at since the last commit
+        self._times = PendingTimes(rows)
         self.pending: Counter[str] = Counter()
 
     # ---- what the engine tells -----------------------------------------------------------------------------------------
@@ -135,6 +137,9 @@ class PartitionCalls:
             written += self._write(self._arrived.popleft())
         return written
 
+    def oldest_ms(self) -> int | None:
+        return self._times.oldest_ms(self._changed)
+
     def committed(self) -> None:
         self._committed += self._changed
         self._changed, self._written, self._uncommitted = [], [], set()
@@ -142,6 +147,7 @@ class PartitionCalls:
     def undone(self) -> None:
         self._arrived.extendleft(reversed(self._written))
         self._left |= self._uncommitted
+        self._times.forget()
         self._changed, self._written, self._uncommitted = [], [], set()
 
     def close(self) -> None:

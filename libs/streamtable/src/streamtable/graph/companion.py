@@ -42,6 +42,13 @@ class Companion(Protocol):
         """
         ...
 
+    def oldest_ms(self) -> int | None:
+        """Return the least event time of a record whose rows are there, committed or not: readers wait for their outputs.
+
+        Asked at each commit of a group that passes its watermark on. In milliseconds since 1970; None: there are no rows.
+        """
+        ...
+
     def committed(self) -> None:
         """Note that all rows are committed, as they are now."""
         ...

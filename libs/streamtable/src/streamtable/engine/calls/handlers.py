@@ -86,7 +86,7 @@ class HandlerCalls:
         """Whether a commit must come before the next record."""
         return self.context.interrupted
 
-    def fast(self, records: RecordBatch, call: Callable[[], Any], *, singly: bool) -> Any:
+    def fast(self, records: RecordBatch, call: Callable[[], T], *, singly: bool) -> T:
         """Run a function that calls handlers. `singly`: the context knows which record failed.
 
         Raises:

@@ -279,21 +279,24 @@ class DueRunner:
             stage: The stage.
             watermark_ms: Its watermark.
         """
-        least = watermark_ms
-        for each in self._states:
-            if each.due.clock == "event" and self._stage_of(each.name) <= stage:
-                self._look(each)
-                first = each.index.first_ms
-                reached = watermark_ms if first is None else min(first, watermark_ms)
-                least = min(least, reached - each.due.holds_ms)
+        beside = None if self._companion is None else self._companion.oldest_ms()
+        least = watermark_ms if beside is None else min(beside, watermark_ms)
+        for each in self._in_event_time(stage):
+            self._look(each)
+            first = each.index.first_ms
+            reached = watermark_ms if first is None else min(first, watermark_ms)
+            least = min(least, reached - each.due.holds_ms)
         return least
 
     def awaits(self, stage: int) -> bool:
-        """Return whether rows of a stage, or of one before it, are still to fall due in event time."""
-        return any(
-            each.index.first_ms is not None
-            for each in self._states
-            if each.due.clock == "event" and self._stage_of(each.name) <= stage
+        """Return whether rows of a stage, or of one before it, are still to fall due in event time, or are worked on."""
+        if self._companion is not None and self._companion.oldest_ms() is not None:
+            return True
+        return any(each.index.first_ms is not None for each in self._in_event_time(stage))
+
+    def _in_event_time(self, stage: int) -> Iterator[DueState]:
+        return (
+            each for each in self._states if each.due.clock == "event" and self._stage_of(each.name) <= stage
         )
 
     @staticmethod
