@@ -4,7 +4,8 @@
 """
 
 from streamtable_query.address import QueryAddress, advertise
-from streamtable_query.query import PartitionMoved, Query, QueryAnswer
+from streamtable_query.asking import PartitionMoved, QueryAnswer
+from streamtable_query.query import Query
 from streamtable_query.server import QueryServer, add_query_service
 
 __all__ = [

@@ -1,18 +1,28 @@
-"""The processes of a group, and which of them has a partition, as the group's coordinator says."""
+"""The processes of a group, and which of them has or copies a partition, as the group's coordinator says."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from streamtable.base.clock import Clock
+from streamtable.base.range_assignor import order_of, range_after_losses
 from streamtable.base.types import TopicPartition
-from streamtable.errors import ConfigurationError, NotReady
+from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable_query.address import QueryAddress, advertised
+
+_LOSSES_MAX: Final = 3
+"""Standby copies are kept for as many losses at most, or of all partitions."""
 
 
 class ListedMember(Protocol):
     """A member of a consumer group, as its coordinator describes it."""
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def instance_id(self) -> str: ...
 
     @property
     def client_id(self) -> str: ...
@@ -44,7 +54,7 @@ class Coordinator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOwner:
-    """The process that has a partition.
+    """The process that has a partition, or a copy of it.
 
     Attributes:
         address: Where it answers queries.
@@ -59,6 +69,7 @@ class PartitionOwner:
 @dataclass(frozen=True, slots=True)
 class _Assignment:
     owners: Mapping[int, ListedMember] = field(default_factory=dict)
+    members: Sequence[ListedMember] = ()
     state: str = "not described yet"
     asked_at: float = float("-inf")
 
@@ -107,6 +118,47 @@ class PartitionOwners:
             )
         return PartitionOwner(address, known.asked_at)
 
+    def routes(
+        self, partition: int, partitions: int, since: float, *, copies: bool
+    ) -> Sequence[PartitionOwner]:
+        """Return the processes to ask for a partition, the owner first.
+
+        Args:
+            partition: The partition.
+            partitions: The number of partitions of the group's topics.
+            since: As in `owner`. While the coordinator does not answer, its last answer says who has copies.
+            copies: Also return processes that may have a standby copy, the likeliest first.
+
+        Raises:
+            NotReady: There is none at the moment.
+            ConfigurationError: As in `owner`.
+            RetryLater: As in `owner`.
+        """
+        try:
+            found = [self.owner(partition, since)]
+        except RetryLater:
+            if not copies or not (found := self._copies(partition, partitions)):
+                raise
+            return found
+        return (
+            [*found, *(each for each in self._copies(partition, partitions) if each not in found)]
+            if copies
+            else found
+        )
+
+    def _copies(self, partition: int, partitions: int) -> list[PartitionOwner]:
+        """Return the processes that would have the partition if few of the others left, the fewest first: they keep copies."""
+        known = self._known
+        members = sorted(known.members, key=lambda each: order_of(each.member_id, each.instance_id))
+        ranked = sorted(
+            (losses, place)
+            for place in range(len(members))
+            for losses in range(min(_LOSSES_MAX, len(members) - 1) + 1)
+            if partition in range_after_losses(place, len(members), partitions, losses)
+        )
+        addresses = [advertised(members[place].client_id) for _, place in ranked]
+        return [PartitionOwner(each, known.asked_at) for each in dict.fromkeys(addresses) if each is not None]
+
     def refresh(self, since: float) -> _Assignment:
         """Ask the coordinator, unless another thread has done so at or after `since`. Raises `RetryLater`."""
         with self._asking:
@@ -116,7 +168,7 @@ class PartitionOwners:
                 self._known = (
                     _Assignment(state="not known to Kafka: does it run?", asked_at=asked_at)
                     if found is None
-                    else _Assignment(self._by_partition(found), found.state, asked_at)
+                    else _Assignment(self._by_partition(found), found.members, found.state, asked_at)
                 )
             return self._known
 
