@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -10,7 +11,9 @@ from streamtable.base.range_assignor import order_of, range_after_losses
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable_query.address import QueryAddress, advertised
+from streamtable_query.shares import holders_of
 
+_ASKED_MAX: Final = 16
 _LOSSES_MAX: Final = 3
 """Standby copies are kept for as many losses at most, or of all partitions."""
 
@@ -179,3 +182,36 @@ class PartitionOwners:
             for place in member.partitions
             if place.topic == self._topic
         }
+
+
+class PartitionHolders(PartitionOwners):
+    """Knows which members of a shared view hold a partition. Any thread.
+
+    Args:
+        group: As in `PartitionOwners`, as are the others.
+        replicas: The members that hold each partition.
+    """
+
+    def __init__(
+        self, group: str, topic: str, coordinator: Callable[[], Coordinator], clock: Clock, replicas: int
+    ) -> None:
+        super().__init__(group, topic, coordinator, clock)
+        self._replicas = replicas
+
+    def routes(
+        self, partition: int, partitions: int, since: float, *, copies: bool
+    ) -> Sequence[PartitionOwner]:
+        """Return the holders of a partition, then other members: until the holders have loaded it, former ones still answer."""
+        del copies  # all are
+        with suppress(RetryLater):  # the last answer holds while the coordinator does not answer
+            self.refresh(since)
+        known = self._known
+        if not known.members:
+            raise NotReady(
+                f"nobody holds partition {partition} at the moment: the group {self._group!r} is {known.state}"
+            )
+        members = sorted(known.members, key=lambda each: order_of(each.member_id, each.instance_id))
+        first = holders_of(partition, len(members), partitions, self._replicas)
+        places = dict.fromkeys([*first, *range(len(members))])
+        found = [advertised(members[place].client_id) for place in places]
+        return [PartitionOwner(each, known.asked_at) for each in found if each is not None][:_ASKED_MAX]
