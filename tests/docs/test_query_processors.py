@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 @pytest.mark.timeout(240)
 def test_two_processors_answer_for_the_keys_of_each_other(shell: Shell, own_broker: OwnBroker) -> None:
     page = PAGE.replace("127.0.0.1:9092", own_broker().bootstrap_servers)
-    with reserve_port() as first, reserve_port() as second:
-        for written, held in (("7070", first), ("7071", second)):
+    with ExitStack() as stack:
+        for written in ("7070", "7071", "7080", "7081"):
+            held = stack.enter_context(reserve_port())
             page = page.replace(written, str(held.getsockname()[1]))
         for step in steps_of(page):
             shell.follow(step)
-        shell.follow(Step("kill -INT %1 %2; wait"))
+        shell.follow(Step("kill -INT %1 %2 %3; wait"))

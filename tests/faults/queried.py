@@ -13,7 +13,7 @@ def main(servers: str, prefix: str, state: str, instance: str, address: str) -> 
     events = Stream(f"{prefix}in", String(), String())
     group: Group[str, int] = Group(f"{prefix}g", Input(events, count), Persist(Long()))
     app = App(advertise(Kafka(servers), address), Path(state))
-    processor = app.processor(group, instance_id=instance, commit_interval=0.05)
+    processor = app.processor(group, instance_id=instance, commit_interval=0.05, standby=1)
     with QueryServer(processor, address):
         processor.run()
 

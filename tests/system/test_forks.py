@@ -13,6 +13,7 @@ from tests.system.bench import Bench
 
 from streamtable import Ack, App, Long, String, Table
 from streamtable.errors import StreamtableError
+from streamtable_query import Query
 
 Ask = Callable[[Any], object]
 
@@ -53,6 +54,7 @@ def made(bench: Bench) -> Iterator[dict[str, Any]]:
             "watch": stack.enter_context(view.watch()),
             "tail": app.tail(bench.stream()),
             "processor": app.processor(group, instance_id="a"),
+            "query": stack.enter_context(Query(bench.kafka, group, group.table)),
         }
         assert view.get("a") is None  # it still works here
         assert view.ready
@@ -75,6 +77,8 @@ CALLS: dict[str, tuple[str, Ask]] = {
     "next_async": ("watch", lambda each: asyncio.run(each.next_async())),
     "follow": ("tail", lambda each: each.follow("a")),
     "run": ("processor", lambda each: each.run()),
+    "ask for a key": ("query", lambda each: each.get("a")),
+    "ask for a range": ("query", lambda each: list(each.range())),
 }
 
 
@@ -93,7 +97,7 @@ def test_another_view_of_an_app_whose_views_were_opened_before_the_fork_is_refus
     assert outcome.startswith("UsedAfterFork: the App with its views "), outcome
 
 
-@pytest.mark.parametrize("name", ["emitter", "view", "tail", "app"])
+@pytest.mark.parametrize("name", ["emitter", "view", "tail", "query", "app"])
 def test_closing_it_in_a_forked_process_returns_and_leaves_the_parents_alone(
     made: dict[str, Any], name: str
 ) -> None:

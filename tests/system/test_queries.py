@@ -2,21 +2,36 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.system.bench import Bench, Running, until
 
+from contracts.grpc.query.v1 import query_pb2
+from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
 from localkafka.certificates import Authority
 from localkafka.process import reserve_port
-from streamtable import Ack, App, BadToken, Group, Input, Json, Persist, Table, UnreadableRow
+from streamtable import (
+    Ack,
+    App,
+    BadToken,
+    Group,
+    Input,
+    Json,
+    PartitionNotAssigned,
+    Persist,
+    Table,
+    UnreadableRow,
+)
+from streamtable.base.range_assignor import order_of, range_of
 from streamtable.codec.plain import Long, String
 from streamtable.errors import ConfigurationError, GraphError, NotReady
 from streamtable_query import PartitionMoved, Query, QueryServer, advertise
+from streamtable_query.sources import ProcessorSource
 
 PARTITIONS = 4
 KEYS = [f"user-{number}" for number in range(40)]
@@ -25,11 +40,15 @@ PATIENT = 60.0
 
 
 @contextmanager
-def instance(bench: Bench, group: Group[str, int], name: str) -> Iterator[Running]:
+def instance(
+    bench: Bench, group: Group[str, int], name: str, *, standby: bool | int = False
+) -> Iterator[Running]:
     """A processor that answers queries at a free port, in threads of this process."""
     with reserve_port() as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        processor = bench.processor(group, log=advertise(bench.kafka, address), state=name, instance_id=name)
+        processor = bench.processor(
+            group, log=advertise(bench.kafka, address), state=name, instance_id=name, standby=standby
+        )
         with QueryServer(processor, address), Running(processor) as running:
             yield running
 
@@ -222,3 +241,108 @@ def test_only_callers_with_a_certificate_of_the_authority_are_answered(bench: Be
                     else:
                         with pytest.raises(NotReady, match="UNAVAILABLE"):
                             counts.get("alice", timeout=3)
+
+
+def test_the_coordinator_assigns_the_ranges_of_the_sorted_members(bench: Bench) -> None:
+    """Standby copies are kept, and looked for, by this function alone."""
+    group = bench.counting(partitions=7)
+    admin = bench.kafka.admin()
+
+    def parts() -> list[set[int]]:
+        found = admin.describe_groups([group.name]).get(group.name)
+        members = () if found is None else found.members
+        ordered = sorted(members, key=lambda each: order_of(each.member_id, each.instance_id))
+        return [
+            {place.partition for place in each.partitions if place.topic == bench.stream().name}
+            for each in ordered
+        ]
+
+    with ExitStack() as stack:
+        stack.callback(admin.close)
+        for name in "abc":
+            stack.enter_context(instance(bench, group, name))
+        until(lambda: parts() == [set(range_of(place, 3, 7)) for place in range(3)], "the ranges of three")
+
+
+def test_while_no_process_has_a_partition_its_standby_copy_answers_those_who_allow_it(bench: Bench) -> None:
+    group = bench.counting(partitions=PARTITIONS)
+    fill(bench)
+    with ExitStack() as stack:
+        query = stack.enter_context(Query(bench.kafka, group, group.table, timeout=PATIENT))
+        first = stack.enter_context(instance(bench, group, "a", standby=1))
+        second = stack.enter_context(instance(bench, group, "b", standby=1))
+        until(lambda: first.processor.working and second.processor.working, "both have partitions")
+        bench.wait_handled(group)
+        there = set(second.processor.working)
+        until(lambda: all(warm(first, group, number) for number in there), "a has copies of what b has")
+        source = ProcessorSource(first.processor)
+        for key in KEYS:
+            answer = query.get(key)
+            if answer.partition not in there:
+                continue
+            raw = [group.table.key.encode(key)]
+            with pytest.raises(PartitionNotAssigned):
+                source.get(group.table.name, answer.partition, raw, None)
+            with pytest.raises(NotReady, match="s old, and at most 0 s are asked for"):
+                source.get(group.table.name, answer.partition, raw, 0)
+            found = source.get(group.table.name, answer.partition, raw, PATIENT)
+            assert (found.kind, found.values) == ("standby", [Long().encode(EXPECTED[key])])
+            assert found.offset >= answer.offset  # a copy has passed the marker of the last commit too
+            assert 0 <= found.age_seconds < PATIENT
+
+
+def warm(running: Running, group: Group[str, int], partition: int) -> bool:
+    replica = running.processor.replica(group.table.name, partition)
+    return replica is not None and replica.current and not replica.lag
+
+
+def test_when_the_owner_does_not_answer_a_standby_copy_does_marked_as_such(bench: Bench) -> None:
+    group = bench.counting(partitions=PARTITIONS)
+    fill(bench)
+    with ExitStack() as stack:
+        query = stack.enter_context(Query(bench.kafka, group, group.table, timeout=PATIENT))
+        first = stack.enter_context(instance(bench, group, "a", standby=1))
+        with reserve_port() as held:  # nothing answers there
+            log = advertise(bench.kafka, f"127.0.0.1:{held.getsockname()[1]}")
+            mute = stack.enter_context(
+                Running(bench.processor(group, log=log, state="mute", instance_id="mute"))
+            )
+            until(lambda: first.processor.working and mute.processor.working, "both have partitions")
+            bench.wait_handled(group)
+            there = set(mute.processor.working)
+            until(lambda: all(warm(first, group, number) for number in there), "a has copies of the others")
+            answers = query.get_many(KEYS, stale_ok=PATIENT)
+            assert {key: answer.value for key, answer in answers.items()} == EXPECTED
+            assert {(answer.partition in there, answer.source) for answer in answers.values()} == {
+                (True, "standby"),
+                (False, "instance"),
+            }
+            assert all(0 <= answer.age_seconds < PATIENT for answer in answers.values())
+            assert list(query.range(stale_ok=PATIENT)) == sorted(EXPECTED.items())
+            key = next(key for key, answer in answers.items() if answer.partition in there)
+            with pytest.raises(NotReady, match="UNAVAILABLE"):
+                query.get(key, timeout=1)
+            with pytest.raises(NotReady, match="s old, and at most 0 s are asked for"):
+                query.get(key, timeout=1, stale_ok=0)
+
+
+def test_a_process_of_another_cluster_with_the_same_names_is_refused(bench: Bench) -> None:
+    """A topic that was created again stands for it: the id of a topic differs between clusters too."""
+    group = bench.counting()
+    with instance(bench, group, "a"), Query(bench.kafka, group, group.table, timeout=PATIENT) as counts:
+        assert counts.get("alice").value is None
+        request = query_pb2.GetRequest(
+            version=1,
+            group=group.name,
+            table=group.table.name,
+            keys=[b"alice"],
+            topic_id="of-another-cluster",
+        )
+        (target,) = counts._channels._made
+        with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as refused:
+            QueryStub(channel).Get(request, timeout=PATIENT)
+        call = cast("grpc.Call", refused.value)
+        assert ("streamtable-reason", "wrong-group") in [
+            tuple(each) for each in call.trailing_metadata() or ()
+        ]
+        assert "works on another Kafka cluster" in str(call.details())

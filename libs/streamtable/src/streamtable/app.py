@@ -14,7 +14,7 @@ from streamtable.base.closing import Closing
 from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
-from streamtable.base.ports import Log, Stores, TopicDescription
+from streamtable.base.ports import Log, Stores, TopicDescription, TopicInfo
 from streamtable.base.settings import COPIES, Settings
 from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
@@ -32,6 +32,7 @@ from streamtable.graph.topic_settings import settings_of_topics
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.replica import PartitionReplica
 from streamtable.views.lookup import LookupTables
 from streamtable.views.tail import Tail
 from streamtable.views.updater import ViewUpdater
@@ -135,6 +136,23 @@ class Processor(Protocol):
             NotReady: As in `get`.
             UnreadableRow: As in `get`, while it is iterated.
             GraphError: As in `get`.
+        """
+        ...
+
+    @property
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """The topics of the group, as Kafka described them when it was started; none before that."""
+        ...
+
+    def replica(self, table: str, partition: int) -> PartitionReplica | None:
+        """Return the replica of a partition whose task does not run here: a standby's, or one that is being restored.
+
+        Args:
+            table: The name of a table that the group keeps.
+            partition: The number of the partition.
+
+        Returns:
+            The replica, which may be loading, or closed while it is read; None if there is none.
         """
         ...
 

@@ -10,12 +10,12 @@ from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
 from streamtable.engine.recovery.restore import Restore, Restorer, Stage
-from streamtable.engine.recovery.standby import Standby
 from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
 from streamtable.graph.group import Changes, Group, Input, Join, Persist
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
+from streamtable.tables.standby import Standby
 
 TABLE = TopicPartition("counted-table", 0)
 EVENTS = TopicPartition("events", 0)

@@ -4,8 +4,10 @@
 """
 
 from streamtable_query.address import QueryAddress, advertise
-from streamtable_query.query import PartitionMoved, Query, QueryAnswer
+from streamtable_query.asking import PartitionMoved, QueryAnswer
+from streamtable_query.query import Query
 from streamtable_query.server import QueryServer, add_query_service
+from streamtable_query.shared_view import SharedView
 
 __all__ = [
     "PartitionMoved",
@@ -13,6 +15,7 @@ __all__ = [
     "QueryAddress",
     "QueryAnswer",
     "QueryServer",
+    "SharedView",
     "add_query_service",
     "advertise",
 ]

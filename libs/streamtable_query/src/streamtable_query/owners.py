@@ -1,18 +1,31 @@
-"""The processes of a group, and which of them has a partition, as the group's coordinator says."""
+"""The processes of a group, and which of them has or copies a partition, as the group's coordinator says."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from streamtable.base.clock import Clock
+from streamtable.base.range_assignor import order_of, range_after_losses
 from streamtable.base.types import TopicPartition
-from streamtable.errors import ConfigurationError, NotReady
+from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable_query.address import QueryAddress, advertised
+from streamtable_query.shares import holders_of
+
+_ASKED_MAX: Final = 16
+_LOSSES_MAX: Final = 3
+"""Standby copies are kept for as many losses at most, or of all partitions."""
 
 
 class ListedMember(Protocol):
     """A member of a consumer group, as its coordinator describes it."""
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def instance_id(self) -> str: ...
 
     @property
     def client_id(self) -> str: ...
@@ -44,7 +57,7 @@ class Coordinator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOwner:
-    """The process that has a partition.
+    """The process that has a partition, or a copy of it.
 
     Attributes:
         address: Where it answers queries.
@@ -59,6 +72,7 @@ class PartitionOwner:
 @dataclass(frozen=True, slots=True)
 class _Assignment:
     owners: Mapping[int, ListedMember] = field(default_factory=dict)
+    members: Sequence[ListedMember] = ()
     state: str = "not described yet"
     asked_at: float = float("-inf")
 
@@ -107,6 +121,47 @@ class PartitionOwners:
             )
         return PartitionOwner(address, known.asked_at)
 
+    def routes(
+        self, partition: int, partitions: int, since: float, *, copies: bool
+    ) -> Sequence[PartitionOwner]:
+        """Return the processes to ask for a partition, the owner first.
+
+        Args:
+            partition: The partition.
+            partitions: The number of partitions of the group's topics.
+            since: As in `owner`. While the coordinator does not answer, its last answer says who has copies.
+            copies: Also return processes that may have a standby copy, the likeliest first.
+
+        Raises:
+            NotReady: There is none at the moment.
+            ConfigurationError: As in `owner`.
+            RetryLater: As in `owner`.
+        """
+        try:
+            found = [self.owner(partition, since)]
+        except RetryLater:
+            if not copies or not (found := self._copies(partition, partitions)):
+                raise
+            return found
+        return (
+            [*found, *(each for each in self._copies(partition, partitions) if each not in found)]
+            if copies
+            else found
+        )
+
+    def _copies(self, partition: int, partitions: int) -> list[PartitionOwner]:
+        """Return the processes that would have the partition if few of the others left, the fewest first: they keep copies."""
+        known = self._known
+        members = sorted(known.members, key=lambda each: order_of(each.member_id, each.instance_id))
+        ranked = sorted(
+            (losses, place)
+            for place in range(len(members))
+            for losses in range(min(_LOSSES_MAX, len(members) - 1) + 1)
+            if partition in range_after_losses(place, len(members), partitions, losses)
+        )
+        addresses = [advertised(members[place].client_id) for _, place in ranked]
+        return [PartitionOwner(each, known.asked_at) for each in dict.fromkeys(addresses) if each is not None]
+
     def refresh(self, since: float) -> _Assignment:
         """Ask the coordinator, unless another thread has done so at or after `since`. Raises `RetryLater`."""
         with self._asking:
@@ -116,7 +171,7 @@ class PartitionOwners:
                 self._known = (
                     _Assignment(state="not known to Kafka: does it run?", asked_at=asked_at)
                     if found is None
-                    else _Assignment(self._by_partition(found), found.state, asked_at)
+                    else _Assignment(self._by_partition(found), found.members, found.state, asked_at)
                 )
             return self._known
 
@@ -127,3 +182,36 @@ class PartitionOwners:
             for place in member.partitions
             if place.topic == self._topic
         }
+
+
+class PartitionHolders(PartitionOwners):
+    """Knows which members of a shared view hold a partition. Any thread.
+
+    Args:
+        group: As in `PartitionOwners`, as are the others.
+        replicas: The members that hold each partition.
+    """
+
+    def __init__(
+        self, group: str, topic: str, coordinator: Callable[[], Coordinator], clock: Clock, replicas: int
+    ) -> None:
+        super().__init__(group, topic, coordinator, clock)
+        self._replicas = replicas
+
+    def routes(
+        self, partition: int, partitions: int, since: float, *, copies: bool
+    ) -> Sequence[PartitionOwner]:
+        """Return the holders of a partition, then other members: until the holders have loaded it, former ones still answer."""
+        del copies  # all are
+        with suppress(RetryLater):  # the last answer holds while the coordinator does not answer
+            self.refresh(since)
+        known = self._known
+        if not known.members:
+            raise NotReady(
+                f"nobody holds partition {partition} at the moment: the group {self._group!r} is {known.state}"
+            )
+        members = sorted(known.members, key=lambda each: order_of(each.member_id, each.instance_id))
+        first = holders_of(partition, len(members), partitions, self._replicas)
+        places = dict.fromkeys([*first, *range(len(members))])
+        found = [advertised(members[place].client_id) for place in places]
+        return [PartitionOwner(each, known.asked_at) for each in found if each is not None][:_ASKED_MAX]

@@ -1,8 +1,7 @@
-"""Answers queries of other processes from the committed rows of the processors in this one."""
+"""Answers queries of other processes from the committed rows and the copies in this one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 import grpc
@@ -10,17 +9,23 @@ import structlog
 
 from contracts.grpc.query.v1 import query_pb2
 from contracts.grpc.query.v1.query_pb2_grpc import QueryServicer, add_QueryServicer_to_server
-from streamtable import Bytes, PartitionNotAssigned, Processor, Table
+from streamtable import PartitionNotAssigned, Processor
 from streamtable.errors import ConfigurationError, GraphError, RetryLater
 from streamtable_query.protocol import KEYS_MAX, NOT_ASSIGNED, NOT_READY, REASON, VERSION, WRONG_GROUP
+from streamtable_query.sources import Kind, ProcessorSource, RowSource
 
-_PAGE_ROWS: Final = 1_000
-_PAGE_BYTES: Final = 1_000_000
+_SOURCES: Final[Mapping[Kind, "query_pb2.Source.ValueType"]] = {
+    "task": query_pb2.SOURCE_TASK,
+    "standby": query_pb2.SOURCE_STANDBY,
+    "view": query_pb2.SOURCE_VIEW,
+}
 _ALL_ADDRESSES: Final = "0.0.0.0:7070"
 _STOP_SECONDS: Final = 5.0
 _WORKERS: Final = 16
 
 R = TypeVar("R")
+Answering = Processor | RowSource
+"""A source of answers: a processor, or a member of a shared view."""
 log = structlog.get_logger()
 
 
@@ -35,7 +40,7 @@ class QueryServer:
     A server that has limits, API keys and TLS of its own serves the same by `add_query_service`.
 
     Args:
-        processors: The processor, or those of all groups that run here.
+        processors: The processor, or those of all groups that run here. Their standby copies answer callers who allow it.
         address: `host:port` to listen on; port 0: a free one.
         credentials: TLS, with client certificates if only those may ask; None: plain text, for loopback and for networks
             that encrypt and admit by themselves.
@@ -46,7 +51,7 @@ class QueryServer:
 
     def __init__(
         self,
-        processors: Processor | Sequence[Processor],
+        processors: Answering | Sequence[Answering],
         address: str = _ALL_ADDRESSES,
         *,
         credentials: grpc.ServerCredentials | None = None,
@@ -87,18 +92,19 @@ class QueryServer:
         self.stop()
 
 
-def add_query_service(processors: Processor | Sequence[Processor], server: grpc.Server) -> None:
+def add_query_service(processors: Answering | Sequence[Answering], server: grpc.Server) -> None:
     """Add `streamtable.query.v1.Query` to a server.
 
     Args:
-        processors: The processor, or those of all groups that run here.
+        processors: The processor, or those of all groups that run here. Their standby copies answer callers who allow it.
         server: The server; it may be synchronous or `grpc.aio`'s.
 
     Raises:
         ConfigurationError: Two processors are of the same group.
     """
     listed = list(processors) if isinstance(processors, Sequence) else [processors]
-    by_group = {each.group.name: each for each in listed}
+    sources = [each if isinstance(each, RowSource) else ProcessorSource(each) for each in listed]
+    by_group = {each.group: each for each in sources}
     if len(by_group) < len(listed):
         raise ConfigurationError(
             "two processors of the same group in one process: queries cannot tell them apart"
@@ -107,8 +113,8 @@ def add_query_service(processors: Processor | Sequence[Processor], server: grpc.
 
 
 class _Servicer(QueryServicer):
-    def __init__(self, processors: Mapping[str, Processor]) -> None:
-        self._processors = processors
+    def __init__(self, sources: Mapping[str, RowSource]) -> None:
+        self._sources = sources
 
     def Get(  # noqa: N802 - gRPC's name
         self, request: query_pb2.GetRequest, context: grpc.ServicerContext
@@ -116,11 +122,13 @@ class _Servicer(QueryServicer):
         if len(request.keys) > KEYS_MAX:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.keys)} keys, at most {KEYS_MAX}")
 
-        def read(processor: Processor, table: Table[bytes, bytes]) -> query_pb2.GetResponse:
-            found = [processor.get(table, key, partition=request.partition) for key in request.keys]
+        def read(source: RowSource, stale_ok: float | None) -> query_pb2.GetResponse:
+            found = source.get(request.table, request.partition, request.keys, stale_ok)
             return query_pb2.GetResponse(
-                rows=[query_pb2.Row(value=each.value) for each in found],
-                offset=min((each.offset for each in found), default=0),
+                rows=[query_pb2.Row(value=value) for value in found.values],
+                offset=found.offset,
+                source=_SOURCES[found.kind],
+                age_seconds=found.age_seconds,
             )
 
         return self._answer(request, context, read)
@@ -131,17 +139,10 @@ class _Servicer(QueryServicer):
         start = request.start if request.HasField("start") else None
         end = request.end if request.HasField("end") else None
 
-        def read(processor: Processor, table: Table[bytes, bytes]) -> query_pb2.RangeResponse:
-            rows = processor.range(table, start, end, partition=request.partition)
-            page = query_pb2.RangeResponse()
-            size = 0
-            for key, value in islice(rows, _PAGE_ROWS):
-                page.entries.add(key=key, value=value)
-                size += len(key) + len(value)
-                if size >= _PAGE_BYTES:
-                    break
-            page.more = len(page.entries) == _PAGE_ROWS or size >= _PAGE_BYTES
-            return page
+        def read(source: RowSource, stale_ok: float | None) -> query_pb2.RangeResponse:
+            page = source.page(request.table, request.partition, start, end, stale_ok)
+            entries = [query_pb2.Entry(key=key, value=value) for key, value in page.entries]
+            return query_pb2.RangeResponse(entries=entries, more=page.more)
 
         return self._answer(request, context, read)
 
@@ -149,7 +150,7 @@ class _Servicer(QueryServicer):
         self,
         request: query_pb2.GetRequest | query_pb2.RangeRequest,
         context: grpc.ServicerContext,
-        read: Callable[[Processor, Table[bytes, bytes]], R],
+        read: Callable[[RowSource, float | None], R],
     ) -> R:
         """Return the result of `read`, or end the call with the reason why it cannot be read here."""
         if request.version != VERSION:
@@ -157,13 +158,17 @@ class _Servicer(QueryServicer):
                 grpc.StatusCode.UNIMPLEMENTED,
                 f"version {request.version} of the query protocol is not known here, where {VERSION} is: upgrade the older side",
             )
-        processor = self._processors.get(request.group)
-        if processor is None:
-            groups = ", ".join(self._processors)
+        source = self._sources.get(request.group)
+        if source is None:
+            groups = ", ".join(self._sources)
             _refuse(context, WRONG_GROUP, f"no group {request.group!r} runs here, only {groups}")
         try:
-            # Bytes in, bytes out: the caller has the codecs, and a row that cannot be decoded is the caller's error.
-            return read(processor, Table(request.table, Bytes(), Bytes()))
+            if request.topic_id != source.topic_id(request.table):
+                raise GraphError(
+                    f"the topic {request.table!r} is another one here than where the call comes from: this process works on "
+                    "another Kafka cluster, or the topic was created again"
+                )
+            return read(source, request.stale_ok if request.HasField("stale_ok") else None)
         except PartitionNotAssigned as error:
             _refuse(context, NOT_ASSIGNED, error.message)
         except GraphError as error:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
 from streamtable.base.ports import Codec, Decoded, EvolvingRows
-from streamtable.errors import DeserializationError
+from streamtable.errors import DeserializationError, UnreadableRow
 
 T = TypeVar("T")
 
@@ -22,6 +22,14 @@ def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> D
             values.append(None)
             poison[index] = error
     return Decoded(values, poison)
+
+
+def decoded(codec: Codec[T], data: bytes, table: str, partition: int, key: bytes) -> T:
+    """Return the key or the value of a row. Raises `UnreadableRow`, with the place of the row."""
+    try:
+        return codec.decode(data)
+    except DeserializationError as error:
+        raise UnreadableRow(error.message, key=key, topic=table, partition=partition) from error
 
 
 def codec_name(codec: Codec[Any]) -> str:

@@ -10,26 +10,24 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from streamtable.base.clock import Clock
+from streamtable.base.decoding import decoded
 from streamtable.base.keys import spans_of
-from streamtable.base.ports import Codec, Store, TopicInfo
+from streamtable.base.ports import Store, TopicInfo
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
-from streamtable.engine.due.index import RowsOf
 from streamtable.errors import (
-    DeserializationError,
     GraphError,
     NotReady,
     PartitionNotAssigned,
     RetryLater,
     StoreCorrupted,
-    UnreadableRow,
 )
 from streamtable.graph.group import Group
+from streamtable.tables.indexed_rows import RowsOf
 
 K = TypeVar("K")
 V = TypeVar("V")
-R = TypeVar("R")
 
 _ROWS_AT_ONCE = 256  # then the store is let go of, so that a slow reader does not hold up a rebalance
 
@@ -186,11 +184,3 @@ class LocalQueries:
         name = self._names.get(table.name)
         offset = task.changelog_position if name is None else task.named_positions[name]
         return Freshness(offset, max(0.0, self._clock.monotonic() - task.committed_at))
-
-
-def decoded(codec: Codec[R], data: bytes, table: str, partition: int, key: bytes) -> R:
-    """Return the key or the value of a row. Raises `UnreadableRow`, with the place of the row."""
-    try:
-        return codec.decode(data)
-    except DeserializationError as error:
-        raise UnreadableRow(error.message, key=key, topic=table, partition=partition) from error

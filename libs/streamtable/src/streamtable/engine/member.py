@@ -23,9 +23,8 @@ from streamtable.engine.commit.budget import STEP_SECONDS, TRANSACTION_STEPS, Co
 from streamtable.engine.commit.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.inputs import Inputs
 from streamtable.engine.named.tables import expansions
+from streamtable.engine.recovery.declared import standby_tables
 from streamtable.engine.recovery.restore import Restorer
-from streamtable.engine.recovery.retention import remove_old_state
-from streamtable.engine.recovery.standby import Standby, standby_tables
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.waiting.event_loop import event_loop_of
 from streamtable.engine.waiting.holding import Holding
@@ -47,6 +46,8 @@ from streamtable.errors import (
 from streamtable.graph.group import Group, prefix_headers
 from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.retention import remove_old_state
+from streamtable.tables.standby import Standby
 
 log = structlog.get_logger()
 
@@ -107,6 +108,9 @@ class Member:
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
         self._joined_at: float | None = None
+        self._member_id = (
+            ""  # for the background thread: asked by it, the client could wait for a callback of `poll`
+        )
         self.undone = 0  # the number of rewinds of all tasks
         self._failures = 0  # commits that failed in a row
         # One event loop for the member's lifetime: clients that handlers share keep their connections in it.
@@ -139,7 +143,7 @@ class Member:
         )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
-            group, self.restorer, self._commit_before_revocation, settings, clock, meters.rebalanced,
+            group, self.restorer, self._commit_before_revocation, settings, clock, self._rebalanced,
             lookups or {}, tasks,
         )  # fmt: skip
         ids = {name: topics[name].topic_id for name in group.input_topics}
@@ -180,8 +184,8 @@ class Member:
         timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
         batches = self._consumer.poll(self.settings.poll_records, timeout)
         self.heartbeat.polled(self._clock.monotonic(), self.assignment.tasks, self.assignment.restores)
-        if self._joined_at is None and self._consumer.membership().member_id:
-            self._joined_at = self._clock.monotonic()
+        if not self._member_id and (joined := self._consumer.membership().member_id):
+            self._member_id, self._joined_at = joined, self._joined_at or self._clock.monotonic()
         if not self._settled():
             return  # the polled records are beyond the offsets of the rewind
         started = self._start_tasks()
@@ -523,9 +527,13 @@ class Member:
         self.commit()
         self._reached("revoked-committed")
 
+    def _rebalanced(self, kind: str) -> None:
+        self._meters.rebalanced(kind)
+        self._member_id = ""  # a client that replaces another has a new one
+
     def _near_partitions(self) -> frozenset[int]:
         """Return the partitions that are this member's, or would be if as many others left as the settings say."""
-        members, this = self._cluster.group_members(self.group.name), self._consumer.membership().member_id
+        members, this = self._cluster.group_members(self.group.name), self._member_id
         if this not in members:
             raise RetryLater("it has not joined its group")
         return range_after_losses(members.index(this), len(members), self._partitions, self.settings.standby)

@@ -30,6 +30,7 @@ from streamtable.graph.topic_check import check_topics, check_unchanged
 from streamtable.graph.topic_owners import refuse_topics_of_others
 from streamtable.graph.topic_settings import topic_warnings
 from streamtable.observe import Metrics, Progress
+from streamtable.tables.replica import PartitionReplica
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -100,7 +101,7 @@ class GroupProcessor:
         # Not an Event: `stop` may be called by a signal handler while this thread holds an Event's lock.
         self._stopping = False
         self._cluster: ClusterClient | None = None
-        self._topics: Mapping[str, TopicInfo] = {}
+        self.topics: Mapping[str, TopicInfo] = {}
         self._checked_at = self._sampled_at = self._purged_at = clock.monotonic()
         self._purger: Purger | None = None
         self._owners_checked = False
@@ -125,21 +126,14 @@ class GroupProcessor:
             StreamtableError: Continuing would lose or duplicate records; committed work stays committed.
         """
         self._here.check()
-        log.info(
-            "processor starts",
-            group=self.group.name,
-            instance=self.settings.instance_id,
-            kafka=str(self._log),
-        )
+        instance = self.settings.instance_id
+        log.info("processor starts", group=self.group.name, instance=instance, kafka=str(self._log))
         if (left := self.settings.in_hand.left) is not None:
             log.error(
                 "the previous process died while it handled these records",
-                group=self.group.name,
-                topic=left.topic,
-                partition=left.partition,
-                first_offset=left.first_offset,
-                last_offset=left.last_offset,
-            )
+                group=self.group.name, topic=left.topic, partition=left.partition,
+                first_offset=left.first_offset, last_offset=left.last_offset,
+            )  # fmt: skip
         self._warm_up()
         try:
             with running(self.stop):
@@ -148,7 +142,7 @@ class GroupProcessor:
                     self._work()
         finally:
             self.close()
-            log.info("processor has stopped", group=self.group.name, instance=self.settings.instance_id)
+            log.info("processor has stopped", group=self.group.name, instance=instance)
 
     def stop(self) -> None:
         """Let `run` return after the current step. May be called by any thread or a signal handler."""
@@ -204,14 +198,22 @@ class GroupProcessor:
         """Return the freshness of the rows of each partition. As `streamtable.Processor.freshness`."""
         return self._local.freshness(table)
 
+    def replica(self, table: str, partition: int) -> PartitionReplica | None:
+        """Return the replica of a partition whose task does not run here. As `streamtable.Processor.replica`."""
+        if (member := self.member) is None:
+            return None
+        restore = member.assignment.restores.get(partition)
+        warm = member.restorer.standby.replica(table, partition)
+        return warm if restore is None else restore.replicas.get(table, warm)
+
     # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
 
     def start(self) -> None:
         """Check the topics and join the group. Raises like `run`, and `RetryLater` if it may be started again."""
         self._cluster = self._cluster or self._log.cluster()
         refuse_topics_of_others(self.group, self._cluster)
-        self._topics = check_topics(self.group, self._cluster)
-        for each in topic_warnings(self.group, self._topics):
+        self.topics = check_topics(self.group, self._cluster)
+        for each in topic_warnings(self.group, self.topics):
             log.warning("topic loses results", group=self.group.name, **asdict(each))
         if self._lookups is not None:
             self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
@@ -221,7 +223,7 @@ class GroupProcessor:
         )  # fmt: skip
         self._purger = Purger(self.group, self._cluster, enabled=self.settings.purge)
         self.member = Member(
-            self.group, self._log, self._cluster, self._topics, self._stores, self.settings, self._clock,
+            self.group, self._log, self._cluster, self.topics, self._stores, self.settings, self._clock,
             self._meters, self._reached, self.lookups, self._tasks
         )  # fmt: skip
         self._answered_at = self._answering_since = self._clock.monotonic()
@@ -291,7 +293,7 @@ class GroupProcessor:
             raise NotReady(
                 f"the processor of group {self.group.name!r} has not joined its group, or has left it"
             )
-        return LocalQueries(self.group, self._topics, member.assignment, self._clock)
+        return LocalQueries(self.group, self.topics, member.assignment, self._clock)
 
     def _warm_up(self) -> None:
         """Load the modules that the codecs of the inputs need later, while the group is joined."""
@@ -360,7 +362,7 @@ class GroupProcessor:
             self._hanging.look(member.assignment.readings(marks), pending_since)
 
     def _check_topics(self, cluster: ClusterClient) -> None:
-        check_unchanged(self.group, cluster, self._topics)
+        check_unchanged(self.group, cluster, self.topics)
         if (
             not self._owners_checked
         ):  # once more: two groups that start together have not committed anything yet

@@ -22,11 +22,11 @@ from streamtable.engine.due.chunks import CHUNK, NEVER_MS, TIME, Chunks, entry_o
 from streamtable.engine.due.later import Later
 from streamtable.errors import Fatal
 from streamtable.graph.due import Due
+from streamtable.tables.indexed_rows import ROW
 from streamtable.tables.ordered_table import OrderedTable
 from streamtable.tables.replica import Expand, Rows
 
-_ROW, _ENTRY = b"r", b"d"  # what local keys begin with
-_AFTER_ROWS, _AFTER_ENTRIES = b"s", b"e"
+_ENTRY, _AFTER_ENTRIES = b"d", b"e"  # as `ROW`
 _NONE_NOTED: Mapping[bytes, int] = MappingProxyType({})
 
 
@@ -51,7 +51,7 @@ def indexed(due: Due[Any, Any]) -> Expand:
     def expanded(store: Store, changes: Rows) -> Rows:
         written: dict[bytes, bytes | None] = {}
         for key, value in changes:
-            local = _ROW + key
+            local = ROW + key
             new = None if value is None else when(key, value)
             former = store.get(local)
             old = None if former is None else when(key, former)
@@ -105,7 +105,7 @@ def expanded_in_order(
             (heads[due_ms[index]] + entered[index][0], None if entered[index][1] is None else b"")
             for index in sorted(range(len(due_ms)), key=due_ms.__getitem__)
         ),
-        ((_ROW + key, value) for key, value in changes),
+        ((ROW + key, value) for key, value in changes),
     )
 
 
@@ -149,35 +149,6 @@ def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
             f"the function `when` of a state table raised {type(error).__name__} for key {key[:100]!r}: {error}. It has to "
             "return a time, or None, for each row"
         ) from error
-
-
-class RowsOf:
-    """The rows of a store that also holds an index; implements `working_table.CommittedRows`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._store.get(_ROW + key)
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._store.get_many([_ROW + key for key in keys])
-
-    @contextmanager
-    def scan(
-        self, start: bytes | None = None, end: bytes | None = None
-    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-        first, after = _ROW + (start or b""), _AFTER_ROWS if end is None else _ROW + end
-        with self._store.scan(first, after) as rows:
-            yield ((key[1:], data) for key, data in rows)
-
-    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
-        found = self._store.ranges([(_ROW + start, _ROW + end) for start, end in bounds])
-        return [[(key[1:], data) for key, data in rows] for rows in found]
-
-    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        found = self._store.rows_in([(_ROW + start, _ROW + end) for start, end in bounds])
-        return [(key[1:], data) for key, data in found]
 
 
 class DueIndex:

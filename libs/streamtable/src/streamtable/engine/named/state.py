@@ -6,9 +6,10 @@ from typing import Any
 
 from streamtable.base.ports import Store
 from streamtable.engine.calls.undo import OrderedJournal
-from streamtable.engine.due.index import DueIndex, RowsOf, expanded_in_order, indexed
+from streamtable.engine.due.index import DueIndex, expanded_in_order, indexed
 from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateTable
+from streamtable.tables.indexed_rows import RowsOf
 from streamtable.tables.ordered_table import OrderedTable
 
 _INDEXED_MAX = 50_000  # keys

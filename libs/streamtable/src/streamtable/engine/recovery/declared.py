@@ -58,3 +58,9 @@ def _rows(group: Group[Any, Any]) -> dict[str, str]:
 
 def _fold(edge: Input[Any, Any, Any]) -> str:
     return "by a function" if edge.aggregate is None else type(edge.aggregate).__name__
+
+
+def standby_tables(group: Group[Any, Any]) -> list[str]:
+    """Return the tables whose replicas may be ahead of the group: not the joined ones whose changes are handled."""
+    handled = {edge.table.name for edge in group.changes}
+    return list(group.tables) + [join.table.name for join in group.joins if join.table.name not in handled]

@@ -19,7 +19,6 @@ from streamtable.engine.basetask import Tasks
 from streamtable.engine.named.tables import expansions
 from streamtable.engine.recovery.declared import kept_tables
 from streamtable.engine.recovery.hanging import ReadProgress
-from streamtable.engine.recovery.standby import Standby
 from streamtable.errors import (
     InputLost,
     RetryLater,
@@ -43,6 +42,7 @@ from streamtable.tables.recovery import (
     refuse_recreated,
 )
 from streamtable.tables.replica import PartitionReplica
+from streamtable.tables.standby import Standby
 
 log = structlog.get_logger()
 

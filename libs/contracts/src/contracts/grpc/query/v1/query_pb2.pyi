@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,32 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Source:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Source.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SOURCE_UNSPECIFIED: _Source.ValueType  # 0
+    SOURCE_TASK: _Source.ValueType  # 1
+    """The task of the partition."""
+    SOURCE_STANDBY: _Source.ValueType  # 2
+    """A standby copy in another process of the group."""
+    SOURCE_VIEW: _Source.ValueType  # 3
+    """A member of a shared view."""
+
+class Source(_Source, metaclass=_SourceEnumTypeWrapper):
+    """What the rows were read from."""
+
+SOURCE_UNSPECIFIED: Source.ValueType  # 0
+SOURCE_TASK: Source.ValueType  # 1
+"""The task of the partition."""
+SOURCE_STANDBY: Source.ValueType  # 2
+"""A standby copy in another process of the group."""
+SOURCE_VIEW: Source.ValueType  # 3
+"""A member of a shared view."""
+Global___Source: _TypeAlias = Source  # noqa: Y015
+
 @_typing.final
 class GetRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -27,10 +54,18 @@ class GetRequest(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    STALE_OK_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     group: _builtins.str
     table: _builtins.str
     partition: _builtins.int
+    topic_id: _builtins.str
+    """The id of the table's topic, which differs between clusters: a process of another cluster is refused."""
+    stale_ok: _builtins.float
+    """A standby copy may answer, if it had everything at most this many seconds ago. Missing: only the task may answer. Of a
+    shared view, each answer may be as old as this; missing: any age.
+    """
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
@@ -41,12 +76,16 @@ class GetRequest(_message.Message):
         table: _builtins.str = ...,
         partition: _builtins.int = ...,
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        topic_id: _builtins.str = ...,
+        stale_ok: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stale_ok", b"_stale_ok", "stale_ok", b"stale_ok"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "keys", b"keys", "partition", b"partition", "table", b"table", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stale_ok", b"_stale_ok", "group", b"group", "keys", b"keys", "partition", b"partition", "stale_ok", b"stale_ok", "table", b"table", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__stale_ok: _TypeAlias = _typing.Literal["stale_ok"]  # noqa: Y015
+    _WhichOneofArgType__stale_ok: _TypeAlias = _typing.Literal["_stale_ok", b"_stale_ok"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stale_ok) -> _WhichOneofReturnType__stale_ok | None: ...
 
 Global___GetRequest: _TypeAlias = GetRequest  # noqa: Y015
 
@@ -56,8 +95,13 @@ class GetResponse(_message.Message):
 
     ROWS_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    AGE_SECONDS_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """The rows hold everything below this offset in the table's topic."""
+    source: Global___Source.ValueType
+    age_seconds: _builtins.float
+    """A copy had everything that was committed this many seconds ago. Of a task: the seconds since its last commit."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___Row]:
         """One for each key of the request, in its order."""
@@ -67,10 +111,12 @@ class GetResponse(_message.Message):
         *,
         rows: _abc.Iterable[Global___Row] | None = ...,
         offset: _builtins.int = ...,
+        source: Global___Source.ValueType = ...,
+        age_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "offset", b"offset", "rows", b"rows", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -108,6 +154,8 @@ class RangeRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    STALE_OK_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     group: _builtins.str
     table: _builtins.str
@@ -115,6 +163,9 @@ class RangeRequest(_message.Message):
     start: _builtins.bytes
     """The first key, and the first key behind the range. Missing: from the first key, to the last."""
     end: _builtins.bytes
+    topic_id: _builtins.str
+    """As in GetRequest."""
+    stale_ok: _builtins.float
     def __init__(
         self,
         *,
@@ -124,17 +175,23 @@ class RangeRequest(_message.Message):
         partition: _builtins.int = ...,
         start: _builtins.bytes | None = ...,
         end: _builtins.bytes | None = ...,
+        topic_id: _builtins.str = ...,
+        stale_ok: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "_start", b"_start", "end", b"end", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "_stale_ok", b"_stale_ok", "_start", b"_start", "end", b"end", "stale_ok", b"stale_ok", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "_start", b"_start", "end", b"end", "group", b"group", "partition", b"partition", "start", b"start", "table", b"table", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "_stale_ok", b"_stale_ok", "_start", b"_start", "end", b"end", "group", b"group", "partition", b"partition", "stale_ok", b"stale_ok", "start", b"start", "table", b"table", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end: _TypeAlias = _typing.Literal["end"]  # noqa: Y015
     _WhichOneofArgType__end: _TypeAlias = _typing.Literal["_end", b"_end"]  # noqa: Y015
+    _WhichOneofReturnType__stale_ok: _TypeAlias = _typing.Literal["stale_ok"]  # noqa: Y015
+    _WhichOneofArgType__stale_ok: _TypeAlias = _typing.Literal["_stale_ok", b"_stale_ok"]  # noqa: Y015
     _WhichOneofReturnType__start: _TypeAlias = _typing.Literal["start"]  # noqa: Y015
     _WhichOneofArgType__start: _TypeAlias = _typing.Literal["_start", b"_start"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end) -> _WhichOneofReturnType__end | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stale_ok) -> _WhichOneofReturnType__stale_ok | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start) -> _WhichOneofReturnType__start | None: ...
 

@@ -13,12 +13,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class QueryStub:
-    """Committed rows of a group's tables, answered by the process whose task has the partition. Keys and rows are the bytes
-    in the table's topic: the caller encodes and decodes them with the codecs of the table.
+    """Committed rows of tables, answered by the process whose task has the partition, by a standby copy of another one, or by a member
+    of a shared view. Keys and rows are the bytes in the table's topic: the caller encodes and decodes them with the codecs of the
+    table.
 
-    Errors of all calls carry the trailing metadata "streamtable-reason": "not-assigned" if the partition is at work in
-    another process (ask the group where), "not-ready" if it is loading here, "wrong-group" if this process runs no
-    such group or the group keeps no such table. A version that the server does not know is UNIMPLEMENTED.
+    Errors of all calls carry the trailing metadata "streamtable-reason": "not-assigned" if the partition is kept in
+    another process (ask the group where), "not-ready" if it is loading here or older than the caller allows, "wrong-group" if this
+    process runs no such group, the group keeps no such table, or the topic is another one: of another cluster, or created again. A
+    version that the server does not know is UNIMPLEMENTED.
     """
 
     def __init__(self, channel: _grpc.Channel) -> None: ...
@@ -31,12 +33,14 @@ class QueryStub:
     """
 
 class QueryServicer(metaclass=_abc_1.ABCMeta):
-    """Committed rows of a group's tables, answered by the process whose task has the partition. Keys and rows are the bytes
-    in the table's topic: the caller encodes and decodes them with the codecs of the table.
+    """Committed rows of tables, answered by the process whose task has the partition, by a standby copy of another one, or by a member
+    of a shared view. Keys and rows are the bytes in the table's topic: the caller encodes and decodes them with the codecs of the
+    table.
 
-    Errors of all calls carry the trailing metadata "streamtable-reason": "not-assigned" if the partition is at work in
-    another process (ask the group where), "not-ready" if it is loading here, "wrong-group" if this process runs no
-    such group or the group keeps no such table. A version that the server does not know is UNIMPLEMENTED.
+    Errors of all calls carry the trailing metadata "streamtable-reason": "not-assigned" if the partition is kept in
+    another process (ask the group where), "not-ready" if it is loading here or older than the caller allows, "wrong-group" if this
+    process runs no such group, the group keeps no such table, or the topic is another one: of another cluster, or created again. A
+    version that the server does not know is UNIMPLEMENTED.
     """
 
     @_abc_1.abstractmethod

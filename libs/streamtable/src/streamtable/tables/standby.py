@@ -9,7 +9,6 @@ no lock, and no replica moves on while the broker is asked where its topic ends.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import structlog
 
@@ -17,7 +16,6 @@ from streamtable.base.clock import Clock
 from streamtable.base.ports import ClusterClient, Stores, TopicInfo
 from streamtable.base.types import TopicPartition
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
-from streamtable.graph.group import Group
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.recovery import Changelog, plan_replica
 from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
@@ -105,6 +103,10 @@ class Standby:
             self._ours.discard(partition)
             # Until its next owner has loaded it, nothing but a replica can answer for it.
             self._asked_at, self._choose_at = now + _PAUSE_SECONDS - _ASK_SECONDS, -math.inf
+
+    def replica(self, table: str, partition: int) -> PartitionReplica | None:
+        """Return the replica of a partition; None if there is none. Any thread."""
+        return self._replicas.get(TopicPartition(table, partition))
 
     def keeps(self, table: str, partition: int) -> bool:
         """Return whether the state of this partition stays on disk, whichever member works on it."""
@@ -216,10 +218,8 @@ class Standby:
         for place, since in list(self._refused.items()):
             if now - since >= _REFUSED_SECONDS:
                 del self._refused[place]
-        opened = 0
-        for place in self._missing():
-            if now < self._free_at.get(place.partition, self._begins_at):
-                continue
+        free = [each for each in self._missing() if now >= self._free_at.get(each.partition, self._begins_at)]
+        for place in free[:_OPENED_AT_ONCE]:
             try:
                 self._replicas[place] = PartitionReplica(
                     self._stores,
@@ -232,10 +232,6 @@ class Standby:
             except StoreInUse as error:
                 log.debug("another process holds the store of this partition", reason=str(error))
                 self._refused[place] = now
-                continue
-            opened += 1
-            if opened == _OPENED_AT_ONCE:
-                return
 
     def _compare(
         self, place: TopicPartition, replica: PartitionReplica, changelog: Changelog, asked_at: float
@@ -274,11 +270,7 @@ class Standby:
 
     def _mend(self, place: TopicPartition, replica: PartitionReplica) -> None:
         if replica.store.release_requested:
-            log.debug(
-                "another process needs the store of this partition",
-                table=place.topic,
-                partition=place.partition,
-            )
+            log.debug("another process needs the store of this partition", **place._asdict())
             self._refuse(place)
         elif isinstance(replica.failure, StoreCorrupted):
             self._discard(place, replica.failure.message)
@@ -318,13 +310,6 @@ class Standby:
         if self._clock.monotonic() - self._saved_at < _SAVE_SECONDS:
             return
         self._saved_at = self._clock.monotonic()
-        log.debug("standby", behind={f"{p.topic}[{p.partition}]": n for p, n in self.behind.items()})
         for replica in self._replicas.values():
             if replica.current and not replica.lag:
                 replica.save(replica.current_at)
-
-
-def standby_tables(group: Group[Any, Any]) -> list[str]:
-    """Return the tables whose replicas may be ahead of the group: not the joined ones whose changes are handled."""
-    handled = {edge.table.name for edge in group.changes}
-    return list(group.tables) + [join.table.name for join in group.joins if join.table.name not in handled]

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from streamtable.base.types import TopicPartition, Watermarks
-from streamtable.engine.recovery.standby import Standby
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
+from streamtable.tables.standby import Standby
 
 TABLE = "counted-table"
 HERE, THERE = TopicPartition(TABLE, 0), TopicPartition(TABLE, 1)

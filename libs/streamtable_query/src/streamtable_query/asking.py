@@ -1,0 +1,463 @@
+"""Questions about the rows of a table to the processes that keep them: who is asked, for how long, and what an answer says."""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
+
+import grpc
+
+from contracts.grpc.query.v1 import query_pb2
+from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
+from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table
+from streamtable.base.clock import Clock, SystemClock
+from streamtable.base.closing import Closing
+from streamtable.base.decoding import decoded
+from streamtable.base.keys import Span, as_key, spans_of
+from streamtable.base.own_process import OwnProcess
+from streamtable.base.topics import hash_of_rows
+from streamtable.base.types import TopicPartition
+from streamtable.errors import ConfigurationError, NotReady, RetryLater
+from streamtable.tables.position import TablePosition
+from streamtable.views.read_your_writes import CommitWatcher
+from streamtable_query.channels import Channels
+from streamtable_query.owners import PartitionOwner
+from streamtable_query.protocol import KEYS_MAX, REASON, VERSION
+from streamtable_query.sources import FoundRows, Kind, Page, RowSource
+
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
+
+TIMEOUT_SECONDS: Final = 10.0
+MAX_AGE_SECONDS: Final = 5.0
+_CALL_SECONDS_MAX: Final = 2.0
+"""A process that does not answer within this time is asked again, after the coordinator: it may be frozen."""
+_FIRST_CALL_SECONDS_MAX: Final = 0.4
+"""The same, if another process can be asked instead."""
+_PAUSE_SECONDS: Final = 0.02
+_ASK_AGAIN_SECONDS: Final = 0.5
+"""After an owner has failed, and a copy has answered, calls rely on a coordinator's answer for this long only."""
+
+_KINDS: Final[Mapping[int, Kind]] = {
+    query_pb2.SOURCE_TASK: "task",
+    query_pb2.SOURCE_STANDBY: "standby",
+    query_pb2.SOURCE_VIEW: "view",
+}
+
+
+class PartitionMoved(RetryLater):
+    """A partition moved to another process between two pages of a strict range: read the range again."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer(Generic[V]):
+    """A committed row, with how far and how old it is.
+
+    Attributes:
+        value: The row; None if the key has none.
+        partition: The partition of the key.
+        offset: The row holds everything below this offset in the table's topic.
+        age_seconds: All that was committed until this many seconds before the answer is in the row: the group's coordinator
+            confirmed then that the process has the partition, a processor of this process committed then, or the copy had
+            everything then.
+        source: "instance": the process that has the partition has answered; "local": it is this process; "standby": a standby
+            copy; "view": a member of a shared view.
+        address: The address of that process; "" for this one.
+    """
+
+    value: V | None
+    partition: int
+    offset: int
+    age_seconds: float
+    source: Literal["local", "instance", "standby", "view"]
+    address: str = ""
+
+
+class Routes(Protocol):
+    """Knows which processes can answer for a partition; see `PartitionOwners.routes`."""
+
+    def routes(
+        self, partition: int, partitions: int, since: float, *, copies: bool
+    ) -> Sequence[PartitionOwner]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The limits of one call: a monotonic time, and seconds."""
+
+    deadline: float
+    max_age: float
+    stale_ok: float | None
+
+
+class TableQueries(Closing, Generic[K, V]):
+    """Asks processes for rows of a table. Any thread. `Query` and `SharedView` say which processes.
+
+    Args:
+        kafka: The cluster.
+        table: The table.
+        members: The name of the consumer group whose members answer.
+        writer: The name of the group that writes the table, for `after`.
+        routes: Returns who can answer for a partition, given what asks the cluster and the clock.
+        near: What answers without the network; None: nothing.
+        copies: Whether all that answer are copies, also what is near.
+        limits: The limits of calls that give no others, with `deadline` in seconds from the call.
+        credentials: TLS of the query servers; None: plain text.
+        metadata: Sent with each call.
+        clock: Wall and monotonic time.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        table: Table[K, V],
+        members: str,
+        writer: str,
+        routes: Callable[[Callable[[], Any], Clock], Routes],
+        near: RowSource | None,
+        limits: Asking,
+        *,
+        copies: bool,
+        credentials: grpc.ChannelCredentials | None,
+        metadata: Mapping[str, str] | None,
+        clock: Clock | None,
+    ) -> None:
+        self.table = table
+        self._here = OwnProcess(f"the query of {table.name!r}")
+        self._members, self._writer = members, writer
+        self._near, self._limits, self._copies = near, limits, copies
+        self._clock = clock or SystemClock()
+        self._hash = hash_of_rows(table)
+        self._cluster = kafka.admin()
+        self._routes = routes(lambda: self._cluster, self._clock)
+        self._commits = CommitWatcher(lambda: self._cluster, self._clock)
+        self._commits.start()
+        self._channels = Channels(credentials, metadata or {})
+        self._topic_id, self._partitions, self._counted_at = "", 0, float("-inf")
+        self._suspected_at = float("-inf")  # when a copy had to answer in place of the owner
+
+    def close(self) -> None:
+        """Close all connections. May be called twice."""
+        self._commits.close()
+        self._channels.close()
+        self._cluster.close()
+
+    # ---- questions -------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        key: K,
+        *,
+        after: Ack | None = None,
+        timeout: float | None = None,
+        max_age: float | None = None,
+        stale_ok: float | None = None,
+    ) -> QueryAnswer[V]:
+        """Return the committed row of a key.
+
+        Args:
+            key: The key.
+            after: An event whose effect the row must show: the ack of an emitter, or `Ack.parse` of a token. An event in another
+                partition than the key's changes other rows: for it the call only waits until the group has committed it.
+            timeout: As in the constructor, for this call.
+            max_age: As in the constructor, for this call; 0: the coordinator is asked now.
+            stale_ok: As in the constructor, for this call.
+
+        Raises:
+            NotReady: No process has answered for the partition in time; the message says why.
+            UnreadableRow: The row cannot be decoded.
+            BadToken: `after` is in no partition of the table.
+            ConfigurationError: The process answers no queries, or refuses this caller.
+        """
+        ask = self._asking(timeout, max_age, stale_ok)
+        data = self.table.key.encode(key)
+        partition = self._partition_of(data)
+        end = 0 if after is None else self._end_of(after, ask)
+        # The end is an offset of the event's partition; of another one it would say nothing.
+        same = after is not None and after.partition == partition
+        return self._get(ask, partition, [data], end if same else 0)[0]
+
+    def get_many(
+        self,
+        keys: Iterable[K],
+        *,
+        timeout: float | None = None,
+        max_age: float | None = None,
+        stale_ok: float | None = None,
+    ) -> dict[K, QueryAnswer[V]]:
+        """Return the answers for many keys, also for those that have no row. Raises like `get`."""
+        ask = self._asking(timeout, max_age, stale_ok)
+        keys_of: dict[int, dict[bytes, K]] = {}
+        for key in keys:
+            data = self.table.key.encode(key)
+            keys_of.setdefault(self._partition_of(data), {})[data] = key
+        found: dict[K, QueryAnswer[V]] = {}
+        for partition, encoded in keys_of.items():
+            datas = list(encoded)
+            for first in range(0, len(datas), KEYS_MAX):
+                part = datas[first : first + KEYS_MAX]
+                answers = self._get(ask, partition, part, 0)
+                found |= {as_key(encoded[data]): answer for data, answer in zip(part, answers, strict=True)}
+        return found
+
+    async def aget(
+        self,
+        key: K,
+        *,
+        after: Ack | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as `get`
+        max_age: float | None = None,
+        stale_ok: float | None = None,
+    ) -> QueryAnswer[V]:
+        """Return the row of a key as `get` does, without blocking the event loop."""
+        return await asyncio.to_thread(
+            self.get, key, after=after, timeout=timeout, max_age=max_age, stale_ok=stale_ok
+        )
+
+    def range(
+        self,
+        start: K | None = None,
+        end: K | None = None,
+        *,
+        partition: int | None = None,
+        strict: bool = False,
+        timeout: float | None = None,
+        stale_ok: float | None = None,
+    ) -> Iterator[tuple[K, V]]:
+        """Iterate over rows in the order of encoded keys. Each partition is read in pages, each of them as committed.
+
+        Args:
+            start: The first key; None: from the first.
+            end: The first key behind the range; None: to the last.
+            partition: The partition to read; None: all, merged.
+            strict: Raise `PartitionMoved` if a partition moves between two of its pages; otherwise it is read on where it
+                is now.
+            timeout: The seconds that each page may take; default: as in the constructor.
+            stale_ok: As in the constructor, for each page.
+
+        Raises:
+            GraphError: The encoded keys are in no order that a range could follow.
+            PartitionMoved: See `strict`.
+            NotReady: As in `get`.
+            UnreadableRow: As in `get`.
+        """
+        self._here.check()
+        numbers = range(self._count()) if partition is None else [partition]
+        for span in spans_of(self.table.key, start, end, self.table.name):
+            read = [self._pages(number, span, timeout, stale_ok, strict=strict) for number in numbers]
+            for number, data, row in heapq.merge(*read, key=lambda each: each[1]):
+                yield (
+                    decoded(self.table.key, data, self.table.name, number, data),
+                    decoded(self.table.value, row, self.table.name, number, data),
+                )
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _asking(self, timeout: float | None, max_age: float | None, stale_ok: float | None) -> Asking:
+        self._here.check()
+        usual = self._limits
+        return Asking(
+            self._clock.monotonic() + (usual.deadline if timeout is None else timeout),
+            usual.max_age if max_age is None else max_age,
+            usual.stale_ok if stale_ok is None else stale_ok,
+        )
+
+    def _count(self) -> int:
+        """Return the number of partitions of the table. A table that was created again may have others."""
+        now = self._clock.monotonic()
+        if now - self._counted_at > self._limits.max_age:
+            topic = self._cluster.topics([self.table.name]).get(self.table.name)
+            if topic is None:
+                raise NotReady(f"Kafka has no topic {self.table.name!r}: has its group been started?")
+            self._topic_id, self._partitions, self._counted_at = topic.topic_id, topic.partitions, now
+        return self._partitions
+
+    def _partition_of(self, key: bytes) -> int:
+        return self._hash(key) % self._count()
+
+    def _end_of(self, ack: Ack, ask: Asking) -> int:
+        """Return the offset in the table's topic that an answer must have reached to show the effect of an event."""
+        if not 0 <= ack.partition < self._count():
+            raise BadToken(
+                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {self._count()}"
+            ).at(*ack)
+        place = TopicPartition(ack.topic, ack.partition)
+        left = max(0.0, ask.deadline - self._clock.monotonic())
+        committed = self._commits.wait(self._writer, place, ack.offset, left)
+        written = TablePosition.decode(committed.metadata)
+        end = None if written is None else written.end_of(self._writer, self.table.name)
+        if end is None:  # set by a tool, without a position: the event is in the table's state of now
+            table = TopicPartition(self.table.name, ack.partition)
+            end = self._cluster.stable_ends([table])[table]
+        return end
+
+    def _get(self, ask: Asking, partition: int, keys: list[bytes], end: int) -> list[QueryAnswer[V]]:
+        if (near := self._get_near(ask, partition, keys, end)) is not None:
+            source: Literal["local", "view"] = "view" if near.kind == "view" else "local"
+            return self._answers(partition, keys, near.values, near.offset, near.age_seconds, source, "")
+        request = query_pb2.GetRequest(
+            version=VERSION,
+            group=self._members,
+            table=self.table.name,
+            partition=partition,
+            keys=keys,
+            stale_ok=ask.stale_ok,
+        )
+
+        def read(stub: QueryStub, seconds: float) -> query_pb2.GetResponse:
+            request.topic_id = self._topic_id  # of now: a table may be created again
+            answer = stub.Get(request, timeout=seconds, metadata=self._channels.metadata)
+            if answer.offset < end:
+                raise NotReady(
+                    f"the process is at offset {answer.offset} of {self.table.name!r}, not yet at {end}"
+                )
+            return answer
+
+        owner, asked_at, found = self._ask(ask, partition, read)
+        kind = _KINDS.get(found.source, "task")
+        now = self._clock.monotonic()
+        # What a copy says of its age is at most as old as the call.
+        age = now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
+        values = [row.value if row.HasField("value") else None for row in found.rows]
+        named: Literal["instance", "standby", "view"] = "instance" if kind == "task" else kind
+        return self._answers(partition, keys, values, found.offset, age, named, str(owner.address))
+
+    def _answers(
+        self,
+        partition: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        offset: int,
+        age: float,
+        source: Literal["local", "instance", "standby", "view"],
+        address: str,
+    ) -> list[QueryAnswer[V]]:
+        codec, name = self.table.value, self.table.name
+        return [
+            QueryAnswer(
+                None if value is None else decoded(codec, value, name, partition, key),
+                partition,
+                offset,
+                age,
+                source,
+                address,
+            )
+            for key, value in zip(keys, values, strict=True)
+        ]
+
+    def _get_near(self, ask: Asking, partition: int, keys: Sequence[bytes], end: int) -> FoundRows | None:
+        """Return the answer of this process; None if another one has to be asked.
+
+        After a freeze this process may still seem to have a partition that is at work elsewhere, so its last commit counts.
+        """
+        if self._near is not None:
+            with suppress(PartitionNotAssigned, NotReady):
+                found = self._near.get(
+                    self.table.name, partition, keys, ask.stale_ok if self._copies else None
+                )
+                if found.offset >= end and (self._copies or found.age_seconds <= ask.max_age):
+                    return found
+        return None
+
+    def _pages(
+        self, partition: int, span: Span, timeout: float | None, stale_ok: float | None, *, strict: bool
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        start, end = span
+        before: PartitionOwner | None = None
+        while True:
+            ask = self._asking(timeout, None, stale_ok)
+            owner, page = self._page(ask, partition, start, end)
+            if strict and before is not None and owner is not None and before.address != owner.address:
+                raise PartitionMoved(
+                    f"partition {partition} of {self.table.name!r} moved from {before.address} to {owner.address} while it "
+                    "was read: read the range again"
+                )
+            before = owner
+            yield from ((partition, key, value) for key, value in page.entries)
+            if not page.more:
+                return
+            start = page.entries[-1][0] + b"\0"
+
+    def _page(
+        self, ask: Asking, partition: int, start: bytes | None, end: bytes | None
+    ) -> tuple[PartitionOwner | None, Page]:
+        """Return a page, and who has answered; None: this process."""
+        if self._near is not None and self._copies:
+            with suppress(PartitionNotAssigned, NotReady):
+                return None, self._near.page(self.table.name, partition, start, end, ask.stale_ok)
+        request = query_pb2.RangeRequest(
+            version=VERSION,
+            group=self._members,
+            table=self.table.name,
+            partition=partition,
+            start=start,
+            end=end,
+            stale_ok=ask.stale_ok,
+        )
+
+        def read(stub: QueryStub, seconds: float) -> query_pb2.RangeResponse:
+            request.topic_id = self._topic_id
+            return stub.Range(request, timeout=seconds, metadata=self._channels.metadata)
+
+        owner, _, found = self._ask(ask, partition, read)
+        return owner, Page([(entry.key, entry.value) for entry in found.entries], found.more)
+
+    def _ask(
+        self, ask: Asking, partition: int, read: Callable[[QueryStub, float], R]
+    ) -> tuple[PartitionOwner, float, R]:
+        """Return who has answered for a partition, when it was asked, and the answer. Raises like `get`."""
+        now = self._clock.monotonic()
+        since = max(now - ask.max_age, min(self._suspected_at, now - _ASK_AGAIN_SECONDS))
+        copies = ask.stale_ok is not None
+        while True:
+            reasons: list[str] = []
+            try:
+                owners = self._routes.routes(partition, self._count(), since, copies=copies)
+            except RetryLater as error:
+                owners, reasons = (), [error.message]
+            for number, owner in enumerate(owners):
+                most = _CALL_SECONDS_MAX if number == len(owners) - 1 else _FIRST_CALL_SECONDS_MAX
+                asked_at = self._clock.monotonic()
+                left = max(0.001, min(most, ask.deadline - asked_at))
+                try:
+                    answer = read(self._channels.stub(owner.address), left)
+                except grpc.RpcError as error:
+                    reasons.append(self._why_not(error))
+                except RetryLater as error:
+                    reasons.append(error.message)
+                else:
+                    if number:
+                        self._suspected_at = asked_at
+                    return owner, asked_at, answer
+            if self._clock.monotonic() >= ask.deadline:
+                raise NotReady(
+                    f"no answer for partition {partition} of {self.table.name!r} in time: {'; '.join(reasons)}",
+                    topic=self.table.name,
+                    partition=partition,
+                )
+            self._clock.sleep(_PAUSE_SECONDS)
+            since = self._clock.monotonic()  # it may have moved: ask the coordinator, not the memory
+
+    def _why_not(self, error: grpc.RpcError) -> str:
+        """Return the reason for which another try may succeed. Raises `ConfigurationError` if none will."""
+        call = cast("grpc.Call", error)
+        text = f"{call.code().name}: {call.details()}"
+        if call.code() in _PERMANENT:
+            raise ConfigurationError(
+                f"the query server refuses the call, {text}: give Query the credentials and the metadata that it asks for, "
+                "and the same version"
+            ) from error
+        # A refusal of the query service says all by itself; gRPC's own errors need their code.
+        ours = any(key == REASON for key, _ in call.trailing_metadata() or ())
+        return str(call.details()) if ours else text
+
+
+_PERMANENT: Final = {
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+}

@@ -1,0 +1,162 @@
+"""Sources of the answers of a process: its processors, and the copies that they keep for others."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Literal, Protocol, runtime_checkable
+
+from streamtable import Bytes, PartitionNotAssigned, Processor, Table
+from streamtable.base.clock import Clock, SystemClock
+from streamtable.base.ports import Store
+from streamtable.errors import GraphError, NotReady
+from streamtable.tables.indexed_rows import RowsOf
+from streamtable.tables.replica import PartitionReplica
+from streamtable_query.copies import reading
+
+PAGE_ROWS: Final = 1_000
+PAGE_BYTES: Final = 1_000_000
+
+Kind = Literal["task", "standby", "view"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """The encoded rows of some keys of a partition.
+
+    Attributes:
+        values: A row for each key; None if the key has none.
+        offset: The rows hold everything below this offset in the table's topic.
+        age_seconds: A copy had everything that was committed this many seconds ago. Of a task: since its last commit.
+        kind: The source that they were read from.
+    """
+
+    values: Sequence[bytes | None]
+    offset: int
+    age_seconds: float
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Encoded rows in the order of keys; `more`: the range may have further ones."""
+
+    entries: Sequence[tuple[bytes, bytes]]
+    more: bool
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[bytes, bytes]]) -> "Page":
+        """Return the first rows, as many as a response may hold."""
+        entries, size = [], 0
+        for key, value in islice(rows, PAGE_ROWS):
+            entries.append((key, value))
+            size += len(key) + len(value)
+            if size >= PAGE_BYTES:
+                break
+        return cls(entries, len(entries) == PAGE_ROWS or size >= PAGE_BYTES)
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Answers for some partitions of the tables of a group. Any thread."""
+
+    @property
+    def group(self) -> str:
+        """The name of the consumer group whose members have the partitions."""
+        ...
+
+    def topic_id(self, table: str) -> str:
+        """Return the id of a table's topic. Raises `NotReady`, `GraphError`."""
+        ...
+
+    def get(self, table: str, partition: int, keys: Sequence[bytes], stale_ok: float | None) -> FoundRows:
+        """Return the rows of keys of a partition.
+
+        Args:
+            table: The name of the table.
+            partition: The partition.
+            keys: The encoded keys.
+            stale_ok: A copy may answer, if it is no older than this, in seconds; None: what the source relies on by itself.
+
+        Raises:
+            PartitionNotAssigned: The partition is in another process, or in none.
+            NotReady: It is loading here, or too old.
+            GraphError: There is no such table.
+        """
+        ...
+
+    def page(
+        self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
+    ) -> Page:
+        """Return the first rows of a range of encoded keys. Raises like `get`."""
+        ...
+
+
+class ProcessorSource:
+    """Answers from the tasks of a processor, and from its standby copies if the caller allows it; a `RowSource`."""
+
+    def __init__(self, processor: Processor, clock: Clock | None = None) -> None:
+        self._processor = processor
+        self._clock = clock or SystemClock()
+        group = processor.group
+        self._indexed = {group.named_topic(state.name) for state in group.all_states if state.due is not None}
+
+    @property
+    def group(self) -> str:
+        return self._processor.group.name
+
+    def topic_id(self, table: str) -> str:
+        kept = self._processor.group.tables
+        if table not in kept:
+            raise GraphError(
+                f"group {self.group!r} does not keep the table {table!r}: its tables are {', '.join(kept) or 'none'}"
+            )
+        if table not in self._processor.topics:
+            raise NotReady(f"the processor of group {self.group!r} has not joined its group")
+        return self._processor.topics[table].topic_id
+
+    def get(self, table: str, partition: int, keys: Sequence[bytes], stale_ok: float | None) -> FoundRows:
+        asked = _raw(table)
+        try:
+            found = [self._processor.get(asked, key, partition=partition) for key in keys]
+        except (PartitionNotAssigned, NotReady) as error:
+            copy = self._copy(table, partition, stale_ok)
+            if copy is None or stale_ok is None:
+                raise
+            try:
+                with reading(copy, stale_ok, self._clock, indexed=table in self._indexed) as copied:
+                    values = copied.rows.get_many(keys)
+            except NotReady as refusal:
+                raise refusal from error
+            return FoundRows(values, copied.offset, copied.age_seconds, "standby")
+        offset = min((each.offset for each in found), default=0)
+        age = max((each.age_seconds for each in found), default=0.0)
+        return FoundRows([each.value for each in found], offset, age, "task")
+
+    def page(
+        self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
+    ) -> Page:
+        try:
+            return Page.of(self._processor.range(_raw(table), start, end, partition=partition))
+        except (PartitionNotAssigned, NotReady) as error:
+            copy = self._copy(table, partition, stale_ok)
+            if copy is None or stale_ok is None:
+                raise
+            try:
+                with reading(copy, stale_ok, self._clock, indexed=table in self._indexed) as copied:
+                    return page_of(copied.rows, start, end)
+            except NotReady as refusal:
+                raise refusal from error
+
+    def _copy(self, table: str, partition: int, stale_ok: float | None) -> PartitionReplica | None:
+        return None if stale_ok is None else self._processor.replica(table, partition)
+
+
+def page_of(rows: Store | RowsOf, start: bytes | None, end: bytes | None) -> Page:
+    """Return the first rows of a range of a store."""
+    with rows.scan(start, end) as found:
+        return Page.of(found)
+
+
+def _raw(table: str) -> Table[bytes, bytes]:
+    """Return the table with bytes: the caller has the codecs, and a row that cannot be decoded is the caller's error."""
+    return Table(table, Bytes(), Bytes())
