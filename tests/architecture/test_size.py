@@ -12,7 +12,7 @@ from streamtable.engine.basetask import BaseTask
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_585,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_584,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_012,  # aim 1,500
     "libs/exactjson": 349,
     "libs/streamtable_codecs": 1_123,
@@ -26,7 +26,7 @@ PACKAGE_LINES_MAX = {
     "spark": 4_413,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
-    "libs/streamtable_calls": 659,  # aim 600
+    "libs/streamtable_calls": 1_105,  # aim 1,000, with commands and metrics
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70

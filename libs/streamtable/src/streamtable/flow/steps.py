@@ -164,7 +164,7 @@ def filter_rows(predicate: Function, *, with_key: bool) -> Step:
         news, olds = _both(predicate, changes, with_key=with_key)
         values = [row if kept else None for row, kept in zip(changes.values, news, strict=True)]
         before = [row if kept else None for row, kept in zip(changes.olds or (), olds, strict=True)]
-        return _without_nothing(changes.with_values(values, before))
+        return changes.with_values(values, before).without_nothing()
 
     return step
 
@@ -172,7 +172,7 @@ def filter_rows(predicate: Function, *, with_key: bool) -> Step:
 def map_rows(function: Function, *, with_key: bool) -> Step:
     def step(_: Scope, changes: Columns) -> Columns:
         news, olds = _both(function, changes, with_key=with_key)
-        return _without_nothing(changes.with_values(news, olds))
+        return changes.with_values(news, olds).without_nothing()
 
     return step
 
@@ -212,13 +212,3 @@ def _both(function: Function, changes: Columns, *, with_key: bool) -> tuple[list
     return [None if row is None else function(row) for row in changes.values], [
         None if row is None else function(row) for row in olds
     ]
-
-
-def _without_nothing(changes: Columns) -> Columns:
-    """Drop changes from no row to no row."""
-    return changes.only(
-        [
-            new is not None or old is not None
-            for new, old in zip(changes.values, changes.olds or (), strict=True)
-        ]
-    )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import structlog
@@ -107,20 +108,11 @@ class HandlerCalls:
         handler: Callable[[Any, Any], None],
     ) -> int:
         """Call a handler for each record, carefully. Returns the number of records that were handled."""
-        undo, context = self.undo, self.context
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
-            undo.begin()
-            context.stand(records, index, key)
-            try:
-                handler(context, event)
-                undo.keep(records, index, on_error)
-            except NOT_THE_RECORDS_FAULT:
-                raise
-            except Exception as error:  # noqa: BLE001 - the same
-                undo.undo(_known(records.keys[index : index + 1]))
-                if not self.give_up(on_error, records, index, error):
-                    return index
-            if context.interrupted:
+            self.context.stand(records, index, key)
+            if not self.attempt(on_error, records, index, partial(handler, self.context, event)):
+                return index
+            if self.context.interrupted:
                 return index + 1
         return len(records)
 

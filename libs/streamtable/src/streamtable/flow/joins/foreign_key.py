@@ -22,7 +22,7 @@ from streamtable.base.topics import Stream
 from streamtable.codec import Bytes
 from streamtable.errors import DeserializationError
 from streamtable.flow.joins.rules import LEFT
-from streamtable.flow.joins.tables import joined_rows, marked_changes, only_changes, refuse_windowed
+from streamtable.flow.joins.tables import joined_rows, marked_changes, refuse_windowed
 from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
 from streamtable.flow.plan.nodes import Node, Source
 from streamtable.flow.plan.plan import Plan
@@ -202,7 +202,7 @@ class Left:
         function, values = self.join.function, self.join.values
         news = joined_rows(function, values, [self._parts(rows[key]) for key in order])
         olds = joined_rows(function, values, [self._parts(before[key]) for key in order])
-        return only_changes(made.with_values(news, olds))
+        return made.with_values(news, olds).without_nothing()
 
     def _answered(self, rows: dict[bytes, Parts | None], key: bytes, answer: Parts) -> None:
         row = rows[key]

@@ -108,7 +108,7 @@ class TableJoin:
         changed = made.raw_keys or ()
         news = self._joined([rows[key] for key in changed])
         olds = self._joined([before[key] for key in changed])
-        return only_changes(made.with_values(news, olds))
+        return made.with_values(news, olds).without_nothing()
 
     def _joined(self, rows: Sequence[Sides | None]) -> list[Any]:
         return joined_rows(self.function, self.values, [self._parts(sides) for sides in rows])
@@ -129,16 +129,6 @@ def marked_changes(side: int) -> Step:
         return changes.with_values([(side, row) for row in changes.values])
 
     return step
-
-
-def only_changes(changes: Columns) -> Columns:
-    """Drop changes from no row to no row."""
-    return changes.only(
-        [
-            new is not None or old is not None
-            for new, old in zip(changes.values, changes.olds or (), strict=True)
-        ]
-    )
 
 
 def joined_rows(

@@ -160,6 +160,11 @@ class Columns:
             return self
         return self._each(lambda column: list(compress(column, keep)))
 
+    def without_nothing(self) -> "Columns":
+        """Drop changes from no row to no row."""
+        changes = zip(self.values, self.olds or (), strict=True)
+        return self.only([new is not None or old is not None for new, old in changes])
+
     def at(self, indexes: Sequence[int]) -> "Columns":
         """Return the records with these indexes."""
         return self._each(lambda column: list(map(column.__getitem__, indexes)))
