@@ -6,9 +6,11 @@ from typing import Any, Final
 from inventory import flow
 from inventory.emitter import EMITTER
 from inventory.load import events
+from inventory.ordering import orders
 from inventory.query import Tables, build_query
 from inventory.settings import InventorySettings
 from inventory.view import CONTRACT
+from servicekit.process import serving
 from servicekit.process.runtime import Program
 from servicekit.process.table_service import TableService, Texts
 from streamtable import Table
@@ -59,7 +61,14 @@ SERVICE: Final = TableService(
         edge=query.edge,
     ),
 )
-app: Final = SERVICE.command_line()
+app: Final = SERVICE.command_line(
+    further={
+        "ordering": (
+            "Place the reorders at the supplier of INVENTORY_SUPPLIER, each once, however often it fails.",
+            lambda runtime: serving.serve_groups(runtime, [orders(runtime.service.supplier)], None),
+        )
+    }
+)
 
 
 def main() -> None:

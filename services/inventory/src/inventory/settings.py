@@ -1,8 +1,10 @@
 """The settings of the inventory: variables that begin with INVENTORY_."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from servicekit.process.service_settings import ServiceSettings
+
+SUPPLIER: Final = "http://127.0.0.1:8090"
 
 
 class InventorySettings(ServiceSettings):
@@ -10,8 +12,10 @@ class InventorySettings(ServiceSettings):
 
     Attributes:
         group: INVENTORY_GROUP: the name of the flow, the prefix of its groups and topics.
+        supplier: INVENTORY_SUPPLIER: the URL of the supplier at which items are ordered.
     """
 
     env_prefix: ClassVar[str] = "INVENTORY_"
 
     group: str = "inventory"
+    supplier: str = SUPPLIER
