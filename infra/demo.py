@@ -2,7 +2,8 @@
 
 It sends clicks and out-of-order statuses, and compares click counts, in total, by minute (one minute closes) and by URL and
 hour, and the latest status of each user with the click counts before it and now; it sends tweets and followers, and
-compares the reach of each URL; it sends shipments and sales, and compares stocks, prices, totals and reorders.
+compares the reach of each URL; it sends shipments and sales, and compares stocks, prices, totals and reorders, which are
+placed at a supplier that fails twice for each of them.
 Where INVENTORY_POSTGRES_URL or CLICK_COUNT_LAKE is set, sinks write there too, and what they have written is read back by SQL.
 The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
 order. With --check it exits by itself, with code 0 only if every result is right.
@@ -25,7 +26,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from infra.demo_inventory import compare_stock, trade
+from infra.demo_inventory import SUPPLIER_FAILS, compare_orders, compare_stock, trade
 from infra.demo_parts import (
     BIN,
     ROOT,
@@ -79,6 +80,7 @@ ADDRESSES: Mapping[str, str] = {
 OWN: Mapping[str, Mapping[str, str]] = {"tweet-reach-processor": {"TWEET_REACH_BATCH_SECONDS": "1"}}
 READY_SECONDS = 90.0
 ANSWER_SECONDS = 20.0
+SUPPLIER_PORT = 8097
 WORKERS_MAX = 2
 """The processes of one processor: tweet-reach has one for each stage."""
 
@@ -245,7 +247,10 @@ def start(
     They start by role, the emitters last, so that these are stopped first: what they accepted is processed.
     """
     scenarios = [each for each in load_all(ROOT) if each.in_compose]
-    at, taken = dict[str, str](), set[int]()
+    port = free_port(SUPPLIER_PORT)
+    at, taken = {"supplier": f"127.0.0.1:{port}"}, {port}
+    supplier = {f"python -m inventory.supplier {port} --fail {SUPPLIER_FAILS}": dict[str, str]()}
+    special = {**OWN, "inventory-ordering": {"INVENTORY_SUPPLIER": f"http://{at['supplier']}"}}
     roles: dict[str, dict[str, dict[str, str]]] = {"console": {}, **{kind: {} for kind in STARTED}}
     for scenario in scenarios:
         for each in scenario.programs:
@@ -258,9 +263,9 @@ def start(
             at[each.service] = f"127.0.0.1:{port}"
             # What refers to variables of the compose file is for its containers.
             own = {name: value for name, value in each.environment.items() if "${" not in value}
-            own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **OWN.get(each.service, {})}
+            own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **special.get(each.service, {})}
             roles[each.component][" ".join([scenario.command, *each.command])] = own
-    services: list[Service] = []
+    services = list(running.enter_context(services_of(supplier, environment, folder)))
     # Those of one role are stopped side by side: each takes seconds until its clients have ended.
     for commands in roles.values():
         services += running.enter_context(services_of(commands, environment, folder))
@@ -291,7 +296,7 @@ def run(folder: Path, *, check: bool) -> int:
         with httpx.Client(timeout=10) as client:
             for service, address in at.items():
                 # The address of a view is for gRPC; queries are ready when their tables are there.
-                if service.endswith("-view"):
+                if service.endswith("-view") or service == "supplier":
                     continue
                 url = f"http://{address}/readyz"
                 wait_until(f"{url} is ready", READY_SECONDS, services, partial(reached, client, url))
@@ -306,6 +311,7 @@ def run(folder: Path, *, check: bool) -> int:
                 compare_stock(client, f"http://{at['inventory-query']}", hour, servers, services) and right
             )
             right = compare_targets(minute, KNOWN_CLICKS["alice"], services) and right
+            right = compare_orders(client, f"http://{at['supplier']}", services) and right
         say(f"{'Right' if right else 'Wrong'} after {time.monotonic() - began:.0f} s.")
         if check or not right:
             return 0 if right else 1
@@ -387,6 +393,7 @@ def show(at: Mapping[str, str], environment: Mapping[str, str], console: str) ->
   http://{at["user-status-query"]}/users/alice/events     what alice says and clicks, live
   http://{at["tweet-reach-query"]}/reach/top              the URLs with the highest reach
   http://{at["inventory-query"]}/stock                 what is in stock in which warehouse
+  http://{at["supplier"]}/orders                the orders at the supplier, each with its attempts
   http://{at["click-count-processor"]}/metrics                the processor's metrics
 
 [bold]Try[/] in another terminal

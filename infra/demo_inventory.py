@@ -12,6 +12,8 @@ from inventory.known import ANSWERS, HOURS, REORDERED, SETTING_UP, TRADING
 from servicekit_testing.topic_reading import committed_records
 
 ANSWER_SECONDS = 30.0  # rows go through several groups
+SUPPLIER_FAILS = 2
+"""The number of attempts of each order that the supplier refuses before it places it."""
 
 
 def trade(client: httpx.Client, emitter: str, at: int) -> None:
@@ -23,6 +25,28 @@ def trade(client: httpx.Client, emitter: str, at: int) -> None:
     say(
         f"Emitted by REST and acknowledged by Kafka: {count} products, listings, prices, shipments and sales."
     )
+
+
+def compare_orders(client: httpx.Client, supplier: str, services: Sequence[Service]) -> bool:
+    """Wait until the supplier, which fails twice for each order, has placed all of them. Returns whether each was placed once."""
+    expected = {item: [SUPPLIER_FAILS + 1] * len(left) for item, left in REORDERED.items()}
+    found: dict[str, list[int]] = {}
+
+    def placed() -> bool:
+        found.clear()
+        for order in client.get(f"{supplier}/orders").raise_for_status().json():
+            found.setdefault(order["of"]["item"], []).append(order["attempts"])
+        return found == expected
+
+    try:
+        wait_until("the orders at the supplier", ANSWER_SECONDS, services, placed)
+    except DemoFailed as error:
+        say(f"[red]{error}[/]")
+    table = Table("ordered at the supplier, which fails twice", "expected attempts", "attempts", "")
+    for item, right in expected.items():
+        table.add_row(item, str(right), str(found.get(item, "-")), mark(found.get(item) == right))
+    say(table)
+    return found == expected
 
 
 def compare_stock(

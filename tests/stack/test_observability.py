@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.metrics import MetricWrapperBase
 from tests.stack.programs import load
 
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.http.metrics import HttpMetrics
 from servicekit.tables.top_list import TopMetrics
-from streamtable.observe import Metrics
+from streamtable.observe import Metrics, registered
+from streamtable_calls.metrics import CallInstruments
 from streamtable_spark.jobs.metrics import gauges
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,8 +55,9 @@ def instruments() -> Iterator[Any]:
         HttpMetrics.register(registry),
         CallMetrics.register(registry),
         TopMetrics.register(registry),
+        registered(CallInstruments, registry),
     ):
-        yield from vars(made).values()
+        yield from (each for each in vars(made).values() if isinstance(each, MetricWrapperBase))
     yield from gauges(registry).values()
 
 

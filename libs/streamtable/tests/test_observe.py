@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_progress_is_shown_in_a_terminal_and_gone_when_its_tasks_ended(
     stream, leader = terminal
     progress = progress_on(stream)
     assert isinstance(progress, TerminalProgress)
-    with progress:
+    with closing(progress):
         progress.update("click-count-table[3]", 10, 100)
         progress.update("click-count-table[4]", 0, 50)
         progress.update("click-count-table[3]", 60, 110)

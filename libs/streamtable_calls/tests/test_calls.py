@@ -4,13 +4,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from streamtable import Context, Group, Guarantee, Input, Json, OnError, Output, Persist, Stream, String
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
+from streamtable.handlers.timers import PendingTimer
+from streamtable.observe import Metrics
 from streamtable_admin.declaration import _declared
 from streamtable_calls import Call, CallFailed, Retry, RetryAfter, call_id, call_ids
+from streamtable_calls.commands_to_group import CallCommand, command_record
 from streamtable_calls.partition import Outcome
 from streamtable_testing import Tester
 
@@ -373,8 +377,115 @@ def test_a_call_that_is_removed_while_it_is_pending_is_refused(tester: Tester) -
     tester.run(group_of())
     tester.emit(ORDERS, "a", "1")
     tester.stop(group_of())
-    with pytest.raises(StateMeaningChanged, match="1 calls are pending"):
+    with pytest.raises(StateMeaningChanged, match=r"1 calls of 'score' are pending.*calls drop scores score"):
         tester.start(group_of(other))
+
+
+def send_command(
+    tester: Tester, group: Group[str, Any], command: CallCommand, raw_key: bytes, number: int
+) -> None:
+    row_key = PendingTimer("score", raw_key, f"{number:016x}").encode()
+    record = command_record(group.name, command, 0, row_key)
+    tester.emit_raw(
+        record.topic, record.key, record.value, partition=record.partition, headers=record.headers
+    )
+
+
+def test_the_metrics_count_the_pending_calls_and_each_attempt_once(tester: Tester) -> None:
+    call = call_of(retry=Retry(attempts=2))
+    group = group_of(call)
+    tester.run(group, partitions=2)
+    for key in ("a", "b", "c", "d"):
+        tester.emit(ORDERS, key, key, timestamp_ms=int(tester.clock.now() * 1000) - 60_000)
+    tester.calls(call).answer(1, request="a")
+    tester.calls(call).fail(ConnectionError("refused"), request="b")
+    tester.advance(1.1)
+    tester.calls(call).fail(ConnectionError("refused"), request="b")
+    registry = CollectorRegistry()
+    metrics = Metrics.register(registry)
+    processor = tester._of(group)[0].processor
+    assert processor is not None
+    assert processor.member is not None
+    companions = processor.member.assignment.companions
+    assert companions is not None
+
+    def value(name: str, **more: str) -> float | None:
+        labels = {"group": "scores", "call": "score", **more}
+        return registry.get_sample_value(f"streamtable_calls_{name}", labels)
+
+    for _ in range(2):
+        companions.measure(metrics)
+        assert (value("pending"), value("running")) == (2, 2)
+        assert (value("oldest_seconds") or 0) >= 60
+        assert [value("attempts_total", outcome=each) for each in ("answered", "retried", "failed")] == [
+            1,
+            1,
+            1,
+        ]
+    companions.close()
+    assert value("pending") is None
+
+
+def test_a_call_that_waits_is_tried_at_once_when_it_is_asked_for(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, partitions=1)
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    tester.calls(SCORE).fail(RetryAfter(3600))
+    assert tester.calls(SCORE).pending == []
+    send_command(tester, group, CallCommand.RETRY_NOW, b"a", 1)
+    assert tester.calls(SCORE).pending == ["1"]
+    send_command(tester, group, CallCommand.RETRY_NOW, b"a", 1)
+    send_command(tester, group, CallCommand.RETRY_NOW, b"a", 2)  # it waits for its key, not for a time
+    send_command(tester, group, CallCommand.RETRY_NOW, b"b", 7)  # there is none
+    assert tester.calls(SCORE).pending == ["1"]
+    tester.calls(SCORE).answer(1)
+    tester.calls(SCORE).answer(2)
+    assert results(tester) == [("1", 1), ("2", 2)]
+    assert tester.dead_letters(group) == []
+
+
+def test_a_call_that_is_dropped_has_no_result_and_the_next_one_of_its_key_follows(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, partitions=1)
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2"), ("a", "3")])
+    _, running = tester.calls(SCORE)._ready()[0]
+    send_command(tester, group, CallCommand.DROP, b"a", 1)
+    assert tester.calls(SCORE).pending == ["2"]
+    send_command(tester, group, CallCommand.DROP, b"a", 3)
+    assert tester.calls(SCORE).pending == ["2"]
+    running.calls.arrive(Outcome(running.row_key, 1))
+    tester.calls(SCORE).answer(2)
+    assert results(tester) == [("2", 2)]
+    tester.stop(group)
+    tester.start(group, disk=False)
+    assert tester.calls(SCORE).pending == []
+
+
+def test_a_dead_letter_of_a_call_that_is_replayed_is_pending_again_with_the_same_id(tester: Tester) -> None:
+    call = call_of(retry=None)
+    group = group_of(call)
+    tester.run(group, partitions=1)
+    tester.emit(ORDERS, "a", "1")
+    ids = list(tester.calls(call).ids)
+    tester.calls(call).fail(ValueError("out of order"))
+    (letter,) = tester.dead_letters(group)
+    tester.retry(group, letter)
+    tester.retry(group, letter)  # which changes nothing: it is pending
+    assert (tester.calls(call).pending, tester.calls(call).ids) == (["1"], ids)
+    tester.calls(call).answer(1)
+    assert results(tester) == [("1", 1)]
+    assert len(tester.dead_letters(group)) == 1
+
+
+@pytest.mark.parametrize("key", [None, b"", b"no timer", PendingTimer("other", b"a", "1").encode()])
+def test_a_command_for_a_row_that_cannot_be_is_a_dead_letter(tester: Tester, key: bytes | None) -> None:
+    group = group_of()
+    tester.run(group, partitions=1)
+    record = command_record(group.name, CallCommand.DROP, 0, b"")
+    tester.emit_raw(record.topic, key, None, partition=0, headers=record.headers)
+    tester.emit(ORDERS, "a", "1")
+    assert tester.calls(SCORE).pending == ["1"]
+    assert len(tester.dead_letters(group)) == 1
 
 
 def test_another_codec_of_pending_calls_is_refused(tester: Tester) -> None:

@@ -243,3 +243,55 @@ def test_the_end_waits_for_no_function(make: Make) -> None:
     caller.executor.close()
     assert time.monotonic() - began < 4
     release.set()
+
+
+def test_a_call_that_waits_for_its_time_runs_once_and_at_once_when_it_is_hurried(make: Make) -> None:
+    seen: list[Any] = []
+
+    async def function(request: Any) -> Any:
+        seen.append(request)
+        await asyncio.sleep(0.01)
+
+    caller = make(function)
+    later_ms = int((time.time() + 3600) * 1000)
+    caller.start("a", next_ms=later_ms)
+    caller.start("a", "a")
+    caller.start("b", next_ms=later_ms)
+    caller.outcomes(1)
+    caller.start("c")
+    assert caller.outcomes(1) == {"c": None}
+    assert seen == ["a", "c"]
+
+
+def test_a_call_that_is_dropped_does_not_start_and_gives_no_outcome(make: Make) -> None:
+    seen: list[Any] = []
+    goes_on = threading.Event()
+
+    def function(request: Any) -> Any:
+        seen.append(request)
+        assert goes_on.wait(SECONDS_MAX)
+
+    caller = make(function, at_once=1)
+    attempts = [
+        Attempt(caller.call, caller.partition, key.encode(), f"g/0/{key}", b"", key, PendingCall(b"", 0))  # type: ignore[arg-type] # stands for one
+        for key in ("a", "b", "c")
+    ]
+    for attempt in attempts:
+        caller.executor.start(attempt)
+    for attempt in attempts[:2]:
+        caller.executor.drop(attempt)
+    goes_on.set()
+    assert caller.outcomes(1) == {"c": None}
+    assert "b" not in seen
+
+
+def test_the_durations_of_attempts_are_given_once(make: Make) -> None:
+    async def function(request: Any) -> Any:
+        await asyncio.sleep(request)
+
+    caller = make(function)
+    assert (caller.executor.running("f"), caller.executor.durations("f")) == (0, ())
+    caller.start(0.01, 0.02)
+    caller.outcomes(2)
+    assert [each >= 0.01 for each in caller.executor.durations("f")] == [True, True]
+    assert (caller.executor.running("f"), caller.executor.durations("f")) == (0, [])

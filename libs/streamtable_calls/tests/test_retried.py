@@ -384,7 +384,7 @@ def test_retries_that_are_removed_while_records_are_kept_are_refused(tester: Tes
     bank.down = {1}
     tester.emit_many(ORDERS, [("a", 1), ("a", 2)])
     tester.stop(group)
-    with pytest.raises(StateMeaningChanged, match="2 calls are pending"):
+    with pytest.raises(StateMeaningChanged, match="2 calls of 'orders' are pending"):
         tester.start(group_of(bank, name="other"))
 
 

@@ -78,6 +78,17 @@ class Follow(TypedDict):
     """The time of the event, in milliseconds since 1970 in UTC. For each pair of author and follower the event with the latest time applies, in whatever order the records arrive; of two with the same time, the one with `follows` true."""
 
 
+class ItemOrders(TypedDict):
+    """The orders of an item at the supplier. The key is <product>@<warehouse>."""
+
+    placed: int
+    """The number of orders that were placed."""
+    last: str
+    """The supplier's number of the last order; empty if there is none."""
+    error: str
+    """The error of the last order that was given up; empty if there is none."""
+
+
 class JobInput(TypedDict):
     """A partition of a topic that the run reads."""
 
@@ -653,6 +664,17 @@ FOLLOW: RecordSchema[Follow] = RecordSchema(
     fingerprint=0xc90bc710d54d13a0,
     history=(
         '{"type":"record","name":"Follow","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"follower","type":"string"},{"name":"follows","type":"boolean"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+ITEM_ORDERS: RecordSchema[ItemOrders] = RecordSchema(
+    row=ItemOrders,
+    name='streamtable.inventory.ItemOrders',
+    schema='{"type":"record","name":"ItemOrders","namespace":"streamtable.inventory","fields":[{"name":"placed","type":"long"},{"name":"last","type":"string"},{"name":"error","type":"string"}]}',
+    fingerprint=0xf809eb20b2885546,
+    history=(
+        '{"type":"record","name":"ItemOrders","namespace":"streamtable.inventory","fields":[{"name":"placed","type":"long"},{"name":"last","type":"string"},{"name":"error","type":"string"}]}',
     ),
 )
 

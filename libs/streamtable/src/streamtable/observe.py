@@ -10,9 +10,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from threading import Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, TypeVar, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -170,6 +169,9 @@ class Metrics:
             `log_lost.inc` to `configure_logging`.
     """
 
+    _others: Callable[[type[Any]], Any] = field(
+        metadata={"make": lambda registry: cache(partial(registered, registry=registry))}
+    )
     records_in: Counter = _counter("records_in", "Records read from inputs", *_PLACE)
     records_out: Counter = _counter("records_out", "Records sent", "group", "topic")
     dead_letters: Counter = _counter("dead_letters", "Records that went to the dead letters", *_PLACE)
@@ -225,6 +227,10 @@ class Metrics:
     def register(cls, registry: CollectorRegistry) -> Self:
         """Create the instruments in a registry, once for each registry."""
         return registered(cls, registry)
+
+    def of(self, kind: type[T]) -> T:
+        """Return the instruments of another package in the same registry, made once. `kind` is as for `registered`."""
+        return cast("T", self._others(kind))
 
     def forget(self, group: str, topic: str, partition: int) -> None:
         """Drop the gauges of a partition that was revoked, whose last lag would be reported for ever."""
@@ -346,14 +352,6 @@ class TerminalProgress:
     def close(self) -> None:
         for task in list(self._tasks):
             self.end(task)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def progress_on(stream: TextIO) -> Progress:

@@ -33,7 +33,7 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
     )
     registry = CollectorRegistry()
     meters = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
-    assignment: Any = SimpleNamespace(tasks={0: task})
+    assignment: Any = SimpleNamespace(tasks={0: task}, companions=None)
     place = {"group": "counted", "partition": "0"}
 
     def size() -> float | None:
@@ -69,7 +69,7 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
             )
             for name, at in watermarks.items()
         }
-        assignment: Any = SimpleNamespace(tasks=tasks)
+        assignment: Any = SimpleNamespace(tasks=tasks, companions=None)
         meters.sample(assignment, cluster)
         name = "streamtable_watermark_timestamp_seconds"
         return [registry.get_sample_value(name, {"group": "timed", "partition": p}) for p in "01"]

@@ -27,6 +27,7 @@ from streamtable.base.ports import TransactionalProducer
 from streamtable.base.topics import legal_name
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import StreamtableError
+from streamtable.graph.companion import CALLS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.reading import PATIENT, ReadLimits, read_to
@@ -61,8 +62,10 @@ class LoggedDeadLetter:
 
     @property
     def holds_row(self) -> bool:
-        """Whether it holds a timer or another row that fell due, and no record of an input."""
-        return self.origin is not None and self.origin.offset < 0
+        """Whether it holds a timer or another row that fell due, and neither a record of an input nor a call to make again."""
+        origin, calls = self.origin, self.record.place.topic.removesuffix("dead-letters") + CALLS
+        is_call = origin is not None and origin.topic == calls and self.omitted_bytes is None
+        return origin is not None and origin.offset < 0 and not is_call
 
     @property
     def id(self) -> tuple[int, int]:
@@ -94,10 +97,6 @@ class LoggedDeadLetter:
     def omitted_bytes(self) -> int | None:
         """The size of a value that was too large for the dead-letter topic; None if the value is here."""
         return _number(dict(self.record.headers).get(VALUE_OMITTED))
-
-    @property
-    def value_omitted(self) -> bool:
-        return VALUE_OMITTED in dict(self.record.headers)
 
     def origin_document(self) -> dict[str, Any] | None:
         """Return its origin as JSON can express it."""
@@ -351,7 +350,7 @@ class DeadLetterLog:
             raise Refused(f"dead letter {letter.name} does not name its origin: Streamtable did not write it")
         key, value = record.key, record.value
         headers = list(record.headers)
-        if letter.value_omitted:
+        if letter.omitted_bytes is not None:
             place = TopicPartition(origin.topic, origin.partition)
             starts, ends = {place: origin.offset}, {place: origin.offset + 1}
             read = read_to(self.cluster, starts, ends, limits=self.limits)

@@ -18,7 +18,10 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable import Codec, Context, OnError, Timer
-from streamtable.handlers.timers import NEVER_MS
+from streamtable.base.types import RecordBatch
+from streamtable.errors import DeserializationError
+from streamtable.handlers.timers import NEVER_MS, payload_of
+from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
 from streamtable_calls.errors import CallFailed
 from streamtable_calls.pending import CallState, PendingCall, PendingCallCodec, next_number, room_for_error
@@ -104,6 +107,22 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room_for_error(data))
         ctx.timers.at(self, NEVER_MS, pending, f"{number:016x}")
 
+    def again(self, row: bytes | None, record: RecordBatch) -> bytes | None:
+        command = command_of(record)
+        if command is CallCommand.DROP:
+            return None
+        if command is CallCommand.RETRY_NOW:
+            return row if row is None else _hurried(row)
+        if row is not None:
+            return row  # it is pending again already
+        letter = record.values[0]
+        if letter is None:
+            raise DeserializationError(
+                "the dead letter holds no pending call: was it too large for its topic?"
+            )
+        pending = PendingCall.decode(payload_of(letter))
+        return PendingCall(pending.request, pending.made_ms).row()
+
     def _finish(self, ctx: Context[K, V], pending: PendingCall) -> None:
         request: Q = self.settings.request.decode(pending.request)
         if pending.state is CallState.ANSWERED:
@@ -116,3 +135,9 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
 
     def __repr__(self) -> str:
         return f"Call({self.name!r})"
+
+
+def _hurried(row: bytes) -> bytes:
+    """Return the row of a call whose next attempt is due at once; one that has its result stays as it is."""
+    pending = PendingCall.decode(payload_of(row))
+    return pending._replace(next_ms=0).row() if pending.state is CallState.WAITING else row

@@ -1,6 +1,6 @@
 """The errors that end a call, or an attempt."""
 
-from streamtable.errors import StreamtableError
+from streamtable.errors import Fatal, StateMeaningChanged, StreamtableError
 
 
 class RetryAfter(Exception):
@@ -13,6 +13,28 @@ class RetryAfter(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"to be tried again after {seconds:g} s")
         self.seconds = seconds
+
+
+class PendingCallsLeft(StateMeaningChanged):
+    """The graph does not have a call any more that is still pending.
+
+    Args:
+        call: The name of the call.
+        group: The name of the group.
+        partition: The number of the partition.
+        count: The number of calls that are pending in the partition.
+    """
+
+    def __init__(self, call: str, group: str, partition: int, count: int) -> None:
+        self.state, self.group = f"call {call}", group
+        self.recorded, self.declared = f"{count} calls are pending", f"no Call({call!r})"
+        Fatal.__init__(
+            self,
+            f"{count} calls of {call!r} are pending, and the graph of group {group!r} has no call and no retried input of this name "
+            f"any more. Add it again until they are done; or delete them: 'streamtable calls drop {group} {call}'",
+            topic=f"{group}-calls",
+            partition=partition,
+        )
 
 
 class CallFailed(StreamtableError):

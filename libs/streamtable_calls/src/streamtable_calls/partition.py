@@ -5,7 +5,7 @@ starts when its row is committed, the next one of its key when the row is gone a
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,9 +14,10 @@ import structlog
 from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
-from streamtable.errors import StateMeaningChanged
 from streamtable.handlers.timers import PendingTimer, payload_of
+from streamtable_calls.errors import PendingCallsLeft
 from streamtable_calls.held import release
+from streamtable_calls.metrics import AttemptOutcome, CallMeters
 from streamtable_calls.pending import OWN, CallState, PendingCall
 from streamtable_calls.pending_times import PendingTimes
 from streamtable_calls.settings import CallSettings, RetrySettings
@@ -51,18 +52,38 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an attempt, or its error."""
+    """The result of an attempt, or its error.
+
+    Attributes:
+        row_key: The key of the row of its call.
+        result: The result.
+        error: The error; None: there is a result.
+        attempts: The number of attempts before this one; -1: any. Another one has been written if the row has more.
+    """
 
     row_key: bytes
     result: Any = None
     error: BaseException | None = None
+    attempts: int = -1
 
 
 class Executor(Protocol):
     """Runs attempts, and gives their outcomes to `PartitionCalls.arrive`."""
 
     def start(self, attempt: Attempt) -> None:
-        """Run an attempt, not before the time in its row."""
+        """Run an attempt, not before the time in its row. One that waits for a later time is hurried by this."""
+        ...
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget an attempt; its outcome is not taken any more."""
+        ...
+
+    def running(self, call: str) -> int:
+        """Return how many calls of a name run. Any thread."""
+        ...
+
+    def durations(self, call: str) -> Sequence[float]:
+        """Return the seconds that each attempt of a call took that has ended since this was asked last. Any thread."""
         ...
 
     def cancel(self, calls: "PartitionCalls") -> None:
@@ -83,6 +104,7 @@ class PartitionCalls:
         rows: The rows of the pending calls, and of the records that are retried.
         executor: Runs the attempts.
         clock: The clock, for the time of the next attempt.
+        meters: Counts the attempts.
     """
 
     def __init__(
@@ -94,6 +116,7 @@ class PartitionCalls:
         rows: StateTable[bytes, bytes],
         executor: Executor,
         clock: Clock,
+        meters: CallMeters,
     ) -> None:
         self.full = False
         self.closed = False
@@ -106,14 +129,17 @@ class PartitionCalls:
         self._rows = rows
         self._executor = executor
         self._clock = clock
+        self._meters = meters
         self._limited_log = LimitedLog(log, clock)
         self._opened = False
         self._changed: list[bytes] = []  # rows that were written since the last commit
         self._committed: list[bytes] = []  # rows that were committed, and not looked at since
         self._arrived: deque[Outcome] = deque()
         self._written: list[Outcome] = []  # since the last commit: they arrive again after a rewind
+        self._ended: list[AttemptOutcome] = []  # by these
         self._lines: dict[bytes, deque[bytes]] = {}  # the rows of each key, in the order of their calls
-        self._known: set[bytes] = set()
+        self._known: dict[bytes, int] = {}  # with the time of its record, in milliseconds since 1970
+        self._started: dict[bytes, Attempt] = {}  # those without an outcome
         self._left: set[PendingTimer] = set()  # keys that a record which was retried has left
         self._uncommitted: set[PendingTimer] = set()  # those that were looked at since the last commit
         self._times = PendingTimes(rows)
@@ -142,17 +168,25 @@ class PartitionCalls:
 
     def committed(self) -> None:
         self._committed += self._changed
-        self._changed, self._written, self._uncommitted = [], [], set()
+        self._meters.attempts.update(self._ended)
+        self._changed, self._written, self._ended, self._uncommitted = [], [], [], set()
 
     def undone(self) -> None:
         self._arrived.extendleft(reversed(self._written))
         self._left |= self._uncommitted
         self._times.forget()
-        self._changed, self._written, self._uncommitted = [], [], set()
+        self._changed, self._written, self._ended, self._uncommitted = [], [], [], set()
 
     def close(self) -> None:
         self.closed = True
         self._executor.cancel(self)
+
+    def oldest_call_ms(self, call: str) -> int | None:
+        """Return the event time of the oldest pending call of a name, in milliseconds since 1970. Any thread."""
+        known = list(self._known.items())  # at once, as the main thread changes it
+        return min(
+            (made for key, made in known if made and PendingTimer.decode(key).name == call), default=None
+        )
 
     # ---- called by the executor, from its thread -----------------------------------------------------------------------
 
@@ -184,15 +218,9 @@ class PartitionCalls:
             else:
                 unhandled.append((row_key, data))
         for name, count in unknown.items():
-            raise StateMeaningChanged(
-                state=f"call {name}",
-                group=self._group,
-                recorded=f"{count} calls are pending in partition {self._partition}",
-                declared=f"no Call({name!r}) and no retried input of this name",
-                topic=f"{self._group}-calls",
-            )
+            raise PendingCallsLeft(name, self._group, self._partition, count)
         for row_key, data in unhandled:  # their handlers are called when the rows are written again
-            self._note(row_key)
+            self._note(row_key, PendingCall.decode(payload_of(data)))
             self._rows.raw.put(row_key, data)
             self._changed.append(row_key)
         self._opened = True
@@ -206,26 +234,26 @@ class PartitionCalls:
         name = PendingTimer.decode(row_key).name
         pending = PendingCall.decode(payload_of(data))
         if name in self._retried:
-            self._count(row_key)
+            self._count(row_key, pending)
             if pending.attempts:
                 self._warn("attempt failed, the record is handled again", name, pending)
             return
-        line = self._note(row_key)
+        line = self._note(row_key, pending)
         if pending.state is CallState.WAITING and line[0] == row_key:
             self._start(row_key, pending)
 
-    def _note(self, row_key: bytes) -> deque[bytes]:
+    def _note(self, row_key: bytes, pending: PendingCall) -> deque[bytes]:
         """Add a row to the line of its key, unless it is there. Returns the line."""
         line = self._lines.setdefault(self._line_of(row_key), deque())
-        if self._count(row_key):
+        if self._count(row_key, pending):
             line.append(row_key)
         return line
 
-    def _count(self, row_key: bytes) -> bool:
+    def _count(self, row_key: bytes, pending: PendingCall) -> bool:
         """Count a row. Returns whether it is new."""
         if row_key in self._known:
             return False
-        self._known.add(row_key)
+        self._known[row_key] = pending.made_ms
         self.pending[PendingTimer.decode(row_key).name] += 1
         return True
 
@@ -233,7 +261,7 @@ class PartitionCalls:
         """Forget a call whose result is handled, and start the next one of its key."""
         if row_key not in self._known:
             return  # its record was undone
-        self._known.discard(row_key)
+        del self._known[row_key]
         timer = PendingTimer.decode(row_key)
         self.pending[timer.name] -= 1
         if timer.name in self._retried:
@@ -241,10 +269,13 @@ class PartitionCalls:
             return
         line_of = self._line_of(row_key)
         line = self._lines[line_of]
+        was_first = line[0] == row_key
         line.remove(row_key)
+        if (dropped := self._started.pop(row_key, None)) is not None:
+            self._executor.drop(dropped)
         if not line:
             del self._lines[line_of]
-        elif (data := self._rows.raw.get(line[0])) is not None:
+        elif was_first and (data := self._rows.raw.get(line[0])) is not None:
             pending = PendingCall.decode(payload_of(data))
             if pending.state is CallState.WAITING:
                 self._start(line[0], pending)
@@ -274,19 +305,31 @@ class PartitionCalls:
             self.arrive(Outcome(row_key, error=error))
             return
         call_id = f"{self._group}/{self._partition}/{int(timer.id, 16)}"
-        self._executor.start(Attempt(call, self, row_key, call_id, timer.raw_key, request, pending))
+        attempt = Attempt(call, self, row_key, call_id, timer.raw_key, request, pending)
+        self._started[row_key] = attempt
+        self._executor.start(attempt)
 
     def _write(self, outcome: Outcome) -> int:
         """Write the outcome of an attempt into the row of its call. Returns the number of rows."""
         data = self._rows.raw.get(outcome.row_key)
         if data is None:
             return 0
+        before = PendingCall.decode(payload_of(data))
+        if outcome.attempts not in {-1, before.attempts}:
+            return 0  # a call that was hurried may have run twice
+        self._started.pop(outcome.row_key, None)
         call = self._calls[PendingTimer.decode(outcome.row_key).name]
         now_ms = int(self._clock.now() * 1000)
-        pending = after(PendingCall.decode(payload_of(data)), call, outcome, now_ms)
+        pending = after(before, call, outcome, now_ms)
         if pending.state is not CallState.ANSWERED:
             last = pending.state is CallState.FAILED
             self._warn("call failed" if last else "attempt failed, the call is repeated", call.name, pending)
+        outcome_name = {
+            CallState.WAITING: "retried",
+            CallState.ANSWERED: "answered",
+            CallState.FAILED: "failed",
+        }
+        self._ended.append(AttemptOutcome(call.name, outcome_name[pending.state]))
         # A time that is over makes the row due at once; its handler sees it as the time of the request.
         waits = pending.state is CallState.WAITING
         self._rows.raw.put(

@@ -12,13 +12,16 @@ import structlog
 
 from streamtable import StateTable
 from streamtable.base.clock import Clock
+from streamtable.observe import Metrics
 from streamtable_calls.ids import running
+from streamtable_calls.metrics import CallMeters, PendingNow
 from streamtable_calls.partition import Attempt, Executor, Outcome, PartitionCalls
 from streamtable_calls.settings import CallSettings, RetrySettings
 
 log = structlog.get_logger()
 
 _CLOSE_SECONDS = 5.0
+_DURATIONS_MAX = 100_000  # that are kept until they are asked for
 
 
 class ProcessCalls:
@@ -45,14 +48,44 @@ class ProcessCalls:
         self._calls = calls
         self._retried = retried
         self._clock = clock
+        self._meters = CallMeters(group)
+        self._open: list[PartitionCalls] = []
 
     def open(self, partition: int, rows: StateTable[bytes, bytes]) -> PartitionCalls:
-        return PartitionCalls(
-            self._group, partition, self._calls, self._retried, rows, self.executor, self._clock
+        made = PartitionCalls(
+            self._group,
+            partition,
+            self._calls,
+            self._retried,
+            rows,
+            self.executor,
+            self._clock,
+            self._meters,
         )
+        self._open = [*(each for each in self._open if not each.closed), made]
+        return made
+
+    def measure(self, metrics: Metrics) -> None:
+        partitions = [each for each in self._open if not each.closed]
+        pending, seconds = {}, {}
+        for name in self._calls:
+            times = filter(None, (each.oldest_call_ms(name) for each in partitions))
+            count = sum(each.pending[name] for each in partitions)
+            pending[name] = PendingNow(count, self.executor.running(name), min(times, default=None))
+            seconds[name] = self.executor.durations(name)
+        self._meters.update(metrics, pending, seconds, int(self._clock.now() * 1000))
 
     def close(self) -> None:
         self.executor.close()
+        self._meters.close(list(self._calls))
+
+
+Place = tuple[PartitionCalls, bytes, int]
+
+
+def place_of(attempt: Attempt) -> Place:
+    """Return the identity of an attempt: of one call only one is made with so many before it."""
+    return attempt.calls, attempt.row_key, attempt.pending.attempts
 
 
 class ByHand:
@@ -66,7 +99,11 @@ class ByHand:
         self.attempts: list[Attempt] = []
 
     def start(self, attempt: Attempt) -> None:
+        self.attempts = [each for each in self.attempts if place_of(each) != place_of(attempt)]
         self.attempts.append(attempt)
+
+    def drop(self, attempt: Attempt) -> None:
+        self.attempts.remove(attempt)
 
     def answer(self, attempt: Attempt, result: Any) -> None:
         """Give the result of an attempt."""
@@ -77,6 +114,12 @@ class ByHand:
         """Let an attempt fail."""
         self.attempts.remove(attempt)
         attempt.calls.arrive(Outcome(attempt.row_key, error=error))
+
+    def running(self, call: str) -> int:
+        return sum(attempt.call.name == call for attempt in self.attempts)
+
+    def durations(self, call: str) -> Sequence[float]:  # noqa: ARG002 - nothing runs
+        return ()
 
     def cancel(self, calls: PartitionCalls) -> None:
         self.attempts = [attempt for attempt in self.attempts if attempt.calls is not calls]
@@ -113,6 +156,16 @@ class InLoop:
         self._new.append(attempt)
         if first:  # one wake-up for all that start together
             self._loop.call_soon_threadsafe(self._take)
+
+    def drop(self, attempt: Attempt) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._queues[attempt.call.name].drop, attempt)
+
+    def running(self, call: str) -> int:
+        return self._queues[call].running if call in self._queues else 0
+
+    def durations(self, call: str) -> Sequence[float]:
+        return self._queues[call].durations() if call in self._queues else ()
 
     def cancel(self, calls: PartitionCalls) -> None:
         if self._loop is not None:
@@ -152,6 +205,9 @@ class CallQueue:
         call: The call.
         loop: The event loop.
         clock: The clock, for the times of attempts.
+
+    Attributes:
+        running: The number of calls whose function runs.
     """
 
     def __init__(self, call: CallSettings, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -159,7 +215,11 @@ class CallQueue:
         self._loop = loop
         self._clock = clock
         self._ready: deque[tuple[float, Attempt]] = deque()  # with the time since when each is ready
+        self.running = 0
+        self._durations = deque[float](maxlen=_DURATIONS_MAX)
         self._running: dict[asyncio.Task[None], Sequence[Attempt]] = {}
+        self._waiting: dict[Place, asyncio.TimerHandle] = {}  # for their times
+        self._begun: set[Place] = set()  # those whose time has come, and that have no outcome
         self._started: deque[float] = deque(maxlen=call.rate.calls if call.rate else 1)
         self._failures = self._pauses = 0  # in a row
         self._paused_until = 0.0
@@ -170,21 +230,42 @@ class CallQueue:
 
     def add(self, attempt: Attempt) -> None:
         """Run an attempt as soon as its time has come and there is room."""
+        place = place_of(attempt)
+        if (waiting := self._waiting.pop(place, None)) is not None:
+            waiting.cancel()
         wait = attempt.pending.next_ms / 1000 - self._clock.now()
         if attempt.pending.next_ms and wait > 0:
-            self._loop.call_later(wait, self._add_now, attempt)
+            self._waiting[place] = self._loop.call_later(wait, self._add_now, attempt)
         else:
             self._add_now(attempt)
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget an attempt. A function that runs goes on: it may be in the middle of what it does."""
+        place = place_of(attempt)
+        if (waiting := self._waiting.pop(place, None)) is not None:
+            waiting.cancel()
+        self._begun.discard(place)
+        self._ready = deque(each for each in self._ready if place_of(each[1]) != place)
+
+    def durations(self) -> Sequence[float]:
+        """Return the seconds of each attempt that has ended since this was asked last. Any thread."""
+        return [self._durations.popleft() for _ in range(len(self._durations))]
 
     def cancel(self, calls: PartitionCalls) -> None:
         """Cancel the attempts of a partition; a batch goes on for the others in it."""
         self._ready = deque(each for each in self._ready if each[1].calls is not calls)
+        self._begun = {place for place in self._begun if place[0] is not calls}
+        for place in [each for each in self._waiting if each[0] is calls]:
+            self._waiting.pop(place).cancel()
         for task, attempts in self._running.items():
             if all(attempt.calls.closed for attempt in attempts):
                 task.cancel()
 
     def _add_now(self, attempt: Attempt) -> None:
-        if not attempt.calls.closed:
+        place = place_of(attempt)
+        self._waiting.pop(place, None)
+        if not attempt.calls.closed and place not in self._begun:
+            self._begun.add(place)
             self._ready.append((self._loop.time(), attempt))
             self._pump()
 
@@ -219,6 +300,8 @@ class CallQueue:
         return max(waits)
 
     async def _run(self, attempts: Sequence[Attempt]) -> None:
+        began = self._loop.time()
+        self.running += len(attempts)
         try:
             running([attempt.id for attempt in attempts])
             results = await self._results(attempts)
@@ -226,16 +309,19 @@ class CallQueue:
             # Cancelled from here, or by the function itself: then it has failed like any other.
             results = [error for _ in attempts]
         finally:
+            self.running -= len(attempts)
+            self._durations.append(self._loop.time() - began)
             task = asyncio.current_task()
             if task is not None:
                 self._running.pop(task, None)
         self._judge(results)
         for attempt, result in zip(attempts, results, strict=True):
-            if not attempt.calls.closed:
-                failed = isinstance(result, BaseException)
-                attempt.calls.arrive(
-                    Outcome(attempt.row_key, error=result) if failed else Outcome(attempt.row_key, result)
-                )
+            place = place_of(attempt)
+            if place in self._begun and not attempt.calls.closed:
+                failure = result if isinstance(result, BaseException) else None
+                answer = None if failure is not None else result
+                attempt.calls.arrive(Outcome(attempt.row_key, answer, failure, attempt.pending.attempts))
+            self._begun.discard(place)
         self._pump()
 
     async def _results(self, attempts: Sequence[Attempt]) -> Sequence[Any]:

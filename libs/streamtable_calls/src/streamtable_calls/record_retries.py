@@ -23,7 +23,8 @@ from streamtable.errors import (
     StoreCorrupted,
     StreamtableError,
 )
-from streamtable.handlers.timers import NEVER_MS, PendingTimer
+from streamtable.handlers.timers import NEVER_MS, PendingTimer, payload_of, time_of
+from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
 from streamtable_calls.held import HeldMessage, HeldRecord, hold, release, waits
 from streamtable_calls.pending import PendingCall, PendingCallCodec, next_number, room_for_error
@@ -98,6 +99,14 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
             self._handle_first(ctx, event)
 
         return handle
+
+    def again(self, row: bytes | None, record: RecordBatch) -> bytes | None:
+        command = command_of(record)
+        if row is None or command is CallCommand.DROP:
+            return None
+        if command is None or time_of(row) == NEVER_MS:
+            return row  # it waits for an earlier record of its key
+        return PendingCall.decode(payload_of(row)).row(0)
 
     def _handle_first(self, ctx: Context[K, V], event: E) -> None:
         if self._in_order and waits(ctx.timers.rows(self), self._place(ctx)):

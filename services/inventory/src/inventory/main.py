@@ -6,10 +6,12 @@ from typing import Any, Final
 from inventory import flow
 from inventory.emitter import EMITTER
 from inventory.load import events
+from inventory.ordering import orders
 from inventory.query import Tables, build_query
 from inventory.settings import InventorySettings
 from inventory.sinks import serve_sinks
 from inventory.view import CONTRACT
+from servicekit.process import serving
 from servicekit.process.runtime import Program
 from servicekit.process.table_service import TableService, Texts
 from streamtable import Table
@@ -62,7 +64,11 @@ SERVICE: Final = TableService(
 )
 app: Final = SERVICE.command_line(
     further={
-        "sinks": ("Write stock and closed hours to the PostgreSQL of INVENTORY_POSTGRES_URL.", serve_sinks)
+        "sinks": ("Write stock and closed hours to the PostgreSQL of INVENTORY_POSTGRES_URL.", serve_sinks),
+        "ordering": (
+            "Place the reorders at the supplier of INVENTORY_SUPPLIER, each once, however often it fails.",
+            lambda runtime: serving.serve_groups(runtime, [orders(runtime.service.supplier)], None),
+        ),
     }
 )
 

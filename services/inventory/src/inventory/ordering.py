@@ -1,21 +1,20 @@
-"""Places the reorders of the flow at a supplier over HTTP: `streamtable run inventory.ordering:ORDERS`.
+"""Places the reorders of the flow at a supplier over HTTP: `inventory ordering`.
 
 Each reorder is one durable call, whose id is its idempotency key: however often it is tried, the supplier places one order.
 """
 
-import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
 import httpx
 
-from contracts.records import REORDER, Reorder
+from contracts.records import ITEM_ORDERS, REORDER, ItemOrders, Reorder
 from inventory.flow import REORDERS
+from inventory.settings import SUPPLIER
 from streamtable import Avro, Context, Group, Input, Json, Persist, Stream
 from streamtable_calls import Call, CallFailed, Retry, RetryAfter, call_id
 
-SUPPLIER: Final = "http://127.0.0.1:8090"
 _PIECES_AT_LEAST: Final = 10
 
 
@@ -23,14 +22,6 @@ class Placed(TypedDict):
     """The supplier's answer."""
 
     order: str
-
-
-class ItemOrders(TypedDict):
-    """The row of an item: the number of orders placed for it, the last one, and the last error of one that was given up."""
-
-    placed: int
-    last: str
-    error: str
 
 
 Place = Callable[[Reorder], Awaitable[Placed]]
@@ -72,7 +63,7 @@ def ordering(
     def reorder(ctx: Context[str, Any], event: Reorder) -> None:
         ctx.call(call, event)
 
-    return Group(name, Input(reorders, reorder), call, Persist(Json()))
+    return Group(name, Input(reorders, reorder), call, Persist(Avro(ITEM_ORDERS)))
 
 
 def _placed(ctx: Context[str, Any], reorder: Reorder, answer: Placed) -> None:
@@ -87,5 +78,6 @@ def _given_up(ctx: Context[str, Any], reorder: Reorder, error: CallFailed) -> No
     ctx.set({**row, "error": str(error)})
 
 
-ORDERS: Final = ordering(at_supplier(os.environ.get("INVENTORY_SUPPLIER", SUPPLIER)))
-"""The group for the supplier at INVENTORY_SUPPLIER."""
+def orders(url: str = SUPPLIER) -> Group[str, Any]:
+    """Return the group that places the reorders at the supplier with this URL: `inventory ordering` runs it."""
+    return ordering(at_supplier(url))

@@ -48,10 +48,7 @@ class KeyedTable(TableJoins[K, V]):
         value: Codec[V] | None,
         kept: Callable[[], Table[K, V]] | None,
     ) -> None:
-        self._plan = plan
-        self._node = node
-        self._key = key
-        self._value = value
+        self._plan, self._node, self._key, self._value = plan, node, key, value
         if value is not None:
             legal_codec(value, "value", node.label)
         self._kept = kept

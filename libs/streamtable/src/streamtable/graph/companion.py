@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
+from streamtable.base.types import RecordBatch
 from streamtable.graph.timer import TIMERS, Timer
 from streamtable.handlers.state_table import StateTable
+from streamtable.observe import Metrics
 
 CALLS = "calls"
 """The name of the state table of such timers."""
@@ -74,6 +76,10 @@ class Companions(Protocol):
         """
         ...
 
+    def measure(self, metrics: Metrics) -> None:
+        """Update metrics; called every few seconds, by a thread of the engine's own."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -83,6 +89,18 @@ class Accompanied(Timer[K, P, V]):
     @property
     def table(self) -> str:
         return CALLS
+
+    def again(self, row: bytes | None, record: RecordBatch) -> bytes | None:
+        """Return the row of a timer after a record of the retry topic: its dead letter that is replayed, or a command.
+
+        Args:
+            row: The row as it is; None: there is none.
+            record: The record. Its key is the key of the row.
+
+        Returns:
+            The row; None: there is none any more.
+        """
+        raise NotImplementedError
 
     @classmethod
     def companions(

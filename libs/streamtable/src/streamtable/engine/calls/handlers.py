@@ -109,12 +109,11 @@ class HandlerCalls:
         handler: Callable[[Any, Any], None],
     ) -> int:
         """Call a handler for each record, carefully. Returns the number of records that were handled."""
-        context = self.context
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
-            context.stand(records, index, key)
-            if not self.attempt(on_error, records, index, partial(handler, context, event)):
+            self.context.stand(records, index, key)
+            if not self.attempt(on_error, records, index, partial(handler, self.context, event)):
                 return index
-            if context.interrupted:
+            if self.context.interrupted:
                 return index + 1
         return len(records)
 

@@ -9,7 +9,7 @@ from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.handlers import Around
 from streamtable.engine.due.chunks import entry_of
 from streamtable.errors import Fatal, GraphError
-from streamtable.graph.companion import CALLS, Companion
+from streamtable.graph.companion import CALLS, Accompanied, Companion
 from streamtable.graph.group import Group, OnError
 from streamtable.graph.timer import TIMERS, Timer
 from streamtable.handlers.context import Context
@@ -87,6 +87,16 @@ class TimerCalls:
         finally:
             self._firing = ""
         return len(due.rows)
+
+    def again(self, record: RecordBatch) -> None:
+        """Change a timer that is worked on elsewhere, as `Accompanied.again` says. Raises `LookupError` if its key is of none."""
+        row_key = record.keys[0] or b""
+        timer = self._declared.get(PendingTimer.decode(row_key).name)
+        if not isinstance(timer, Accompanied):
+            raise LookupError(f"its key {row_key[:100]!r} is of no call of the group")  # noqa: TRY004 - it is the record that is wrong
+        rows = self._tables[timer.table].raw
+        rows.put(row_key, timer.again(rows.get(row_key), record))
+        self._placed(timer.table, row_key, None)
 
     def on_error(self, row_key: bytes) -> OnError:
         """Return the policy for a failure of the handler of this timer."""

@@ -45,6 +45,4 @@ class NamedTable:
         self._new = {}
         self.changed_bytes = 0
 
-    def forget(self) -> None:
-        self._new = {}
-        self.changed_bytes = 0
+    forget = committed

@@ -26,6 +26,7 @@ from streamtable.engine.records.input_calls import InputCalls, unfit
 from streamtable.engine.records.placement import Placement
 from streamtable.engine.time.event_time import EventClock, TimedInput
 from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
+from streamtable.graph.companion import CALLS
 from streamtable.graph.group import Changes, Group, Input, OnError, Visit, prefix_headers
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.visiting import ROWS_AT_ONCE, VisitProgress
@@ -174,6 +175,8 @@ class Dispatcher:
             handler = self._around(change.handler)
             routes[change.table.name] = partial(self._change, change, handler)
             again[change.table.name] = partial(self._change_again, change, handler)
+        if self._timers is not None:
+            again[self._group.named_topic(CALLS)] = partial(self._accompanied_again, self._timers)
         routes[self._group.retry] = partial(self._one_by_one, partial(self._retry, again))
         visits = {visit.name: (visit, self._around(visit.handler)) for visit in self._group.visits}
         if visits:
@@ -309,16 +312,20 @@ class Dispatcher:
         """Handle a replayed dead letter as if it came from its origin."""
         origin = Origin.read(record.headers(0))
         route = again.get(origin.topic) if origin else None
-        if route is None or origin is None or origin.partition != record.partition:
-            if origin is None:
-                reason = "it has no origin headers"
-            elif route is None:
-                reason = f"its headers name no input of group {self._group.name!r}"
-            else:
-                reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
-            self._refuse(record, f"a record in the retry topic cannot be handled: {reason}")
-            return 1
-        return route(origin.dated(with_prefixes(record, self._prefix_headers.get(origin.topic, ""))))
+        if origin is None:
+            reason = "it has no origin headers"
+        elif route is None:
+            reason = f"its headers name no input of group {self._group.name!r}"
+        elif origin.partition != record.partition:
+            reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
+        else:
+            return route(origin.dated(with_prefixes(record, self._prefix_headers.get(origin.topic, ""))))
+        self._refuse(record, f"a record in the retry topic cannot be handled: {reason}")
+        return 1
+
+    def _accompanied_again(self, timers: TimerCalls, record: RecordBatch) -> int:
+        """Change an accompanied timer as its dead letter, or a command, says."""
+        return int(self._calls.attempt(OnError.DEAD_LETTER, record, 0, partial(timers.again, record)))
 
     def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
         """Handle a replayed change. Its old value is the one that the handler was given last, perhaps a later one."""

@@ -130,6 +130,8 @@ class EngineMetrics:
             self._metrics.forget(self._group.name, topic, partition)
         self._gauged = gauged
         self._times(tasks)
+        if assignment.companions is not None:
+            assignment.companions.measure(self._metrics)
         return marks
 
     def _count_due_rows(self, task: BaseTask) -> Iterator[tuple[str, int]]:
