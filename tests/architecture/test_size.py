@@ -13,7 +13,7 @@ from streamtable.engine.basetask import BaseTask
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_576,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_012,  # aim 1,500
+    "libs/streamtable_admin": 2_011,  # aim 1,500
     "libs/exactjson": 452,
     "libs/streamtable_codecs": 1_259,
     "libs/streamtable_supervisor": 538,  # aim 500
