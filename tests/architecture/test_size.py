@@ -23,7 +23,7 @@ PACKAGE_LINES_MAX = {
     "libs/servicekit": 6_003,  # aim 6,000
     "libs/streamtable_sinks": 1_733,
     "libs/streamtable_capture": 972,
-    "spark": 4_413,  # aim 3,200
+    "spark": 4_407,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
     "libs/streamtable_calls": 659,  # aim 600
