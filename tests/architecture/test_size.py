@@ -19,16 +19,16 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_205,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_119,  # aim 3,500
-    "libs/streamtable_query": 1_104,
+    "libs/streamtable_query": 563,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 6_002,  # aim 6,000
-    "libs/streamtable_sinks": 2_177,
-    "libs/streamtable_capture": 1_822,
-    "spark": 4_413,  # aim 3,200
-    "services/click_count": 377,  # aim 300
+    "libs/streamtable_sinks": 1_733,
+    "libs/streamtable_capture": 972,
+    "spark": 4_407,  # aim 3,200
+    "services/click_count": 340,  # aim 300
     "services/user_status": 429,  # aim 380
-    "libs/streamtable_calls": 1_455,  # aim 600
+    "libs/streamtable_calls": 659,  # aim 600
     "services/console": 1_767,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""

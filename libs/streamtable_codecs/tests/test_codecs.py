@@ -14,7 +14,20 @@ from libs.streamtable_codecs.tests.messages import MONEY, OLD_STYLE, SHOP, chang
 from libs.streamtable_codecs.tests.stand_in import StandIn, serving
 
 from localkafka.certificates import Authority
-from streamtable import Avro, Codec, Context, Group, Input, Long, Persist, State, Stream, String, Table
+from streamtable import (
+    Avro,
+    Codec,
+    Context,
+    Group,
+    Input,
+    Long,
+    Output,
+    Persist,
+    State,
+    Stream,
+    String,
+    Table,
+)
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -39,6 +52,7 @@ from streamtable_codecs import (
 )
 from streamtable_codecs.messages import message_at, messages_in
 from streamtable_codecs.places import Indexes, Names, Numbers
+from streamtable_codecs.plan import schemas_of
 from streamtable_testing import Tester
 
 UUID = "9ff70b46-9a26-4a0a-9a3f-0d2f6e7d8c11"
@@ -512,3 +526,35 @@ def test_rows_behind_ids_have_the_subject_of_the_table_s_topic_and_states_name_t
         assert tester.table(group) == {"a": Order("1")}
         assert tester.table(group, kept) == {"1": Order("1")}
     assert sorted(server.subjects) == ["g-table-value", "kept", "orders-value"]
+
+
+@pytest.mark.parametrize("codec", [JsonSchema, Protobuf, Avro])
+def test_a_group_does_not_start_before_what_it_writes_is_registered_and_the_error_says_what_to_do(
+    server: StandIn, codec: Any
+) -> None:
+    registry = HttpRegistry(server.url, attempts=1, wait=lambda _: None)
+    of, other = {
+        JsonSchema: (Order, msgspec.defstruct("Order", [("id", int)])),
+        Protobuf: (shop("Head"), None),
+        Avro: ("long", "string"),
+    }[codec]
+
+    def group(kind: Any) -> Group[str, Any]:
+        out = Stream("orders", String(), codec(kind, Confluent(registry)))
+        return Group("g", Input(Stream("in", String(), Long()), lambda ctx, event: None), Output(out))
+
+    def start(kind: Any) -> None:
+        with Tester() as tester:
+            tester.run(group(kind))
+
+    with pytest.raises(ConfigurationError, match=r"is not registered under 'orders-value'.*schemas apply"):
+        start(of)
+    registry.register_schema("orders-value", schemas_of([group(of)])[0].definition)
+    start(of)
+    server.away = True
+    start(of)  # an id that is known needs no registry
+    server.away = False
+    if other is not None:
+        with pytest.raises(ConfigurationError, match=r"would be refused \(.*\): make a change of the type"):
+            start(other)
+    registry.close()

@@ -13,7 +13,7 @@ from libs.streamtable_codecs.tests.stand_in import serving
 
 from streamtable import Stream, String, Typed
 from streamtable.errors import DeserializationError
-from streamtable_codecs import Confluent, HttpRegistry, JsonSchema, Protobuf
+from streamtable_codecs import Apicurio, Confluent, HttpRegistry, JsonSchema, Protobuf
 
 
 class Line(msgspec.Struct):
@@ -100,9 +100,10 @@ def run(registry: HttpRegistry, number: int) -> None:
             ("json", JsonSchema(Order, Confluent(registry)), ORDER, 5, as_json),
             ("plain", Protobuf(shop("Order")), message, 0, as_message),
             ("proto", Protobuf(shop("Order"), Confluent(registry)), message, 7, as_message),
+            ("named", Protobuf(shop("Order"), Apicurio(registry)), message, 17, as_message),
         ):
             bound: Any = Stream(topic, String(), codec).value
-            check(bound, bound.encode(value), head, reference, number // 4)
+            check(bound, bound.encode(value), head, reference, number // 5)
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()

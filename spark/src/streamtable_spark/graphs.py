@@ -1,18 +1,24 @@
 """Programs that arguments name, `module:NAME` as for web servers, and their groups, flows and codecs."""
 
+import json
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String, Typed
+from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
+from streamtable.base.ports import ColumnValues
+from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow import Flow
 from streamtable.graph.group import groups_in
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.transforms.avro import AvroCodec
-from streamtable_spark.transforms.codecs import Codec, PlainCodec
+from streamtable_spark.transforms.codecs import Codec, PlainCodec, PlainKind, ProgramCodec
+
+_PLAIN: Mapping[type, PlainKind] = {String: "string", Json: "json", Bytes: "bytes"}
 
 
 def load(text: str) -> Any:
@@ -73,19 +79,19 @@ def groups_of(program: Any, text: str, *arguments: str) -> list[Group[Any, Any]]
     return groups
 
 
-def codec_of(stream: Stream[Any, Any]) -> Codec:
-    """Return Spark's counterpart of the codec of a stream's values.
+def codec_of(stream: Stream[Any, Any], text: str) -> Codec:
+    """Return Spark's counterpart of the codec of the values of a program's stream. `text`: the argument that names the program.
 
     Raises:
         ConfigurationError: There is none.
     """
     codec = stream.value
-    if isinstance(codec, String):
-        return PlainCodec("string")
-    if isinstance(codec, Json | Typed):
-        return PlainCodec("json")
-    if isinstance(codec, Bytes):
-        return PlainCodec("bytes")
+    for plain, kind in _PLAIN.items():
+        if isinstance(codec, plain):
+            return PlainCodec(kind)
+    if isinstance(codec, ColumnValues):
+        columns = json.dumps(codec.columns)
+        return ProgramCodec(columns, framed=False, graph=text, topic=stream.name, row=row)
     if isinstance(codec, Avro) and isinstance(codec.framing, SingleObject | Plain):
         framed = isinstance(codec.framing, SingleObject)
         return AvroCodec(codec.schema.text, codec.older if framed else (), framed=framed)
@@ -93,3 +99,31 @@ def codec_of(stream: Stream[Any, Any]) -> Codec:
         f"the values of {stream.name!r} are {codec!r}, which Spark cannot decode here: give --codecs {stream.name}=bytes to "
         "keep them as they are"
     )
+
+
+@cache
+def _program_codec(graph: str, topic: str) -> tuple[Any, Any]:
+    """Return the codec of a stream's values, and the codec of their columns."""
+    edges = (edge for group in groups_of(load(graph), graph) for edge in group.inputs)
+    codec: Any = next(edge.stream.value for edge in edges if edge.stream.name == topic)
+    return codec, Avro(codec.columns, Plain())
+
+
+def row(
+    graph: str, topic: str, data: bytes | None, field: str | None
+) -> tuple[bytes | str | None, str | None]:
+    """Return the columns of a value of a program's stream as Avro, or one of them as text; or the reason why there are none.
+
+    Raises:
+        RetryLater: A registry does not answer. The task fails, and Spark repeats it.
+    """
+    codec, columns = _program_codec(graph, topic)
+    try:
+        if data is None:
+            return None, "no value"
+        found = codec.row(codec.decode(bytes(data)))
+        if field is None:
+            return columns.encode(found), None
+    except (DeserializationError, SerializationError) as error:
+        return None, error.message
+    return None if found[field] is None else str(found[field]), None

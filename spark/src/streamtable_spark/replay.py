@@ -144,7 +144,7 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
     by = None if edge.once is None else edge.once.by
     if not (by is None or isinstance(by, str)) or not isinstance(edge.stream.value, Avro):
         return None
-    codec = codec_of(edge.stream)
+    codec = codec_of(edge.stream, "")
     if not isinstance(codec, AvroCodec):
         return None
     return edge.stream.name, codec, by, 0 if edge.once is None else edge.once.within_ms

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark.tests.lake.runs import Runs
 from spark.tests.lake.stage import Stage
 
-from streamtable import Avro, Context, Group, Input, Json, Long, Once, Output, Stream, String, Typed
+from streamtable import Avro, Context, Group, Input, Json, Long, Once, Output, Stream, String
 from streamtable.flow import Flow
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, input_topics, topic_arguments
@@ -61,12 +61,6 @@ def test_a_groups_inputs_are_topics_whose_ids_are_those_that_count_once() -> Non
     found = input_topics([flow, GROUP], "shop:ALL")
     assert [topic.name for topic in found] == ["payments", "orders"], "nothing that is between its groups"
     assert found[0] == Topic("payments", "payments", PlainCodec("json"), None, text_keys=False)
-
-
-def test_json_that_fits_a_type_is_kept_as_json() -> None:
-    typed = Stream("typed", String(), Typed(dict[str, int]))
-    (topic,) = input_topics(Group("sums", Input(typed, nothing)), "shop:SUMS")
-    assert topic.codec == PlainCodec("json")
 
 
 def test_what_is_no_graph_or_has_a_codec_that_spark_does_not_know_is_refused() -> None:

@@ -1,7 +1,18 @@
 """JSON checked against types, and comparisons of JSON schemas."""
 
 from exactjson.comparison import unreadable
+from exactjson.rows import columns, shaped
 from exactjson.schemas import bare, key_fault
 from exactjson.types import Checked, Unsuitable, checked, fault
 
-__all__ = ["Checked", "Unsuitable", "bare", "checked", "fault", "key_fault", "unreadable"]
+__all__ = [
+    "Checked",
+    "Unsuitable",
+    "bare",
+    "checked",
+    "columns",
+    "fault",
+    "key_fault",
+    "shaped",
+    "unreadable",
+]

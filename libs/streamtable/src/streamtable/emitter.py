@@ -46,12 +46,7 @@ class Emitter(Generic[K, V]):
     """
 
     def __init__(
-        self,
-        stream: Stream[K, V],
-        log: Log,
-        *,
-        close_timeout: float = 30.0,
-        delivery_timeout: float = 120.0,
+        self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0, delivery_timeout: float = 120.0
     ) -> None:
         self.stream = stream
         self._producer = log.producer(stream.partitioner, delivery_timeout)
@@ -105,12 +100,7 @@ class Emitter(Generic[K, V]):
             headers, done = self._traced(headers, done)
         try:
             self._producer.produce(
-                self.stream.name,
-                key_bytes,
-                value_bytes,
-                done,
-                headers=headers,
-                timestamp_ms=timestamp_ms,
+                self.stream.name, key_bytes, value_bytes, done, headers=headers, timestamp_ms=timestamp_ms
             )
         except QueueFull as error:
             done(error)

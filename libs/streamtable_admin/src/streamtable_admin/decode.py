@@ -13,6 +13,7 @@ from typing import Any
 
 from streamtable import Avro, Bytes, Group, Stream, String, Table
 from streamtable.base.deadletter import ORIGIN_TOPIC
+from streamtable.base.message import prefix_header
 from streamtable.base.partitioner import Partitioner
 from streamtable.base.ports import Codec, ShownValues
 from streamtable.base.types import Headers
@@ -127,7 +128,9 @@ class Decoder:
 
     def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Decode a value of a topic; a dead letter's value as a value of the topic it comes from."""
-        return self._decoded(self.values.get(_origin(headers) or topic) or self.values.get(topic), data)
+        codec = self.values.get(_origin(headers) or topic) or self.values.get(topic)
+        prefix = dict(reversed(headers)).get(prefix_header(codec))  # the schema's id, if it is not in front
+        return self._decoded(codec, prefix + data if prefix and data is not None else data)
 
     def names_schema(self, data: bytes) -> bool:
         """Return whether bytes are in Avro's single-object encoding, with a known schema that can decode them."""

@@ -81,11 +81,7 @@ def collect(
 
 
 def last_records(
-    cluster: Cluster,
-    marks: Mapping[TopicPartition, Watermarks],
-    count: int,
-    *,
-    limits: ReadLimits = PATIENT,
+    cluster: Cluster, marks: Mapping[TopicPartition, Watermarks], count: int, *, limits: ReadLimits = PATIENT
 ) -> list[TopicRecord]:
     """Return the last records of these partitions together, in the order of time.
 

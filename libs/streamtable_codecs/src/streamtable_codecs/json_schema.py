@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from orjson import dumps, loads
 
-from exactjson import bare
+from exactjson import bare, columns, shaped
 from streamtable import Codec, Decoded, Json, Plain, Typed, decode_each
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
@@ -101,6 +102,15 @@ class JsonSchema(Generic[T]):
         """See `ports.ShownValues`."""
         return self._inner.plain(value) if isinstance(self._inner, Typed) else value
 
+    @cached_property
+    def columns(self) -> Any:
+        """See `ports.ColumnValues`."""
+        return columns(loads(self.definition.text))
+
+    def row(self, value: T) -> Any:
+        """See `ports.ColumnValues`."""
+        return shaped(self.plain(value), self.columns)
+
     @property
     def prefix_header(self) -> str:
         """See `ports.HeaderPrefix`."""
@@ -134,15 +144,19 @@ class JsonSchema(Generic[T]):
             bound.framing, bound._prefix, bound._writers = framing, None, {}  # noqa: SLF001 - its own copy
         return bound
 
+    def prepare(self) -> bytes:
+        """See `ports.PreparedCodec`. Returns the prefix of what it writes."""
+        if self._prefix is None:
+            assert not isinstance(self.framing, Plain), "Plain has a prefix from the start"
+            self._prefix = self.framing.header(self.definition)
+        return self._prefix
+
     def encode(self, value: T) -> bytes:
         """See `ports.Codec`. With the framing of a registry, the first call may also raise its errors."""
         body = self._inner.encode(value)
         if self._check and (reason := self._check(loads(body))):
             raise SerializationError(f"{self.title}: {reason}")
-        if self._prefix is None:
-            assert not isinstance(self.framing, Plain), "Plain has a prefix from the start"
-            self._prefix = self.framing.header(self.definition)
-        return self._prefix + body
+        return self.prepare() + body
 
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""

@@ -5,12 +5,14 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
+from exactjson.rows import AS_JSON, record
 from streamtable_codecs.schemas import Definition
 
 _TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[\w.]+|[{};]", re.DOTALL)
@@ -34,6 +36,13 @@ _NUMBERS = {
     _F.TYPE_BYTES: ["bytes", "string"],
 }
 """The types whose bytes a type reads as the same value."""
+_COLUMNS = {
+    kind: "bytes"
+    if names == ["bytes", "string"]
+    else {"bool": "boolean", "float": "double", "double": "double"}.get(names[-1], "long")
+    for kind, names in _NUMBERS.items()
+} | {_F.TYPE_ENUM: "string", _F.TYPE_STRING: "string"}
+"""The Avro types of fields that are no messages."""
 _MESSAGES = {_F.TYPE_MESSAGE, _F.TYPE_GROUP}
 
 
@@ -152,6 +161,31 @@ def _add_shape(message: Descriptor, shapes: dict[str, Any]) -> None:
     for each in message.fields:
         if each.message_type is not None:
             _add_shape(each.message_type, shapes)
+
+
+def columns_of(message: Descriptor) -> Any:
+    """Return the Avro schema of a message, as `exactjson.rows.columns` does of JSON: Google's own messages are JSON in texts."""
+    return _columns_of(message, count(1), ())
+
+
+def _columns_of(message: Descriptor | None, numbers: Iterator[int], inside: tuple[str, ...]) -> Any:
+    assert message is not None, "a field that is no number or text has a message"
+    if message.full_name in inside or message.full_name.startswith("google.protobuf."):
+        return AS_JSON
+    inside = (*inside, message.full_name)
+    fields: dict[str, Any] = {}
+    for each in message.fields:
+        inner = each.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            values = inner.fields_by_name["value"]
+            one = _COLUMNS.get(values.type) or _columns_of(values.message_type, numbers, inside)
+            fields[each.name] = {"type": "map", "values": one}
+            continue
+        one = _COLUMNS.get(each.type) or _columns_of(inner, numbers, inside)
+        if each.is_repeated:
+            one = {"type": "array", "items": one}
+        fields[each.name] = ["null", one] if each.has_presence and not each.is_required else one
+    return record(fields, numbers) if fields else AS_JSON
 
 
 def shape_in_files(files: Iterable[tuple[str, Sequence[PlacedMessage]]], name: str) -> dict[str, Any] | None:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from exactjson import unreadable
+from exactjson import shaped, unreadable
 from streamtable import Decoded, Plain, decode_each
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
@@ -66,6 +67,18 @@ class Protobuf(Generic[M]):
         """See `ports.ShownValues`."""
         return MessageToDict(value, preserving_proto_field_name=True)
 
+    @cached_property
+    def columns(self) -> Any:
+        """See `ports.ColumnValues`."""
+        return messages.columns_of(self._descriptor)
+
+    def row(self, value: M) -> Any:
+        """See `ports.ColumnValues`."""
+        found = MessageToDict(
+            value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        return shaped(found, self.columns)
+
     @property
     def prefix_header(self) -> str:
         """See `ports.HeaderPrefix`."""
@@ -104,15 +117,19 @@ class Protobuf(Generic[M]):
             bound.framing, bound._prefix = framing, None  # noqa: SLF001 - its own copy
         return bound
 
+    def prepare(self) -> bytes:
+        """See `ports.PreparedCodec`. Returns the prefix of what it writes."""
+        if self._prefix is None:
+            assert not isinstance(self.framing, Plain), "Plain has a prefix from the start"
+            place = self.framing.places.written(self._descriptor)
+            self._prefix = self.framing.header(self.definition) + place
+        return self._prefix
+
     def encode(self, value: M) -> bytes:
         """See `ports.Codec`. With the framing of a registry, the first call may also raise the errors of the registry."""
         if not isinstance(value, self.message):
             raise SerializationError(f"{self.title}: expected {self.title}, got {type(value).__name__}")
-        prefix = self._prefix
-        if prefix is None:
-            assert not isinstance(self.framing, Plain), "Plain has a prefix from the start"
-            place = self.framing.places.written(self._descriptor)
-            prefix = self._prefix = self.framing.header(self.definition) + place
+        prefix = self.prepare()
         try:
             return prefix + value.SerializeToString(deterministic=self._deterministic)
         except (EncodeError, ValueError) as error:

@@ -199,15 +199,7 @@ class HttpRegistry:
     def compatible(self, subject: str, definition: Definition) -> str:
         """Return why a schema does not fit the subject's rule of compatibility; "" if it fits, or is the first. Raises `RetryLater`."""
         with self._alone():
-            body = self._body(definition)
-            if body is None:
-                return ""  # it cannot be asked before the schemas that it refers to are registered
-            path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-            answer = self._ask("POST", path, body, ("is_compatible",))
-            if answer is None or answer["is_compatible"] is True:
-                return ""
-            messages = answer.get("messages")
-            return "; ".join(map(str, messages)) if messages else "the registry refuses it"
+            return self._refusal(subject, definition)
 
     def register_schema(self, subject: str, definition: Definition) -> int:
         """Register a schema, with those that it refers to, and return its id. Raises `RetryLater`, `ConfigurationError`."""
@@ -292,11 +284,27 @@ class HttpRegistry:
         if found is None and self._register == "missing":
             return self._register_new(subject, definition)
         if found is None:
+            reason = self._refusal(subject, definition)
             raise ConfigurationError(
-                f"registry: {definition.record} is not registered under {subject!r}; register it before writing, as "
-                "'streamtable schemas apply --graph MODULE:NAME' does"
+                f"registry: {definition.record} is not registered under {subject!r}"
+                + (
+                    f", and would be refused ({reason}): make a change of the type that can read what was written before"
+                    if reason
+                    else "; register it before writing, as 'streamtable schemas apply --graph MODULE:NAME' does"
+                )
             )
         return self._number(found, "id", subject)
+
+    def _refusal(self, subject: str, definition: Definition) -> str:
+        body = self._body(definition)
+        if body is None:
+            return ""  # it cannot be asked before the schemas that it refers to are registered
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        answer = self._ask("POST", path, body, ("is_compatible",))
+        if answer is None or answer["is_compatible"] is True:
+            return ""
+        messages = answer.get("messages")
+        return "; ".join(map(str, messages)) if messages else "the registry refuses it"
 
     def _look_up(self, subject: str, definition: Definition) -> Mapping[str, Any] | None:
         body = self._body(definition)

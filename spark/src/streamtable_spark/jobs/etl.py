@@ -85,11 +85,7 @@ class Etl:
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        progress: Progress,
-        reached: Reached = lambda _: None,
+        self, spark: SparkSession, settings: Settings, progress: Progress, reached: Reached = lambda _: None
     ) -> None:
         self._spark, self._settings, self._progress, self._reached = spark, settings, progress, reached
         self._lake = Lake(spark, settings.lake)

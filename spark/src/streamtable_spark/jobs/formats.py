@@ -31,12 +31,8 @@ TRIES: Final = 5
 PAUSE_S: Final = 0.5
 # Parts of the errors that a job gets when another one has changed its tables meanwhile.
 DISTURBED: Final = (
-    "DELTA_CONCURRENT",
-    "DELTA_METADATA_CHANGED",
-    "FILE_NOT_EXIST",
-    "PATH_NOT_FOUND",
-    "FileNotFoundException",
-)
+    "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "FileNotFoundException",
+)  # fmt: skip
 
 
 class _Folder:

@@ -57,35 +57,32 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
 def arguments(name: str, about: str) -> argparse.ArgumentParser:
     """Return a parser with the arguments of all jobs that compute a group's table."""
     parser = job_parser(name, about)
-    parser.add_argument(
-        "--group", required=True, help="the group whose inputs, retries and dead letters are read"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--group", required=True, help="the group whose inputs, retries and dead letters are read")
+    add(
         "--from",
         dest="lake",
         type=lambda text: None if text == "earliest" else lake_folder(text),
         metavar="WHERE",
         help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
     )
-    parser.add_argument(
-        "--allow-missing", action="store_true", help="continue even if the first records are gone"
-    )
-    parser.add_argument(
+    add("--allow-missing", action="store_true", help="continue even if the first records are gone")
+    add(
         "--rebuilt",
         metavar="MANIFEST",
         help="manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries of the earlier group count too",
     )
-    parser.add_argument(
+    add(
         "--graph",
         metavar="MODULE:NAME",
         help="the group, the flow that it belongs to, or a function that makes it for a name: its handlers compute the table",
     )
-    parser.add_argument(
+    add(
         "--scenario",
         choices=sorted(TABLES),
         help="what a group of the demo computes, in Spark itself; needed if its name does not say it",
     )
-    parser.add_argument(
+    add(
         "--topic",
         action="append",
         default=[],

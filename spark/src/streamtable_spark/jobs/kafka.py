@@ -167,11 +167,7 @@ class _Security:
         key = self._file(
             "ssl.key.location", _KEYS, "a key in PEM, of PKCS#8 (`openssl pkcs8 -topk8` makes it of others)"
         )
-        java = {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": chain,
-            "ssl.keystore.key": key,
-        }
+        java = {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
         if _KEYS[1] in key:
             java["ssl.key.password"] = self._needed("ssl.key.password", "what the key is encrypted with")
         return java

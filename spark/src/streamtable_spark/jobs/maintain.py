@@ -66,10 +66,7 @@ def small_files(tables: DeltaTables, name: str, size: int) -> list[str]:
 
 
 def maintain(
-    lake: Lake,
-    settings: Settings,
-    progress: Progress,
-    reached: Reached = lambda _: None,
+    lake: Lake, settings: Settings, progress: Progress, reached: Reached = lambda _: None
 ) -> dict[str, dict[str, Any]]:
     """Compact and expire files, table by table.
 

@@ -85,13 +85,8 @@ def refuse_members(cluster: Cluster, group: str) -> None:
 def _check_topics(cluster: Cluster, request: RebuildRequest) -> None:
     """Raise `ConfigurationError` if a topic is missing, or a topic of the groups has another number of partitions."""
     source = request.source
-    together = [
-        *source.inputs,
-        source.retry,
-        source.dead_letters,
-        *request.target.changelogs.values(),
-        *request.own,
-    ]
+    changelogs = request.target.changelogs.values()
+    together = [*source.inputs, source.retry, source.dead_letters, *changelogs, *request.own]
     found = cluster.partitions([*together, *source.context])
     first = together[0]
     for topic in together:
@@ -119,10 +114,7 @@ def _refuse_used(
 
 
 def _taken_up(
-    cluster: Cluster,
-    request: RebuildRequest,
-    before: Manifest,
-    committed: Mapping[str, int],
+    cluster: Cluster, request: RebuildRequest, before: Manifest, committed: Mapping[str, int]
 ) -> Manifest:
     this = (request.source.computes.name, request.source.group, request.as_group, cluster.id())
     if (before.scenario, before.group, before.as_group, before.cluster) != this:

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,29 +122,15 @@ def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]
 
 def topic_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the contents of a lake; `contents_of` reads them."""
-    add = partial(parser.add_argument, action="append", default=[])
-    add("--topics", metavar="NAME[=TOPIC],...", help="topics to read (all that --codecs and --graph name)")
-    add(
-        "--codecs",
-        metavar="NAME=CODEC,...",
-        help=f"how the values of a topic are read: {CODECS}. FILE+OLDER+...: with older versions of the schema",
-    )
-    add(
-        "--ids",
-        metavar="NAME=FIELD,...",
-        help="the field that holds the id of an event; without it none repeats",
-    )
-    add("--horizon", metavar="NAME=DAYS,...", help=_HORIZON)
-    add(
-        "--byte-keys",
-        metavar="NAME,...",
-        help="topics whose keys may be missing, or any bytes; others are text",
-    )
-    add(
-        "--graph",
-        metavar="MODULE:NAME",
-        help="a group, a flow, or the contents of a lake, whose topics are read",
-    )
+    for name, metavar, text in (
+        ("--topics", "NAME[=TOPIC],...", "topics to read (all that --codecs and --graph name)"),
+        ("--codecs", "NAME=CODEC,...", f"how values are read: {CODECS}; FILE+OLDER+... with older schemas"),
+        ("--ids", "NAME=FIELD,...", "the field that holds the id of an event; without it none repeats"),
+        ("--horizon", "NAME=DAYS,...", _HORIZON),
+        ("--byte-keys", "NAME,...", "topics whose keys may be missing, or any bytes; others are text"),
+        ("--graph", "MODULE:NAME", "a group, a flow, or the contents of a lake, whose topics are read"),
+    ):
+        parser.add_argument(name, action="append", default=[], metavar=metavar, help=text)
 
 
 def contents_of(found: argparse.Namespace) -> Contents:
@@ -210,7 +195,7 @@ def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
         event_id = by if isinstance(by, str) else None
         if stream.name not in found or event_id is not None:
             found[stream.name] = Topic(
-                stream.name, stream.name, codec_of(stream), event_id, isinstance(stream.key, String)
+                stream.name, stream.name, codec_of(stream, text), event_id, isinstance(stream.key, String)
             )
     return tuple(found.values())
 

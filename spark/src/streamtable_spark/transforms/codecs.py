@@ -1,7 +1,8 @@
 """Codecs that decode the values of a topic to a column: Avro, JSON, text, or the unchanged bytes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -41,6 +42,36 @@ class PlainCodec:
     def peek(self, name: str) -> Column:
         """Return a field of the bytes in the column `value`, as text; null where there is none."""
         return fn.get_json_object(fn.col("value").cast("string"), f"$.{name}")
+
+
+@dataclass(frozen=True)
+class ProgramCodec(AvroCodec):
+    """Values that a program's own codec decodes, in Spark's Python workers, to the columns that it says they have.
+
+    Attributes:
+        graph: MODULE:NAME of the program, where the workers find it too.
+        topic: The name of the stream.
+        row: Returns the row of a value, or one of its fields as text; or the reason why there is none. See `graphs.row`.
+    """
+
+    graph: str = ""
+    topic: str = ""
+    row: Callable[..., tuple[Any, str | None]] = lambda *_: (None, None)
+
+    def decode(self, frame: DataFrame) -> DataFrame:
+        """Add `decoded` and `reason`; see `AvroCodec.decode`."""
+        rows = {"_raw": fn.col("value"), "_made": self._rows("row binary, fault string", None)}
+        found = super().decode(frame.withColumns(rows).withColumn("value", fn.col("_made.row")))
+        reason = fn.coalesce(fn.col("_made.fault"), fn.col("reason"))
+        return found.withColumns({"reason": reason, "value": fn.col("_raw")}).drop("_raw", "_made")
+
+    def peek(self, name: str) -> Column:
+        """Return a field of the bytes in the column `value`, as text; null where there is none."""
+        return self._rows("row string, fault string", name)["row"]
+
+    def _rows(self, kind: str, field: str | None) -> Column:
+        row, graph, topic = self.row, self.graph, self.topic
+        return fn.udf(lambda data: row(graph, topic, data, field), kind)("value")
 
 
 Codec = AvroCodec | PlainCodec

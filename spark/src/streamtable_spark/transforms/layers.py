@@ -123,11 +123,7 @@ def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
 
 
 def silver(
-    decoded: DataFrame,
-    repeated: DataFrame | None,
-    event_id: Column | None = None,
-    *,
-    text_keys: bool = True,
+    decoded: DataFrame, repeated: DataFrame | None, event_id: Column | None = None, *, text_keys: bool = True
 ) -> DataFrame:
     """Return the records that could be decoded, each once, and whether they repeat an event.
 

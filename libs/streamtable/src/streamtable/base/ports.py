@@ -135,6 +135,20 @@ class TopicCodec(Protocol):
 
 
 @runtime_checkable
+class PreparedCodec(Protocol):
+    """A codec that looks up what it needs to write, such as the id of its schema, with its first value."""
+
+    def prepare(self) -> object:
+        """Look it up now. Called before a group starts that writes with it.
+
+        Raises:
+            ConfigurationError: It cannot write: its schema is not registered, or its registry refuses it.
+            RetryLater: A registry does not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class HeaderPrefix(Protocol):
     """A codec whose bytes begin with a prefix that producers may write into a header of the record instead.
 
@@ -162,6 +176,19 @@ class ShownValues(Protocol):
     def plain(self, value: Any) -> Any:
         """Return a value as dicts, lists, texts and numbers."""
         ...
+
+
+@runtime_checkable
+class ColumnValues(Protocol):
+    """A codec whose values are objects of a class: it says which columns they have, in databases, files and Spark.
+
+    Attributes:
+        columns: The Avro schema of a row, parsed; `row` returns a value as it describes it.
+    """
+
+    @property
+    def columns(self) -> Any: ...
+    def row(self, value: Any) -> Any: ...
 
 
 @runtime_checkable

@@ -155,11 +155,14 @@ class Avro(Generic[T]):
             bound._framing, bound._write = framing, None  # noqa: SLF001 - its own copy
         return bound
 
+    def prepare(self) -> Writer:
+        """See `ports.PreparedCodec`."""
+        self._write = self._write or make_writer(self.schema, self._framing.prefix(self.schema))
+        return self._write
+
     def encode(self, value: T) -> bytes:
         """See `ports.Codec`. The first call may also raise the errors of the framing's registry."""
-        write = self._write
-        if write is None:
-            write = self._write = make_writer(self.schema, self._framing.prefix(self.schema))
+        write = self._write or self.prepare()
         try:
             return write(value)
         except WRITE_ERRORS as error:

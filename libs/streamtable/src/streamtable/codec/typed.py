@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast, overload
 
-from exactjson import Checked, Unsuitable, checked, fault, key_fault
+from exactjson import Checked, Unsuitable, checked, columns, fault, key_fault, shaped
 from streamtable.base.decoding import decode_each
 from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
@@ -65,6 +66,15 @@ class Typed(Generic[T]):
     def plain(self, value: T) -> Any:
         """See `ports.ShownValues`."""
         return self._json.plain(value)
+
+    @cached_property
+    def columns(self) -> Any:
+        """See `ports.ColumnValues`."""
+        return columns(self.schema)
+
+    def row(self, value: T) -> Any:
+        """See `ports.ColumnValues`."""
+        return shaped(self.plain(value), self.columns)
 
     @property
     def schema(self) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.engine.watch.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater, TopicMissing
 from streamtable.graph.custom_task import CustomTasks
-from streamtable.graph.group import Group
+from streamtable.graph.group import Group, prepare_codecs
 from streamtable.graph.topic_check import check_topics, check_unchanged
 from streamtable.graph.topic_owners import refuse_topics_of_others
 from streamtable.graph.topic_settings import topic_warnings
@@ -213,6 +213,7 @@ class GroupProcessor:
         self._cluster = self._cluster or self._log.cluster()
         refuse_topics_of_others(self.group, self._cluster)
         self.topics = check_topics(self.group, self._cluster)
+        prepare_codecs(self.group)
         for each in topic_warnings(self.group, self.topics):
             log.warning("topic loses results", group=self.group.name, **asdict(each))
         if self._lookups is not None:

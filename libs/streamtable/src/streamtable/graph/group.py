@@ -15,7 +15,7 @@ from streamtable.base.decoding import codec_name
 from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.message import prefix_header
-from streamtable.base.ports import Codec
+from streamtable.base.ports import Codec, PreparedCodec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
 from streamtable.errors import GraphError
 from streamtable.graph.aggregate import Aggregate
@@ -545,6 +545,16 @@ def prefix_headers(group: Group[Any, Any]) -> Mapping[str, str]:
     read: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
     read += [edge.table for edge in group.joins]
     return {topic.name: name for topic in read if (name := prefix_header(topic.value))}
+
+
+def prepare_codecs(group: Group[Any, Any]) -> None:
+    """Look up the schemas that a group writes with. Raises `ConfigurationError`, `RetryLater`; see `ports.PreparedCodec`."""
+    written: list[Stream[Any, Any] | Table[Any, Any] | State[Any, Any]] = [*group.states]
+    written += [edge.stream for edge in group.outputs]
+    written += [group.table] if group.persist is not None else []
+    for codec in (each for topic in written for each in (topic.key, topic.value)):
+        if isinstance(codec, PreparedCodec):
+            codec.prepare()
 
 
 def legal_version(version: object, of: str) -> str:

@@ -153,9 +153,7 @@ class Kafka:
         )
 
     def producer(
-        self,
-        partitioner: Partitioner = "murmur2",
-        delivery_timeout: float = DELIVERY_TIMEOUT_S,
+        self, partitioner: Partitioner = "murmur2", delivery_timeout: float = DELIVERY_TIMEOUT_S
     ) -> KafkaProducer:
         config: dict[str, object] = options.producer(delivery_timeout) | {
             "partitioner": LIBRDKAFKA[partitioner]

@@ -313,12 +313,7 @@ class _Sessions:
         self.since, self.spans = since, _spans(self.key, (raw for raw, _ in rows))
 
     def add(
-        self,
-        near: Sequence[SessionBounds],
-        time: int,
-        value: Any,
-        index: int,
-        aggregate: Aggregate[Any, Any],
+        self, near: Sequence[SessionBounds], time: int, value: Any, index: int, aggregate: Aggregate[Any, Any]
     ) -> None:
         """Add a record to the sessions that it is near to, which become one; or begin one with it."""
         row, start, end = None, time, time

@@ -37,12 +37,7 @@ class Late:
             raw_keys, timestamps = records.raw_keys, timestamps_of(times)
             values = [value for _, value in records.values] if self.beside else records.values
             scope.emit_many(
-                self.stream,
-                (),
-                values,
-                raw_keys=raw_keys,
-                timestamps_ms=timestamps,
-                headers=records.headers,
+                self.stream, (), values, raw_keys=raw_keys, timestamps_ms=timestamps, headers=records.headers
             )
 
 

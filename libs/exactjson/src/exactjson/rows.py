@@ -1,0 +1,120 @@
+"""The columns of JSON: an Avro schema of the values of a JSON schema, and the values as it describes them.
+
+Avro's is the schema that what reads columns knows: databases, Parquet files, Spark. A part whose type has no column of its own, such
+as a union of objects, or one that is nested without end, is JSON in a text.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final
+
+from exactjson.schemas import choices_of, resolved
+
+AS_JSON: Final[Mapping[str, Any]] = {"type": "string", "json": True}
+"""The Avro schema of a part that is JSON in a text."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TYPES: Final = {
+    "string": "string",
+    "integer": "long",
+    "number": "double",
+    "boolean": "boolean",
+    "null": "null",
+}
+
+
+def columns(schema: Mapping[str, Any]) -> Any:
+    """Return the Avro schema of the values of a JSON schema, parsed."""
+    return _columns(schema, schema, count(1), ())
+
+
+def _columns(  # noqa: PLR0911 - one for each type
+    schema: Any, root: Mapping[str, Any], numbers: Any, inside: tuple[str, ...]
+) -> Any:
+    name = str(schema.get("$ref", "")) if isinstance(schema, Mapping) else ""
+    known = not name or (name not in inside and name.rpartition("/")[2] in root.get("$defs", {}))
+    if not isinstance(schema, Mapping) or not known:
+        return AS_JSON
+    schema, inside = resolved(schema, root), (*inside, name)
+    if choices := choices_of(schema):
+        return _union([_columns(each, root, numbers, inside) for each in choices])
+    literals = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if literals is not None:
+        return "string" if all(isinstance(each, str) for each in literals) else _of_numbers(literals)
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return _union([_columns({**schema, "type": each}, root, numbers, inside) for each in kind])
+    if kind == "array" and "prefixItems" not in schema:
+        return {"type": "array", "items": _columns(schema.get("items"), root, numbers, inside)}
+    if kind != "object":
+        return _TYPES.get(str(kind), AS_JSON)
+    fields, others = schema.get("properties"), schema.get("additionalProperties")
+    if fields and all(map(_NAME.fullmatch, fields)):
+        required = schema.get("required", ())
+        made = {name: _columns(each, root, numbers, inside) for name, each in fields.items()}
+        return record(
+            {name: each if name in required else _union(["null", each]) for name, each in made.items()},
+            numbers,
+        )
+    return (
+        {"type": "map", "values": _columns(others, root, numbers, inside)}
+        if others and not fields
+        else AS_JSON
+    )
+
+
+def record(fields: Mapping[str, Any], numbers: Any) -> Any:
+    """Return the Avro schema of a record of these fields. `numbers`: makes names that no other record has."""
+    return {
+        "type": "record",
+        "name": f"Record{next(numbers)}",
+        "fields": [{"name": name, "type": each} for name, each in fields.items()],
+    }
+
+
+def _union(parts: list[Any]) -> Any:
+    """Return null and one type, or one type; JSON for a choice of several."""
+    flat = [each for part in parts for each in (part if isinstance(part, list) else [part])]
+    others = [each for at, each in enumerate(flat) if each != "null" and each not in flat[:at]]
+    one = (
+        others[0]
+        if len(others) == 1
+        else "double"
+        if set(map(str, others)) == {"long", "double"}
+        else AS_JSON
+    )
+    return ["null", one] if "null" in flat and others else one if others else "null"
+
+
+def _of_numbers(literals: list[Any]) -> Any:
+    return "long" if all(type(each) is int for each in literals) else AS_JSON
+
+
+def shaped(value: Any, tree: Any) -> Any:  # noqa: PLR0911 - one for each type
+    """Return a value, as dicts, lists, texts and numbers, as an Avro schema of `columns` describes it.
+
+    Fields that it lacks are null, or what their type has as zero; whole numbers, floats and bytes may be texts, as in the JSON of Protobuf.
+    """
+    if isinstance(tree, list):
+        return None if value is None else shaped(value, tree[1])
+    kind = tree["type"] if isinstance(tree, Mapping) else tree
+    if kind == "record":
+        given = {} if value is None else value
+        return {each["name"]: shaped(given.get(each["name"]), each["type"]) for each in tree["fields"]}
+    if kind == "array":
+        return [shaped(each, tree["items"]) for each in value or ()]
+    if kind == "map":
+        return {str(name): shaped(each, tree["values"]) for name, each in (value or {}).items()}
+    if kind == "string":
+        return (
+            value
+            if isinstance(value, str)
+            else json.dumps(value, default=str)
+            if tree == AS_JSON
+            else str(value or "")
+        )
+    if kind == "bytes":
+        return base64.b64decode(value or "")
+    return {"long": int, "double": float, "boolean": bool}[kind](value or 0) if kind != "null" else None

@@ -1,0 +1,105 @@
+"""The columns of JSON: what a table, a file or Spark sees of values that fit a type."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from exactavro import Schema, make_reader, make_writer
+from exactjson import checked, columns, shaped
+
+
+class Item(msgspec.Struct):
+    sku: str
+    price: float = 0.0
+
+
+class Order(msgspec.Struct):
+    id: str
+    at: int
+    items: list[Item]
+    counts: dict[str, int]
+    state: Literal["new", "paid"]
+    note: str | None = None
+    either: int | str = 0
+    any: Any = None
+
+
+class Tree(msgspec.Struct):
+    name: str
+    children: "list[Tree]" = []
+
+
+@dataclass
+class Point:
+    x: int
+    y: float | None = None
+
+
+class Model(BaseModel):
+    a: int
+    b: list[Point] = []
+
+
+ITEM = {
+    "type": "record",
+    "name": "Record1",
+    "fields": [{"name": "sku", "type": "string"}, {"name": "price", "type": ["null", "double"]}],
+}
+JSON = {"type": "string", "json": True}
+
+
+def columns_of(kind: Any) -> Any:
+    return columns(checked(kind).schema)
+
+
+def test_each_field_has_the_type_of_its_json_and_what_has_none_is_json_in_a_text() -> None:
+    assert {each["name"]: each["type"] for each in columns_of(Order)["fields"]} == {
+        "id": "string",
+        "at": "long",
+        "items": {"type": "array", "items": ITEM},
+        "counts": {"type": "map", "values": "long"},
+        "state": "string",
+        "note": ["null", "string"],
+        "either": ["null", JSON],
+        "any": ["null", JSON],
+    }
+    children = {each["name"]: each["type"] for each in columns_of(Tree)["fields"]}["children"]
+    assert children == ["null", {"type": "array", "items": JSON}], "nested without end"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [(int, "long"), (dict[str, float], {"type": "map", "values": "double"}), (bool | None, ["null", "boolean"])]
+)  # fmt: skip
+def test_a_value_that_is_no_object_is_one_column(kind: Any, found: Any) -> None:
+    assert columns_of(kind) == found
+
+
+@given(
+    st.builds(
+        Order,
+        st.text(st.characters(codec="utf-8")), st.integers(-(2**63), 2**63 - 1),
+        st.lists(st.builds(Item, st.text(st.characters(codec="utf-8")), st.floats(allow_nan=False, allow_infinity=False))),
+        st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers(0, 9)), st.sampled_from(["new", "paid"]),
+        st.none() | st.text(st.characters(codec="utf-8")), st.integers(0, 9) | st.sampled_from(["a", "b"]),
+    )
+)  # fmt: skip
+def test_a_shaped_value_is_one_that_avro_writes_by_the_columns_and_reads_again(order: Order) -> None:
+    schema = Schema.load(columns_of(Order))
+    row = shaped(checked(Order).plain(order), columns_of(Order))
+    data = make_writer(schema, b"")(row)
+    assert make_reader(schema, schema)(data, 0) == (row, len(data))
+    assert row["items"] == [{"sku": each.sku, "price": each.price} for each in order.items]
+
+
+def test_fields_that_a_value_lacks_are_null_and_models_and_classes_have_columns_too() -> None:
+    assert shaped({"sku": "a"}, columns_of(Item)) == {"sku": "a", "price": None}
+    model = checked(Model)
+    assert shaped(model.plain(Model(a=1, b=[Point(1)])), columns_of(Model)) == {
+        "a": 1,
+        "b": [{"x": 1, "y": None}],
+    }
