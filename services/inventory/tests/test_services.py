@@ -68,7 +68,7 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def rows(url: str, query: str) -> dict[str, int]:
-    """Return what is in PostgreSQL; nothing while the sink has not made its tables."""
+    """Return the rows of a query; nothing while the sink has not made its tables."""
     with psycopg.connect(url) as session:
         try:
             return dict(session.execute(query).fetchall())

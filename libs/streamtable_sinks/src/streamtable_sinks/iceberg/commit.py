@@ -1,4 +1,4 @@
-"""A commit of a snapshot that is tried once. The only module that uses what is private in pyiceberg.
+"""A commit of a snapshot that is tried once. The only module that uses private names of pyiceberg.
 
 pyiceberg's own commit repeats one that was refused on whatever the table has then. That would carry the positions of a sink past
 a comparison that has not been made with it. So pyiceberg makes the snapshot, and it is committed here.

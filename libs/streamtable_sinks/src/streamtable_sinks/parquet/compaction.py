@@ -77,7 +77,7 @@ def compact(
         where: As given to `Parquet`.
         now: The time, with its zone.
         sink: Only the files of this sink.
-        limits: What is merged.
+        limits: Which files are merged, and when their parts are deleted.
         progress: Shows the files that were read, by partition.
 
     Raises:
@@ -104,7 +104,7 @@ class _Compaction:
         self._folder = data_folder(place)
 
     def run(self) -> Sequence[Sequence[str]]:
-        """Merge what is to be merged. Returns the groups of files that were."""
+        """Merge the small files. Returns the groups of files that were merged."""
         groups = list(self._groups(self._log.state().files))
         total, done = sum(map(len, groups)), 0
         merged: list[Sequence[str]] = []
