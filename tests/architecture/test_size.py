@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
     "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "libs/streamtable_sinks": 1_733,
-    "libs/streamtable_capture": 1_822,
+    "libs/streamtable_capture": 1_829,
     "spark": 4_413,  # aim 3,200
     "services/click_count": 340,  # aim 300
     "services/user_status": 430,  # aim 380
