@@ -30,12 +30,12 @@ def encoded(text: str | None, form: str) -> bytes | None:
     return b64decode(text) if form.startswith("avro") else text.encode()
 
 
-def recorded(form: str, table: str) -> list[Recorded]:
+def recorded(form: str, table: str, schema: str = "public") -> list[Recorded]:
     """Return the records of a table's topic in one form, in their order."""
     found = []
     for line in (_FOLDER / f"{form}.jsonl").read_text(encoding="utf-8").splitlines():
         topic, partition, key, value, timestamp_ms, headers = json.loads(line)
-        if topic == f"public.{table}":
+        if topic == f"{schema}.{table}":
             named = [(name, text.encode()) for name, text in headers.items()]
             found.append(
                 Recorded(topic, partition, encoded(key, form), encoded(value, form), timestamp_ms, named)

@@ -26,11 +26,13 @@ def position_of(change: DatabaseChange[Any]) -> Position | None:
     if source.lsn is not None:
         return source.lsn - read
     row = -1 if read else source.row or 0
+    number = _NUMBER.search(source.file or "")
+    file = int(number[1]) if number else 0
     if source.gtid is not None and (found := _TRANSACTION.match(source.gtid)):
         # The number of the transaction orders its server's binlog also after another server has taken over the files.
-        return [found["server"], source.ts_ms, int(found["number"]), source.pos or 0, row]
-    if source.file is not None and (file := _NUMBER.search(source.file)) and source.pos is not None:
-        return [f"server {source.server_id}", source.ts_ms, int(file[1]), source.pos, row]
+        return [found["server"], source.ts_ms, int(found["number"]), source.pos or 0, row, file]
+    if number and source.pos is not None:
+        return [f"server {source.server_id}", source.ts_ms, file, source.pos, row]
     return None
 
 
@@ -45,7 +47,16 @@ def beyond(new: Position, old: Position) -> bool | None:
         return None
     if new[0] == old[0] and len(new) == len(old):
         return bool(new[2:] > old[2:])
+    if new[1] == old[1] and -1 in {new[4], old[4]}:
+        # A row of a snapshot has neither the server nor the transaction. Times have seconds only, so the files decide.
+        return _in_files(new) > _in_files(old)
     return None if new[1] == old[1] else bool(new[1] > old[1])
+
+
+def _in_files(position: list[Any]) -> tuple[int, int, int]:
+    """Return the place of a change of a binlog in its files."""
+    _, _, number, pos, row, *file = position
+    return file[0] if file else number, pos, row
 
 
 def later_of(one: Position | None, other: Position | None) -> Position | None:
