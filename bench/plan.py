@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench import (
+    calls,
     failover,
     joins,
     live,
@@ -56,6 +57,7 @@ BASELINES = {
     "flow_stateless": "ceiling",
     "handler_exactly_once": "plain_loop",
     "handler_at_least_once": "plain_loop",
+    "calls_beside": "calls_none",
     "handler_join_output": "handler_exactly_once",
     "handler_lookup": "handler_exactly_once",
     "handler_failing_1": "handler_exactly_once",
@@ -137,6 +139,7 @@ def steps() -> Sequence[Step]:
         Step(USER_STATUS, reading.user_status),
         Step(("memory_10k",), live.memory),
         Step(("latency_p50", "latency_p99"), live.latency),
+        Step(calls.ROWS, calls.calls),
         Step(("own_write_p50", "own_write_p99"), live.own_write),
         Step(("first_record",), starts.first_record),
         Step(("failover_warm", "failover_cold"), failover.failover),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bench import failover, live, plan, reading, streams
+from bench import calls, failover, live, plan, reading, streams
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.measure import RowFailed
@@ -58,6 +58,12 @@ def test_the_services_with_two_tables_answer_and_writers_see_what_they_wrote(sit
         "own_write_p99",
     ]
     site.delete("rows-", "statuses-")
+
+
+@pytest.mark.faults_long("half a minute: calls of a second, until their rate is steady, by turns")
+def test_calls_of_a_second_have_results_and_records_beside_them_come_out(site: Site) -> None:
+    figures = calls.calls(site)
+    assert [figure.name for figure in figures if figure.value] == list(calls.ROWS)
 
 
 def test_handlers_that_join_emit_and_look_up_have_every_row_that_they_ask_for(site: Site) -> None:
