@@ -18,7 +18,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_123,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_192,  # aim 3,500
-    "libs/streamtable_query": 1104,
+    "libs/streamtable_query": 1105,
     "libs/microbatch": 3_353,  # aim 3,000
     "libs/servicekit": 6_003,  # aim 6,000
     "libs/streamtable_sinks": 1_733,
