@@ -98,6 +98,8 @@ class ProcessorSource:
         self._processor = processor
         self._clock = clock or SystemClock()
         group = processor.group
+        # Made once: a table checks its codecs when it is made, which takes longer than reading a row.
+        self._tables = {name: Table(name, Bytes(), Bytes()) for name in group.tables}
         self._indexed = {group.named_topic(state.name) for state in group.all_states if state.due is not None}
 
     @property
@@ -105,17 +107,13 @@ class ProcessorSource:
         return self._processor.group.name
 
     def topic_id(self, table: str) -> str:
-        kept = self._processor.group.tables
-        if table not in kept:
-            raise GraphError(
-                f"group {self.group!r} does not keep the table {table!r}: its tables are {', '.join(kept) or 'none'}"
-            )
+        self._table(table)
         if table not in self._processor.topics:
             raise NotReady(f"the processor of group {self.group!r} has not joined its group")
         return self._processor.topics[table].topic_id
 
     def get(self, table: str, partition: int, keys: Sequence[bytes], stale_ok: float | None) -> FoundRows:
-        asked = _raw(table)
+        asked = self._table(table)
         try:
             found = [self._processor.get(asked, key, partition=partition) for key in keys]
         except (PartitionNotAssigned, NotReady) as error:
@@ -136,7 +134,7 @@ class ProcessorSource:
         self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
     ) -> Page:
         try:
-            return Page.of(self._processor.range(_raw(table), start, end, partition=partition))
+            return Page.of(self._processor.range(self._table(table), start, end, partition=partition))
         except (PartitionNotAssigned, NotReady) as error:
             copy = self._copy(table, partition, stale_ok)
             if copy is None or stale_ok is None:
@@ -147,6 +145,14 @@ class ProcessorSource:
             except NotReady as refusal:
                 raise refusal from error
 
+    def _table(self, name: str) -> Table[bytes, bytes]:
+        """Return the table with bytes: the caller has the codecs, and a row that cannot be decoded is the caller's error."""
+        if name not in self._tables:
+            raise GraphError(
+                f"group {self.group!r} does not keep the table {name!r}: its tables are {', '.join(self._tables) or 'none'}"
+            )
+        return self._tables[name]
+
     def _copy(self, table: str, partition: int, stale_ok: float | None) -> PartitionReplica | None:
         return None if stale_ok is None else self._processor.replica(table, partition)
 
@@ -155,8 +161,3 @@ def page_of(rows: Store | RowsOf, start: bytes | None, end: bytes | None) -> Pag
     """Return the first rows of a range of a store."""
     with rows.scan(start, end) as found:
         return Page.of(found)
-
-
-def _raw(table: str) -> Table[bytes, bytes]:
-    """Return the table with bytes: the caller has the codecs, and a row that cannot be decoded is the caller's error."""
-    return Table(table, Bytes(), Bytes())

@@ -8,6 +8,7 @@ A graph is checked when it is built; nothing is started and no broker is asked.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
@@ -504,7 +505,7 @@ class Group(Generic[K, V]):
         """Return the changelog topic of one of the named tables."""
         return f"{self.name}-{name}"
 
-    @property
+    @cached_property
     def tables(self) -> tuple[str, ...]:
         """The changelog topics of all tables that the group keeps."""
         own = (self.table.name,) if self.persist is not None else ()

@@ -82,8 +82,7 @@ class Standby:
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._paused: set[TopicPartition] = set()  # not read, for as long as partitions of ours are loading
         self._ours: set[int] = set()
-        self._saved_at = now = clock.monotonic()
-        self._begins_at = now + _START_SECONDS
+        self._saved_at, self._begins_at = clock.monotonic(), clock.monotonic() + _START_SECONDS
         self._free_at: dict[int, float] = {}  # from then on it may be opened
         self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
         self._asked_at = self._choose_at = -math.inf
