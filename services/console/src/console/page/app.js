@@ -3,7 +3,8 @@
 import { follow } from "./api.js";
 import { tables, topics } from "./data.js";
 import { element, h, show, time } from "./dom.js";
-import { history, instances } from "./fleet.js";
+import { history } from "./history.js";
+import { instances } from "./instances.js";
 import { overview } from "./overview.js";
 import { letters } from "./letters.js";
 import { runs } from "./runs.js";
