@@ -255,6 +255,8 @@ class Recording:
                 return {"events": self._history.events()}
             case "/api/lags":
                 return {"lags": self._history.lags()}
+            case "/api/measures":
+                return {"groups": self._history.measures()}
             case "/api/runs":
                 return {"runs": []}
         return None

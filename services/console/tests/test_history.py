@@ -4,7 +4,7 @@ import pytest
 from services.console.tests.world import status_with
 
 from console.fleet import instances_of
-from console.history import EVENTS_MAX, KEPT_MS, POINTS_MAX, History, StatusReport
+from console.history import EVENTS_MAX, HOUR_MS, KEPT_MS, MEASURE_MS, POINTS_MAX, History, StatusReport
 from streamtable_admin.process_status import FORGOTTEN_MS
 
 NOW = 1_011_000
@@ -132,6 +132,17 @@ def test_the_latest_events_are_kept_and_all_are_counted() -> None:
     assert len(history.events()) == EVENTS_MAX
     assert history.count == EVENTS_MAX + 10
     assert history.events()[0]["text"] == f"1 more, {EVENTS_MAX + 9} since its start"
+
+
+def test_a_group_is_measured_every_twenty_seconds_for_an_hour() -> None:
+    history = History()
+    flows = [{"topic": "clicks", "direction": way, "records": 0, "rate": 4.4} for way in ("in", "out")]
+    for second in range(0, 2 * HOUR_MS // 1000, 10):
+        history.measure(lagging(second, flows=flows, commit_ms=18.0), NOW + second * 1000)
+    (group,) = history.measures()
+    assert group["group"] == "count"
+    assert len(group["points"]) == HOUR_MS // MEASURE_MS
+    assert group["points"][-1] == [NOW + 7_180_000, 4, 7180, 18]
 
 
 def lagging(lag: int, **changes: Any) -> list[dict[str, Any]]:

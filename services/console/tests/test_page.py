@@ -93,13 +93,17 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
                 "worker",
                 "ready",
                 "Last commit",
-                "Lag in the last",
-                "Watermark",
-                "Open in minutes",
-                "1,234",
+                "processes in",
             ),
         ),
-        "instance": (("instances", group), ("All processes", f"{world.clicks.name} 0")),
+        "instance": (
+            ("instances", group),
+            ("All processes", f"{world.clicks.name}", "4 partitions", "no lag"),
+        ),
+        "event time": (
+            ("instances", world.windows.name.removesuffix("-minutes")),
+            ("All processes", "Watermark", "Open in minutes", "1,234"),
+        ),
         "table": (("tables", world.group.table.name), ("alice", "bob", "rows")),
         "windows": (("windows", world.windows.name), ("The latest windows", "3 rows", "7")),
         "letter groups": (("letters",), (group,)),
@@ -119,6 +123,7 @@ PARTS = [
     "fleet",
     "instances",
     "instance",
+    "event time",
     "table",
     "windows",
     "letter groups",
@@ -215,7 +220,7 @@ def test_focus_stays_where_it_is_while_the_page_changes(world: World, browser: B
 
 def test_a_row_changes_on_the_page_when_it_changes_in_the_table(world: World, browser: Browser) -> None:
     show(browser, world, "tables", world.group.table.name)
-    browser.until_text("alice", "they change here", selector="main")
+    browser.until_text("alice", "they are updated live", selector="main")
     before = count_of_bob(browser)
     world.emit("bob")
     browser.until(lambda: count_of_bob(browser) > before)
@@ -233,13 +238,15 @@ def test_pages_that_were_left_hold_no_connections_and_are_up_to_date_when_shown_
     # A browser opens six connections to a server, and keeps pages that were left for its button "Back".
     for _ in range(8):
         show(browser, world, "tables", world.group.table.name)
-        browser.until_text("alice", "they change here", selector="main", seconds=20)
+        browser.until_text("alice", "they are updated live", selector="main", seconds=20)
     before = count_of_bob(browser)
     browser.open("about:blank")
     world.emit("bob")
     world.until(f"/api/tables/{world.group.table.name}/rows", lambda answer: str(before + 1) in str(answer))
     browser.back()
-    browser.until(lambda: "they change here" in browser.text("main") and count_of_bob(browser) > before, 20)
+    browser.until(
+        lambda: "they are updated live" in browser.text("main") and count_of_bob(browser) > before, 20
+    )
 
 
 def test_rows_are_searched_by_the_beginning_of_their_keys(world: World, browser: Browser) -> None:

@@ -139,26 +139,21 @@ def test_a_kind_of_node_that_is_not_known_is_drawn_with_its_name(browser: Browse
     assert "call · POST" in found
 
 
-# The time of a script, and of the layout and style that it causes. The best of some, because the machine is shared.
-TIMED = """
-return Promise.all([import('/overview.js'), import('/fleet.js'), fetch('/api/fleet').then((answer) => answer.json())]).then(([one, two, fleet]) => {
+UPDATES = 6
+UPDATE = """
+return Promise.all([import('/overview.js'), import('/instances.js'), fetch('/api/fleet').then((answer) => answer.json())]).then(([one, two, fleet]) => {
   const part = location.hash.endsWith('instances') ? two.instances : one.overview;
-  const times = [];
-  for (let turn = 0; turn < 6; turn += 1) {
-    const next = structuredClone(fleet);
-    next.now += turn * 1000;
-    for (const edge of next.graph.edges) edge.rate = (edge.rate ?? 0) + turn;
-    for (const each of next.instances) { each.commits += turn; each.lag += turn; for (const input of each.inputs) input.lag += turn; }
-    const begin = performance.now();
-    part.onFleet(next);
-    document.body.offsetHeight;
-    times.push(performance.now() - begin);
-  }
-  return times; });
+  for (let turn = 1; turn <= arguments[0]; turn += 1) {
+    fleet.now += 1000;
+    for (const edge of fleet.graph.edges) edge.rate = (edge.rate ?? 0) + turn;
+    for (const each of fleet.instances) { each.commits += turn; each.lag += turn; for (const input of each.inputs) input.lag += turn; }
+    part.onFleet(fleet);
+    document.body.offsetHeight; // what it causes in style and layout
+  } });
 """
 
 
-@pytest.mark.parametrize("part", ["fleet"])
+@pytest.mark.parametrize("part", ["fleet", "instances"])
 def test_two_hundred_processes_and_five_hundred_topics_are_shown_in_a_second_and_updated_in_a_tenth(
     browser: Browser, site: Pages, part: str
 ) -> None:
@@ -167,13 +162,14 @@ def test_two_hundred_processes_and_five_hundred_topics_are_shown_in_a_second_and
     assert (len(fleet["instances"]), len(fleet["topics"])) == (200, 500)
     show(browser, site, recording, part)
     browser.until_text("team-9-stage-3")
-    first = browser.run("return performance.getEntriesByName('first')[0].duration")
-    times = browser.run(TIMED)
-    assert first < 1000
-    assert min(times) < 100, times
+    first = browser.processor_seconds()  # each opening has a thread of its own
+    browser.run(UPDATE, UPDATES)
+    updates = browser.processor_seconds() - first
+    assert first < 1.0, first
+    assert updates / UPDATES < 0.1, updates
 
 
-@pytest.mark.parametrize("part", ["fleet"])
+@pytest.mark.parametrize("part", ["fleet", "instances", "tables", "windows", "letters", "topics", "history"])
 @pytest.mark.parametrize("fleet", ["crashed", "empty"])
 def test_each_page_is_accessible_and_no_wider_than_the_screen_in_each_state(
     browser: Browser, site: Pages, fleet: str, part: str
@@ -190,3 +186,70 @@ def test_each_page_is_accessible_and_no_wider_than_the_screen_in_each_state(
             name = f"{fleet}-{part}-{'phone' if width < 700 else 'desktop'}-{'dark' if dark else 'light'}.png"
             browser.picture(Path(PICTURES) / name, whole=True)
     assert browser.complaints() == []
+
+
+def test_processes_are_filtered_and_sorted(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(crashed()), "instances")
+    browser.until_text("15 of 15 processes", selector="#instances")
+    browser.run("document.getElementById('process-filter').focus()")
+    browser.press(*"silent")
+    browser.until_text("5 of 15 processes", "worker-2", selector="#instances")
+    assert "worker-1" not in browser.text("#instances")
+    browser.run("const e = document.getElementById('process-filter'); e.value = ''; e.oninput()")
+    browser.run(
+        "const e = document.getElementById('process-sort'); e.value = 'state'; e.onchange({ target: e })"
+    )
+    browser.until(
+        lambda: browser.run("return document.querySelector('#instances tr.group').innerText").startswith(
+            "user-status"
+        )
+    )
+
+
+def test_partitions_with_equal_values_are_one_line(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(shop()), "instances/inventory-by-product")
+    browser.until_text("12 partitions", "working, no lag", selector="#instances")
+    assert browser.run("return document.querySelector('.event-times tbody').rows.length") == 1
+    assert "4,080" in browser.text(".event-times"), "the open windows of all partitions"
+
+
+def test_repeated_events_are_one_line_and_events_can_be_filtered(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(aborting()), "history")
+    browser.until_text("inventory, 2 processes: aborted 64 commits in 8 min", selector="#history")
+    browser.run(
+        "const e = document.getElementById('history-kind'); e.value = 'aborts'; e.onchange({ target: e })"
+    )
+    browser.until(lambda: "started" not in browser.text("#history"))
+    assert browser.run("return document.querySelectorAll('#history li').length") == 2
+    browser.run(
+        "const e = document.getElementById('history-group'); e.value = 'inventory'; e.onchange({ target: e })"
+    )
+    browser.until(lambda: browser.run("return document.querySelectorAll('#history li').length") == 1)
+    browser.until_text("Records in", "Lag", "Commit time", selector="#hour")
+    assert browser.run("return document.querySelectorAll('#hour svg').length") == 3
+
+
+def test_tables_and_windows_show_the_largest_before_a_choice(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(shop()), "tables")
+    browser.until_text("Tables, the largest first", "click-count-table", selector="#largest")
+    records = browser.run(
+        "return [...document.querySelectorAll('#largest td:nth-child(4)')].map(e => Number(e.title.replaceAll(',', '')))"
+    )
+    assert records == sorted(records, reverse=True)
+    show(browser, site, Recording(shop()), "windows")
+    browser.until_text(
+        "Windows closed up to", "inventory-by-product-hours", "8,160", selector="#windowed-tables"
+    )
+
+
+def test_the_menu_of_a_phone_is_folded_and_opens_by_keyboard(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(shop()), width=390)
+    assert not browser.run("return document.getElementById('pages').checkVisibility()")
+    browser.run("document.getElementById('menu').focus()")
+    browser.press(ENTER)
+    browser.until_text("History", selector="#pages")
+    assert violations(browser, contrast=False) == []
+    browser.run("document.querySelector('#pages a[href=\"#/instances\"]').focus()")
+    browser.press(ENTER)
+    browser.until_text("Instances", selector="h1")
+    assert not browser.run("return document.getElementById('pages').checkVisibility()")

@@ -13,6 +13,10 @@ from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS
 EVENTS_MAX: Final = 500
 POINTS_MAX: Final = 300
 SERIES_MAX: Final = 2000
+MEASURE_MS: Final = 20_000
+HOUR_MS: Final = 3_600_000
+GROUPS_MAX: Final = 100
+"""The maximum number of groups that are measured for an hour: their points take three megabytes."""
 KEPT_MS: Final = 60_000
 """A partition that no process reports keeps its series for a minute, so that a rebalance leaves no gap."""
 
@@ -38,15 +42,17 @@ class Event:
         kind: One of started, stopped, failed, silent, back, recovered, rebalance, dead letters or aborts.
         who: The key of the process.
         text: The description for people.
+        amount: The number of aborts or dead letters.
     """
 
     at: int
     kind: str
     who: str
     text: str
+    amount: int = 0
 
     def document(self) -> dict[str, Any]:
-        return {"at": self.at, "kind": self.kind, "who": self.who, "text": self.text}
+        return {"at": self.at, "kind": self.kind, "who": self.who, "text": self.text, "amount": self.amount}
 
 
 def events_between(
@@ -86,7 +92,8 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], now_ms: int) -> Ite
         yield Event(now_ms, "rebalance", key, f"{', '.join(parts)}; has {len(has)}")
     for name, kind in (("dead_letters", "dead letters"), ("aborts", "aborts")):
         if new[name] > old[name]:
-            yield Event(now_ms, kind, key, f"{new[name] - old[name]} more, {new[name]} since its start")
+            more = new[name] - old[name]
+            yield Event(now_ms, kind, key, f"{more} more, {new[name]} since its start", more)
 
 
 def _numbers(partitions: set[int]) -> str:
@@ -116,6 +123,8 @@ class History:
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._lags: dict[tuple[str, str, int], deque[tuple[int, int]]] = {}
+        self._measures: dict[str, deque[tuple[int, int, int, int]]] = {}
+        self._measured_ms = 0
         self._before: Mapping[str, Mapping[str, Any]] = {}
         self.count = 0
 
@@ -154,9 +163,9 @@ class History:
     def measure(self, instances: list[dict[str, Any]], now_ms: int) -> None:
         """Add a point to each series; the series of partitions that no process owns any more are dropped."""
         seen = set()
-        for each in instances:
-            if each["state"] in {"silent", "failed"}:
-                continue
+        live = [each for each in instances if each["state"] not in {"silent", "failed"}]
+        self._measure_groups(live, now_ms)
+        for each in live:
             for place in each["inputs"]:
                 name = (each["group"], place["topic"], place["partition"])
                 if place["lag"] >= 0 and (name in self._lags or len(self._lags) < SERIES_MAX):
@@ -173,6 +182,31 @@ class History:
         """Return the events, the latest first."""
         ordered = sorted(self._events.copy(), key=lambda event: event.at)
         return [event.document() for event in reversed(ordered)]
+
+    def measures(self) -> list[dict[str, Any]]:
+        """Return for each group its points: the time, records a second in, lag, and mean commit time in milliseconds."""
+        return [
+            {"group": group, "points": list(map(list, list(points)))}
+            for group, points in sorted(dict(self._measures).items())
+        ]
+
+    def _measure_groups(self, live: list[dict[str, Any]], now_ms: int) -> None:
+        if now_ms - self._measured_ms < MEASURE_MS:
+            return
+        self._measured_ms = now_ms
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for each in live:
+            if each["group"]:
+                groups.setdefault(each["group"], []).append(each)
+        for group, members in groups.items():
+            if group not in self._measures and len(self._measures) >= GROUPS_MAX:
+                continue
+            flows = (flow["rate"] for each in members for flow in each["flows"] if flow["direction"] == "in")
+            commit_ms = sum(each["commit_ms"] for each in members) / len(members)
+            point = (now_ms, round(sum(flows)), sum(each["lag"] for each in members), round(commit_ms))
+            self._measures.setdefault(group, deque(maxlen=HOUR_MS // MEASURE_MS)).append(point)
+        for group in [name for name, points in self._measures.items() if now_ms - points[-1][0] > HOUR_MS]:
+            del self._measures[group]
 
     def lags(self) -> list[dict[str, Any]]:
         """Return the series; their points are pairs of milliseconds since 1970 and offsets."""

@@ -219,6 +219,7 @@ class Event(BaseModel):
     ]
     who: Annotated[str, Field(description="the key of the process")]
     text: str
+    amount: Annotated[int, Field(description="the number of aborts or dead letters")]
 
 
 class Events(BaseModel):
@@ -234,6 +235,22 @@ class Series(BaseModel):
     topic: str
     partition: int
     points: Annotated[list[tuple[int, int]], Field(description="pairs of time and offsets")]
+
+
+class Measured(BaseModel):
+    """A group over the last hour."""
+
+    group: str
+    points: Annotated[
+        list[tuple[int, int, int, int]],
+        Field(description="time, records a second in, lag, and mean commit time in milliseconds"),
+    ]
+
+
+class Measures(BaseModel):
+    """One series for each group."""
+
+    groups: list[Measured]
 
 
 class Lags(BaseModel):

@@ -34,7 +34,7 @@ DESCRIPTION: Final = (
     "of batch jobs. Read-only, unless actions are on."
 )
 _SCRIPTS: Final = (
-    "api", "app", "charts", "data", "dom", "findings", "fleet", "fold", "graph", "layout", "letters", "outline",
+    "api", "app", "charts", "data", "dom", "findings", "fold", "graph", "history", "instances", "layout", "letters", "outline",
     "overview", "runs", "windows", "vendor/dagre",
 )  # fmt: skip
 PAGE: Final = {
@@ -204,6 +204,11 @@ def _add_fleet(app: FastAPI, parts: Parts) -> None:
     def get_lags() -> Any:
         """The lag of each partition in the last ten minutes."""
         return _answer({"lags": parts.collector.history.lags()})
+
+    @app.get("/api/measures", dependencies=[only()], response_model=models.Measures, tags=["fleet"])
+    def get_measures() -> Any:
+        """The rate, the lag and the commit time of each group in the last hour."""
+        return _answer({"groups": parts.collector.history.measures()})
 
 
 def _add_topics(app: FastAPI, parts: Parts) -> None:

@@ -3,7 +3,8 @@
 import { follow } from "./api.js";
 import { tables, topics } from "./data.js";
 import { element, h, show, time } from "./dom.js";
-import { history, instances } from "./fleet.js";
+import { history } from "./history.js";
+import { instances } from "./instances.js";
 import { overview } from "./overview.js";
 import { letters } from "./letters.js";
 import { runs } from "./runs.js";
@@ -44,16 +45,19 @@ function connected(well, error) {
   place.textContent = well ? "live" : `not connected${error?.message ? `: ${error.message}` : ""}`;
 }
 
-window.addEventListener("hashchange", () => turn(true));
+function unfold(open) {
+  element("menu").setAttribute("aria-expanded", String(open));
+  element("pages").classList.toggle("open", open);
+}
+
+element("menu").onclick = () => unfold(element("menu").getAttribute("aria-expanded") !== "true");
+window.addEventListener("hashchange", () => { unfold(false); turn(true); });
 window.matchMedia("(max-width: 700px)").addEventListener("change", () => { if (fleet) current?.onFleet(fleet); });
 element("connection").textContent = "connecting";
 turn(false);
 follow("api/events", (kind, data) => {
   if (kind !== "fleet") return;
-  if (!fleet) performance.mark("begun");
-  const first = !fleet;
   fleet = data;
   current?.onFleet(fleet);
-  if (first) performance.measure("first", "begun");
   element("connection").replaceChildren("live, ", time(data.now));
 }, connected);

@@ -3,7 +3,7 @@
 import { follow, get } from "./api.js";
 import { compact, element, h, number, rate, show, shown, time, wide } from "./dom.js";
 
-const PAGE = 50;
+const [PAGE, LARGEST] = [50, 20];
 let stop = null;
 
 function end() {
@@ -33,6 +33,22 @@ function say(id, text, wrong = false) {
 
 const tableNames = (fleet) => fleet.graph.nodes.filter((node) => node.kind === "table").map((node) => node.label).sort();
 
+// The largest tables, before one is chosen.
+function largest(fleet) {
+  const known = new Map(fleet.topics.map((topic) => [topic.topic, topic]));
+  const found = tableNames(fleet).map((name) => ({ name, ...known.get(name) })).sort((one, other) => (other.records ?? 0) - (one.records ?? 0));
+  if (!found.length) return h("p", { class: "empty" }, "No process has reported a table yet.");
+  const writers = new Map();
+  for (const { source, target } of fleet.graph.edges) writers.set(target, source.replace(/^group /, ""));
+  return h("div", wide("Tables"), h("table", {}, h("caption", {}, "Tables, the largest first"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Table"), h("th", { scope: "col" }, "Written by"), ["Partitions", "Records", "Growth"].map((text) => h("th", { scope: "col", class: "number" }, text)))),
+    h("tbody", {}, found.slice(0, LARGEST).map((each) => h("tr", { "data-key": each.name },
+      h("th", { scope: "row" }, h("a", { href: `#/tables/${encodeURIComponent(each.name)}` }, each.name)), h("td", {}, writers.get(`topic ${each.name}`) ?? "–"),
+      h("td", { class: "number" }, number(each.partitions)), h("td", { class: "number", title: number(each.records) }, each.records === undefined ? "–" : compact(each.records)),
+      h("td", { class: "number" }, rate(each.rate) || "–"))))),
+  found.length > LARGEST && h("p", { class: "small" }, `${number(found.length - LARGEST)} smaller tables are in the list above.`));
+}
+
 function rowOf(row, changed) {
   return h("tr", { "data-key": row.id, class: changed ? "changed" : null }, h("th", { scope: "row" }, shown(row.key)),
     h("td", {}, row.value === null ? h("span", { class: "kind" }, "deleted") : shown(row.value)));
@@ -52,13 +68,15 @@ const tablesPage = {
         h("div", { id: "table-picker" }),
         field("prefix", "Key begins with", { type: "search", maxlength: 200, placeholder: "all keys" }),
         h("button", { type: "submit", class: "main" }, "Search")),
-      h("p", { id: "table-said", role: "status", class: "small" }, name ? "" : "Choose a table. It is copied to the console when it is first looked at."),
+      h("p", { id: "table-said", role: "status", class: "small" }, name ? "" : "Choose a table. The console copies it when it is first viewed."),
+      ...(name ? [] : [h("div", { id: "largest" })]),
       h("div", { id: "rows", hidden: true, ...wide("Rows") }),
       h("p", {}, h("button", { id: "more", type: "button", hidden: true, onclick: () => this.more() }, "More rows")));
     if (name) this.look();
   },
   onFleet(fleet) {
     const names = tableNames(fleet);
+    if (!this.name) show(element("largest"), largest(fleet));
     if (JSON.stringify(names) === JSON.stringify(this.names)) return;
     this.names = names;
     element("table-picker").replaceChildren(picker("Table", "tables", names, this.name));
@@ -75,7 +93,7 @@ const tablesPage = {
     end();
     this.prefix = element("prefix").value;
     this.rows = new Map();
-    say("table-said", "Looking…");
+    say("table-said", "Loading…");
     const [query, prefix] = [new URLSearchParams({ prefix: this.prefix }), this.prefix];
     stop = follow(`api/tables/${encodeURIComponent(this.name)}/events?${query}`, (kind, data) => {
       if (kind === "missed") this.load(prefix);
@@ -111,7 +129,7 @@ const tablesPage = {
     for (const row of found.rows) this.rows.set(row.id, row);
     this.next = found.next;
     this.draw(new Set());
-    say("table-said", `${number(this.rows.size)} ${this.rows.size === 1 ? "row" : "rows"}${this.next ? ", there are more" : ""}; they change here as they change there.`);
+    say("table-said", `${number(this.rows.size)} ${this.rows.size === 1 ? "row" : "rows"}${this.next ? ", there are more" : ""}; they are updated live.`);
   },
   changed(rows) {
     if (this.waiting) {
@@ -136,7 +154,7 @@ const tablesPage = {
       h("caption", { class: "hidden" }, `Rows of ${this.name}`),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"))),
       h("tbody", {}, [...this.rows.values()].map((row) => rowOf(row, touched.has(row.id)))))
-      : h("p", { class: "empty" }, "No key begins so."));
+      : h("p", { class: "empty" }, "No key begins with that."));
     element("more").hidden = !this.next;
   },
 };
@@ -226,7 +244,7 @@ export const topics = {
         h("caption", { class: "hidden" }, `Records of ${this.name}`),
         h("thead", {}, h("tr", {}, ["Time", "Place", "Key", "Value"].map((text) => h("th", { scope: "col" }, text)))),
         h("tbody", {}, records.map(recordOf))) : h("p", { class: "empty" }, "There are no records."));
-      say("topic-said", `${records.length} ${records.length === 1 ? "record" : "records"}, ${how === "last" ? "the latest first" : "in the order of time"}; only what is committed.`);
+      say("topic-said", `${records.length} ${records.length === 1 ? "record" : "records"}, ${how === "last" ? "the latest first" : "ordered by time"}; only committed records.`);
     } catch (error) {
       say("topic-said", error.message, true);
     } finally {

@@ -13,6 +13,26 @@ function end() {
 
 const tableNames = (fleet) => [...new Set(fleet.instances.flatMap((each) => each.due.map((one) => one.topic)))].filter((name) => !name.endsWith("timers")).sort();
 
+// Each windowed table, before one is chosen: up to when its windows have closed.
+function overview(fleet) {
+  const found = new Map();
+  for (const each of fleet.instances) {
+    for (const one of each.due.filter((due) => !due.topic.endsWith("timers"))) {
+      const sum = found.get(one.topic) ?? found.set(one.topic, { name: one.topic, group: each.group, rows: 0, late: 0, watermark: Infinity }).get(one.topic);
+      sum.rows += one.rows;
+      sum.late += one.late;
+      const time = each.event_times.find((event) => event.partition === one.partition);
+      if (time) sum.watermark = Math.min(sum.watermark, time.watermark);
+    }
+  }
+  if (!found.size) return h("p", { class: "empty" }, "No process has reported a table of windows yet.");
+  return h("div", wide("Windowed tables"), h("table", {}, h("caption", {}, "Windowed tables, the one with the most open windows first"),
+    h("thead", {}, h("tr", {}, ["Table", "Group", "Windows closed up to"].map((text) => h("th", { scope: "col" }, text)), ["Open", "Late records"].map((text) => h("th", { scope: "col", class: "number" }, text)))),
+    h("tbody", {}, [...found.values()].sort((one, other) => other.rows - one.rows).map((each) => h("tr", { "data-key": each.name },
+      h("th", { scope: "row" }, h("a", { href: `#/windows/${encodeURIComponent(each.name)}` }, each.name)), h("td", {}, each.group),
+      h("td", {}, Number.isFinite(each.watermark) ? time(each.watermark) : "–"), h("td", { class: "number" }, number(each.rows)), h("td", { class: "number" }, number(each.late)))))));
+}
+
 // The last 8 bytes of a windowed key are the start of its window, as Kafka Streams writes them.
 function startOf(row) {
   return row.id.length < 16 ? null : Number(BigInt.asIntN(64, BigInt(`0x${row.id.slice(-16)}`)));
@@ -53,12 +73,14 @@ export const windows = {
           h("select", { id: "windowed", onchange: (event) => { location.hash = `#/windows/${encodeURIComponent(event.target.value)}`; } })),
         h("div", { class: "field" }, h("label", { for: "of-key" }, "Key begins with"), h("input", { id: "of-key", type: "search", maxlength: 200, autocomplete: "off", placeholder: "all keys" })),
         h("button", { type: "submit", class: "main" }, "Search")),
-      h("p", { id: "windows-said", role: "status", class: "small" }, name ? "" : "Choose a table of windows, as flows keep them."),
+      h("p", { id: "windows-said", role: "status", class: "small" }, name ? "" : "Choose a windowed table to see its latest windows as a chart."),
+      ...(name ? [] : [h("div", { id: "windowed-tables" })]),
       h("div", { id: "windows" }));
     if (name) this.look();
   },
   onFleet(fleet) {
     const names = tableNames(fleet);
+    if (!this.name) show(element("windowed-tables"), overview(fleet));
     if (JSON.stringify(names) === JSON.stringify(this.names)) return;
     this.names = names;
     element("windowed").replaceChildren(...[...(names.includes(this.name) ? [] : [this.name || ""]), ...names].map((each) =>
@@ -70,7 +92,7 @@ export const windows = {
     if (!this.name) return;
     end();
     const [address, prefix] = [`api/tables/${encodeURIComponent(this.name)}`, element("of-key").value];
-    this.say("Looking…");
+    this.say("Loading…");
     stop = follow(`${address}/events?${new URLSearchParams({ prefix })}`, (kind, data) => {
       if (kind === "missed") this.load(address, prefix);
       else if (kind === "rows") this.changed(data.rows);
@@ -91,7 +113,7 @@ export const windows = {
       } while (after && rows.size < ROWS_MAX);
       if (this.waiting !== waiting || !element("windows")) return;
       [this.rows, this.more, this.waiting] = [rows, Boolean(after), null];
-      this.say(after ? `The first ${number(rows.size)} rows; name the beginning of a key for those of fewer keys.` : `${number(rows.size)} rows; they change here as they change there.`);
+      this.say(after ? `The first ${number(rows.size)} rows; enter the beginning of a key to see fewer keys.` : `${number(rows.size)} rows; they are updated live.`);
       this.changed(waiting);
     } catch (error) {
       if (this.waiting === waiting) this.say(error.message, true);
@@ -124,6 +146,6 @@ export const windows = {
         h("caption", {}, "The latest windows"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Begins"), h("th", { scope: "col", class: "number" }, "All keys together"))),
         h("tbody", {}, found.slice(-10).reverse().map(([start, sum]) => h("tr", { "data-key": start }, h("th", { scope: "row" }, time(start)), h("td", { class: "number" }, sum < 1e6 ? number(sum) : compact(sum))))))))
-      : h("p", { class: "empty" }, "No window is there."));
+      : h("p", { class: "empty" }, "There are no windows yet."));
   },
 };
