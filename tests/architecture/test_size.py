@@ -13,23 +13,23 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 1_952,  # aim 1,500
-    "libs/exactjson": 349,
-    "libs/streamtable_codecs": 1_205,
+    "libs/streamtable": 22_570,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable_admin": 1_951,  # aim 1,500
+    "libs/exactjson": 452,
+    "libs/streamtable_codecs": 1_259,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_119,  # aim 3,500
-    "libs/streamtable_query": 563,
+    "libs/streamtable_query": 1_105,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 6_002,  # aim 6,000
-    "libs/streamtable_sinks": 1_733,
-    "libs/streamtable_capture": 972,
+    "libs/streamtable_sinks": 2_177,
+    "libs/streamtable_capture": 1_829,
     "spark": 4_407,  # aim 3,200
-    "services/click_count": 340,  # aim 300
+    "services/click_count": 377,  # aim 300
     "services/user_status": 429,  # aim 380
-    "libs/streamtable_calls": 659,  # aim 600
-    "services/console": 1_767,  # aim 1,700
+    "libs/streamtable_calls": 1_463,  # aim 600
+    "services/console": 1_808,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70
