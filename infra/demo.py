@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+from infra.demo_capture import PROGRAM, captured
 from infra.demo_inventory import compare_stock, trade
 from infra.demo_parts import (
     BIN,
@@ -236,11 +237,12 @@ def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service
 
 
 def start(
-    running: ExitStack, environment: Mapping[str, str], folder: Path
+    running: ExitStack, environment: Mapping[str, str], folder: Path, more: Sequence[str] = ()
 ) -> tuple[Mapping[str, str], list[Service]]:
     """Start the programs of all scenarios that the compose stack has. Returns their addresses by their names there.
 
-    They start by role, the emitters last, so that these are stopped first: what they accepted is processed.
+    They start by role, the emitters last, so that these are stopped first: what they accepted is processed. `more`: further
+    commands, which start with the processors.
     """
     scenarios = [each for each in load_all(ROOT) if each.in_compose]
     at, taken = dict[str, str](), set[int]()
@@ -256,6 +258,7 @@ def start(
             own = {name: value for name, value in each.environment.items() if "${" not in value}
             own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **OWN.get(each.service, {})}
             roles[each.component][" ".join([scenario.command, *each.command])] = own
+    roles["processor"].update({command: {} for command in more})
     services: list[Service] = []
     # Those of one role are stopped side by side: each takes seconds until its clients have ended.
     for commands in roles.values():
@@ -263,7 +266,7 @@ def start(
     return at, services
 
 
-def run(folder: Path, *, check: bool) -> int:
+def run(folder: Path, *, check: bool, capture: bool) -> int:
     """Start everything, show it, and stop it. Returns the exit code."""
     began = time.monotonic()
     with ExitStack() as running:
@@ -283,7 +286,8 @@ def run(folder: Path, *, check: bool) -> int:
         say(
             "Starting the services of click-count, user-status, tweet-reach and inventory, and the console ..."
         )
-        at, services = start(running, environment, folder)
+        products = running.enter_context(captured(folder, broker.bootstrap_servers)) if capture else None
+        at, services = start(running, environment, folder, [PROGRAM] if capture else [])
         with httpx.Client(timeout=10) as client:
             for service, address in at.items():
                 # The address of a view is for gRPC; queries are ready when their tables are there.
@@ -293,7 +297,7 @@ def run(folder: Path, *, check: bool) -> int:
                 wait_until(f"{url} is ready", READY_SECONDS, services, partial(reached, client, url))
             right = walk(client, at, services, environment)
             now = time.time_ns() // 1_000_000
-            trade(client, f"http://{at['inventory-emitter']}", now)
+            trade(client, f"http://{at['inventory-emitter']}", now, products.write if products else None)
             hour = now - now % HOUR_MS
             servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
             right = (
@@ -400,11 +404,16 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit by itself; 0 only if all results are right"
     )
-    check = parser.parse_args().check
+    parser.add_argument(
+        "--capture",
+        action="store_true",
+        help="the inventory's products are rows of a PostgreSQL, captured by Debezium",
+    )
+    given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: stop all services in order
     folder = Path(tempfile.mkdtemp(prefix="streamtable-demo-"))
     try:
-        code = run(folder, check=check)
+        code = run(folder, check=given.check, capture=given.capture)
     except KeyboardInterrupt:
         say("Everything is stopped.")
         code = 0
