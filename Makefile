@@ -46,8 +46,8 @@ setup: ## install what the demo needs into .venv and fetch Kafka, quick when not
 setup-spark:
 	@$(PYTHON) infra/setup.py --spark
 
-demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop
-	@$(PY) -m infra.demo $(if $(filter-out 0,$(CHECK)),--check)
+demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop; CAPTURE=1: products from PostgreSQL
+	@$(PY) -m infra.demo $(if $(filter-out 0,$(CHECK)),--check) $(if $(filter-out 0,$(CAPTURE)),--capture)
 
 # The checks use one processor, and tests with servers mostly wait: in parallel both finish sooner.
 test: setup-spark ## run all checks and tests, with a real broker and the short fault tests; 12 minutes on two processors

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+from infra.demo_capture import PROGRAM, captured
 from infra.demo_inventory import SUPPLIER_FAILS, compare_orders, compare_stock, trade
 from infra.demo_parts import (
     BIN,
@@ -240,11 +241,12 @@ def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service
 
 
 def start(
-    running: ExitStack, environment: Mapping[str, str], folder: Path
+    running: ExitStack, environment: Mapping[str, str], folder: Path, more: Sequence[str] = ()
 ) -> tuple[Mapping[str, str], list[Service]]:
     """Start the programs of all scenarios that the compose stack has. Returns their addresses by their names there.
 
-    They start by role, the emitters last, so that these are stopped first: what they accepted is processed.
+    They start by role, the emitters last, so that these are stopped first: what they accepted is processed. `more`: further
+    commands, which start with the processors.
     """
     scenarios = [each for each in load_all(ROOT) if each.in_compose]
     port = free_port(SUPPLIER_PORT)
@@ -265,6 +267,7 @@ def start(
             own = {name: value for name, value in each.environment.items() if "${" not in value}
             own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **special.get(each.service, {})}
             roles[each.component][" ".join([scenario.command, *each.command])] = own
+    roles["processor"].update({command: {} for command in more})
     services = list(running.enter_context(services_of(supplier, environment, folder)))
     # Those of one role are stopped side by side: each takes seconds until its clients have ended.
     for commands in roles.values():
@@ -272,7 +275,7 @@ def start(
     return at, services
 
 
-def run(folder: Path, *, check: bool) -> int:
+def run(folder: Path, *, check: bool, capture: bool) -> int:
     """Start everything, show it, and stop it. Returns the exit code."""
     began = time.monotonic()
     with ExitStack() as running:
@@ -292,7 +295,8 @@ def run(folder: Path, *, check: bool) -> int:
         say(
             "Starting the services of click-count, user-status, tweet-reach and inventory, and the console ..."
         )
-        at, services = start(running, environment, folder)
+        products = running.enter_context(captured(folder, broker.bootstrap_servers)) if capture else None
+        at, services = start(running, environment, folder, [PROGRAM] if capture else [])
         with httpx.Client(timeout=10) as client:
             for service, address in at.items():
                 # The address of a view is for gRPC; queries are ready when their tables are there.
@@ -304,7 +308,7 @@ def run(folder: Path, *, check: bool) -> int:
             minute = (now // MINUTE_MS - 5) * MINUTE_MS
             right = walk(client, at, services, environment, minute)
             now = time.time_ns() // 1_000_000
-            trade(client, f"http://{at['inventory-emitter']}", now)
+            trade(client, f"http://{at['inventory-emitter']}", now, products.write if products else None)
             hour = now - now % HOUR_MS
             servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
             right = (
@@ -425,11 +429,16 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit by itself; 0 only if all results are right"
     )
-    check = parser.parse_args().check
+    parser.add_argument(
+        "--capture",
+        action="store_true",
+        help="the inventory's products are rows of a PostgreSQL, captured by Debezium",
+    )
+    given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: stop all services in order
     folder = Path(tempfile.mkdtemp(prefix="streamtable-demo-"))
     try:
-        code = run(folder, check=check)
+        code = run(folder, check=given.check, capture=given.capture)
     except KeyboardInterrupt:
         say("Everything is stopped.")
         code = 0

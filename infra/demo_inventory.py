@@ -1,6 +1,7 @@
 """The inventory in the demo: sends a small data set and compares its known results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -16,10 +17,18 @@ SUPPLIER_FAILS = 2
 """The number of attempts of each order that the supplier refuses before it places it."""
 
 
-def trade(client: httpx.Client, emitter: str, at: int) -> None:
-    """Send products and their events in warehouses, all with this event time."""
+def trade(
+    client: httpx.Client,
+    emitter: str,
+    at: int,
+    write: Callable[[Sequence[Mapping[str, Any]]], None] | None = None,
+) -> None:
+    """Send products and their events in warehouses, all with this event time. `write`: writes products to a database instead."""
     count = 0
     for path, events in (*SETTING_UP, *TRADING):
+        if path == "/products" and write is not None:
+            write(events)
+            continue
         client.post(f"{emitter}{path}", json=[{**event, "at": at} for event in events]).raise_for_status()
         count += len(events)
     say(
