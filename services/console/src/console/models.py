@@ -182,7 +182,7 @@ class Topic(BaseModel):
 
 
 class Finding(BaseModel):
-    """Something that is wrong now, as `streamtable doctor` finds it."""
+    """A present problem, as `streamtable doctor` finds it."""
 
     level: Annotated[str, Field(description="warning or problem")]
     subject: Annotated[str, Field(description="what it is about, such as `process KEY`")]
@@ -199,7 +199,7 @@ class Fleet(BaseModel):
     now: int
     ready: Annotated[bool, Field(description="false: the statuses of the processes are still being loaded")]
     instances: list[Instance]
-    findings: Annotated[list[Finding], Field(description="what is wrong now, the worst and longest first")]
+    findings: Annotated[list[Finding], Field(description="the present problems, the worst and longest first")]
     graph: Graph
     topics: list[Topic]
     events: Annotated[int, Field(description="the number of events so far, which changes with each new one")]
