@@ -143,7 +143,7 @@ def _by_turns(
 
 
 def _changes(number: int) -> list[SinkChange]:
-    """Return a batch in which each key comes once, as a sink gets it of a table."""
+    """Return a batch that has each key once, as a sink gets it of a table."""
     found = []
     for at in range(_RECORDS):
         key = f"user-{(number * 7_919 + at) % _KEYS}"

@@ -27,7 +27,7 @@ class SinkArena(BatchArena):
         return self.database.url
 
     def verify(self) -> str:
-        """Check that each event is in the table once, and those of each key in the order in which they were sent."""
+        """Check that each event is in the table once, and those of each key in the order of sending."""
         with psycopg.connect(self.database.url) as session:
             rows = session.execute("SELECT key, value FROM seen ORDER BY serial").fetchall()
         seen = Counter(value for _, value in rows)

@@ -1,4 +1,4 @@
-"""`streamtable dev`: one Kafka for all folders in which the command is typed."""
+"""`streamtable dev`: one Kafka, whatever folder the command is typed in."""
 
 import os
 import subprocess

@@ -36,7 +36,7 @@ def _refine(kind: Any, schema: dict[str, Any], root: dict[str, Any], done: set[s
 def _parts(kind: Any, schema: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the parts of a type, each with its schema."""
     if isinstance(kind, types.UnionType):
-        # In the order in which msgspec writes them: the structs that a tag tells apart are the last but for None.
+        # In the order of msgspec: the structs that a tag tells apart are the last but for None.
         yield from zip(sorted(kind.types, key=_place), _flat(schema), strict=True)
     elif isinstance(kind, types.CollectionType):
         yield kind.item_type, schema.get("items")

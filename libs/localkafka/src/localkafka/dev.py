@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 def data_folder() -> Path:
-    """Return the user's folder of Kafka's data, the same for all folders in which the command is typed."""
+    """Return the user's folder of Kafka's data, whatever folder the command is typed in."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "streamtable" / "kafka"
 

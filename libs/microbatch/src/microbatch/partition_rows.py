@@ -21,7 +21,7 @@ Changes = Sequence[tuple[bytes, bytes | None]]
 
 
 class PartitionRows(Protocol):
-    """Where a task reads and writes its rows. `CentralRows` and `embedded.EmbeddedRows` implement it.
+    """The rows that a task reads and writes. `CentralRows` and `embedded.EmbeddedRows` implement it.
 
     Attributes:
         unproved: A commit must come before the first record, as it proves that the partition has no other owner.

@@ -32,7 +32,6 @@ from streamtable.graph.topic_settings import settings_of_topics
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.replica import PartitionReplica
 from streamtable.views.lookup import LookupTables
 from streamtable.views.tail import Tail
 from streamtable.views.updater import ViewUpdater
@@ -142,18 +141,6 @@ class Processor(Protocol):
     @property
     def topics(self) -> Mapping[str, TopicInfo]:
         """The topics of the group, as Kafka described them when it was started; none before that."""
-        ...
-
-    def replica(self, table: str, partition: int) -> PartitionReplica | None:
-        """Return the replica of a partition whose task does not run here: a standby's, or one that is being restored.
-
-        Args:
-            table: The name of a table that the group keeps.
-            partition: The number of the partition.
-
-        Returns:
-            The replica, which may be loading, or closed while it is read; None if there is none.
-        """
         ...
 
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:

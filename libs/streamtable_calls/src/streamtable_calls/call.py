@@ -58,7 +58,7 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         timeout: The time that an attempt may take. Then it has failed with `TimeoutError`; a thread that does not end stays.
         retry: When an attempt is repeated. None: never.
         rate: How many calls of the function may start within a time, in each process. None: no limit.
-        pending_max: The number of pending calls of a partition at which its inputs are paused, until a fifth of it is free.
+        pending_max: With so many pending calls of a partition its inputs are paused, until a fifth of it is free.
         on_error: The policy for a call that has failed, or whose `then` has raised. A dead letter holds the pending call.
         breaker: The number of attempts that fail in a row, in a process, after which its calls pause, and then run one at a time
             until one succeeds. The pauses between these grow as those of `retry`. None: never.

@@ -60,7 +60,7 @@ def retried(
         name: The name under which records are kept: while any is pending, the graph needs it. By default the name of the stream.
         order: "key": the later records of a key wait behind one that is retried, and are handled in their order. "none": only
             the failing record waits.
-        pending_max: The number of kept records of a partition at which its inputs are paused, until a fifth of it is free.
+        pending_max: With so many kept records of a partition its inputs are paused, until a fifth of it is free.
 
     Raises:
         GraphError: An argument makes no sense.

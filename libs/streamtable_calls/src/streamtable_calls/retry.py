@@ -17,7 +17,7 @@ class Retry:
         most: The longest pause.
         attempts: The number of attempts after which the call has failed.
         on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` is always retried.
-        give_up_after: The time after the first attempt in which further ones begin. None: only their number counts.
+        give_up_after: How long after the first attempt further ones may begin. None: only their number counts.
     """
 
     first: timedelta = timedelta(seconds=1)

@@ -83,7 +83,7 @@ class _Marks(Struct, kw_only=True, rename=lambda name: f"__{name}"):
 
 @dataclass(frozen=True)
 class _Unavailable:
-    """The forms in which connectors write a value that the database did not send, in columns of all types."""
+    """The placeholders of connectors for a value that the database did not send, in columns of all types."""
 
     text: str
 

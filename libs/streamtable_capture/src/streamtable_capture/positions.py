@@ -60,7 +60,7 @@ def _in_files(position: list[Any]) -> tuple[int, int, int]:
 
 
 def later_of(one: Position | None, other: Position | None) -> Position | None:
-    """Return the later of two positions, of which either may be missing; the first one if they cannot be compared."""
+    """Return the later of two positions: either may be missing; the first one if they cannot be compared."""
     if one is None or other is None:
         return other if one is None else one
     return other if beyond(other, one) else one

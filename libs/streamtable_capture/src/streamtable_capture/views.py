@@ -72,7 +72,7 @@ class TransactionViews:
         app: The App, or anything else with its `kafka`.
         captures: The captured tables. Their groups need not run.
         transactions: The connector's topic of transactions: `<topic.prefix>.transaction`.
-        incomplete_after: After these seconds a transaction of which changes are missing is logged. The views stay before it.
+        incomplete_after: After these seconds a transaction with missing changes is logged. The views stay before it.
 
     Raises:
         ConfigurationError: There is no table, or one twice.
@@ -150,7 +150,7 @@ class TransactionViews:
 
     @property
     def age_seconds(self) -> float:
-        """The seconds for which a transaction that has ended has been waited for; 0: the views have all that have ended."""
+        """The seconds since the end of the oldest transaction that is still incomplete; 0: the views have all that have ended."""
         with self._lock:
             return 0.0 if self._order.next_ended is None else self._clock() - self._whole_at
 

@@ -87,7 +87,7 @@ def start(
     Args:
         cluster: The cluster.
         group: The group that the visit belongs to.
-        run: The run, of which nothing was read yet.
+        run: The run. Nothing of it was read yet.
         places: All partitions of the visits topic.
         made_up: Whether the run's id is new, so that no records of it exist.
 

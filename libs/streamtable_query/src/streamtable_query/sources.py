@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, cast, runtime_checkable
 
 from streamtable import Bytes, PartitionNotAssigned, Processor, Table
 from streamtable.base.clock import Clock, SystemClock
@@ -17,6 +17,13 @@ PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 1_000_000
 
 Kind = Literal["task", "standby", "view"]
+
+
+class Replicas(Protocol):
+    """The method of a processor that this package calls beside the public ones."""
+
+    def replica(self, table: str, partition: int) -> PartitionReplica | None:
+        """Return the replica of a partition whose task does not run here; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ class ProcessorSource:
         return self._tables[name]
 
     def _copy(self, table: str, partition: int, stale_ok: float | None) -> PartitionReplica | None:
-        return None if stale_ok is None else self._processor.replica(table, partition)
+        return None if stale_ok is None else cast("Replicas", self._processor).replica(table, partition)
 
 
 def page_of(rows: Store | RowsOf, start: bytes | None, end: bytes | None) -> Page:

@@ -198,7 +198,7 @@ class Settings(EnvironmentSettings):
             waited for.
         state_retention: The time that the state of revoked partitions is kept.
         standby: The number of processes that may be lost at once while a warm copy of each partition remains at its next owner:
-            `1`, `2` or `3`, each of which costs about one more copy of the group's tables; `all`: every process keeps a copy
+            `1`, `2` or `3`: each costs about one more copy of the group's tables; `all`: every process keeps a copy
             of all partitions; `none`: no copies.
         purge: `true`: a group deletes from the [topics between the groups of a
             flow](../explanation/flows.md#topics-between-groups-are-purged) what it has committed; `false`: they keep it.

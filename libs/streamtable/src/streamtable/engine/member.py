@@ -108,9 +108,8 @@ class Member:
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
         self._joined_at: float | None = None
-        self._member_id = (
-            ""  # for the background thread: asked by it, the client could wait for a callback of `poll`
-        )
+        # For the background thread: asked by it, the client could wait for a callback of `poll`.
+        self._member_id = ""
         self.undone = 0  # the number of rewinds of all tasks
         self._failures = 0  # commits that failed in a row
         # One event loop for the member's lifetime: clients that handlers share keep their connections in it.

@@ -199,7 +199,10 @@ class GroupProcessor:
         return self._local.freshness(table)
 
     def replica(self, table: str, partition: int) -> PartitionReplica | None:
-        """Return the replica of a partition whose task does not run here. As `streamtable.Processor.replica`."""
+        """Return the replica of a partition whose task does not run here: a standby's, or one that is being restored.
+
+        `streamtable_query` reads it. It may be loading, or closed while it is read; None if there is none.
+        """
         if (member := self.member) is None:
             return None
         restore = member.assignment.restores.get(partition)

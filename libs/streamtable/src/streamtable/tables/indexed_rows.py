@@ -1,4 +1,4 @@
-"""The rows of a local store that holds an index of them too, such as the times at which they fall due."""
+"""The rows of a local store that holds an index of them too, such as the times when they fall due."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

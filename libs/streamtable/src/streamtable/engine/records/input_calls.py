@@ -10,7 +10,7 @@ from streamtable.base.ports import Decoded
 from streamtable.base.types import RecordBatch
 from streamtable.base.watermarks import Marked
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.handlers import TOMBSTONE, Handler, HandlerCalls
+from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, TOMBSTONE, Handler, HandlerCalls
 from streamtable.engine.firing.runner import DueRunner
 from streamtable.engine.named.ids import IdTable
 from streamtable.engine.time.event_time import TimedInput
@@ -226,8 +226,13 @@ class InputCalls:
         if self._handler is not None:
             if calls.careful:
                 return calls.each(on_error, records, decoded.keys, decoded.events, self._handler)
-            each = partial(calls.context.each, records, decoded.keys, decoded.events, self._handler)
-            return calls.fast(records, each, singly=True)
+            # As `HandlerCalls.fast`, without its call: on the way to every handler.
+            try:
+                return calls.context.each(records, decoded.keys, decoded.events, self._handler)
+            except NOT_THE_RECORDS_FAULT:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
+                calls.look_closer(records, calls.context.index, error)
         if calls.careful:
             return calls.chunks(on_error, records, self._decode_and_call)
         whole = partial(self._whole, records, decoded.keys, decoded.events)
