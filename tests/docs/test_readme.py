@@ -35,7 +35,7 @@ def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_s
                 break
         demo.send_signal(signal.SIGINT)
         shown += demo.stdout.read()
-    assert shown.count("right") == 37
+    assert shown.count("right") == 40
     assert "WRONG" not in shown
     assert demo.returncode == 0, shown
     assert "Everything is stopped." in shown
