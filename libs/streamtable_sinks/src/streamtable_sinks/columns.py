@@ -27,20 +27,20 @@ def key_maker(codec: Codec[Any]) -> Callable[[Any], Any] | None:
 
 
 def row_maker(
-    codec: Codec[Any], columns: Container[str], objects: Container[str]
+    codec: Codec[Any], columns: Container[str] = (), objects: Container[str] | None = None
 ) -> Callable[[Any], Mapping[str, Any]] | None:
     """Return the function that makes a row of a codec's value; None: a value is a row, or the column `value`.
 
     Args:
         codec: The codec.
-        columns: The columns of the target.
-        objects: Those that can hold objects, where parts without a type of their own need not be JSON in a text.
+        columns: The columns of the target; none: it takes all.
+        objects: Those that can hold objects, where parts without a type of their own need not be JSON in a text; None: all.
     """
     if not isinstance(codec, ColumnValues) or not isinstance(codec, ShownValues):
         return None
     row, plain, tree = codec.row, codec.plain, codec.columns
     if not isinstance(tree, dict) or tree.get("type") != "record":
-        loose = "value" in objects and _has_json(tree)
+        loose = (objects is None or "value" in objects) and _has_json(tree)
 
         def single(value: Any) -> Mapping[str, Any]:
             if "value" not in columns and isinstance(whole := plain(value), dict):
@@ -49,7 +49,8 @@ def row_maker(
 
         return single
     kinds = {each["name"]: each["type"] for each in tree["fields"]}
-    changed = {name: kind for name, kind in kinds.items() if name in objects and _has_json(kind)}
+    inside = kinds if objects is None else {name: kind for name, kind in kinds.items() if name in objects}
+    changed = {name: kind for name, kind in inside.items() if _has_json(kind)}
     if not changed:
         return row
 
