@@ -16,7 +16,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_569,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 1_951,  # aim 1,500
     "libs/exactjson": 452,
-    "libs/streamtable_codecs": 1_259,
+    "libs/streamtable_codecs": 1_291,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_119,  # aim 3,500
     "libs/streamtable_query": 1_105,
