@@ -1,13 +1,17 @@
 """The columns of JSON: what a table, a file or Spark sees of values that fit a type."""
 
+import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Literal
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from exactavro import Schema, make_reader, make_writer
 from exactjson import checked, columns, shaped
@@ -103,3 +107,25 @@ def test_fields_that_a_value_lacks_are_null_and_models_and_classes_have_columns_
         "a": 1,
         "b": [{"x": 1, "y": None}],
     }
+
+
+class State(Enum):
+    NEW = "new"
+
+
+class Payment(BaseModel):
+    at: datetime
+    state: State
+    amount: Decimal
+    order_id: str = Field(alias="orderId")
+
+
+def test_a_row_of_a_model_has_the_names_and_values_of_its_json() -> None:
+    payment = Payment(
+        at=datetime(2026, 1, 2, tzinfo=UTC), state=State.NEW, amount=Decimal("1.50"), orderId="o1"
+    )
+    codec = checked(Payment)
+    assert shaped(codec.plain(payment), columns_of(Payment)) == json.loads(codec.write(payment))
+    assert codec.plain(payment) == {
+        "at": "2026-01-02T00:00:00Z", "state": "new", "amount": "1.50", "orderId": "o1",
+    }  # fmt: skip

@@ -274,6 +274,28 @@ def test_the_fields_of_an_imported_message_are_compared_too(server: StandIn, reg
     assert "Order by schema id 2 cannot be read, by numbers of fields: $.2" in refused(reader, data)
 
 
+def test_imports_in_a_file_are_compared_when_it_is_read_and_when_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "schemas.json"
+    other = messages(money=MONEY.replace("int64 cents = 1", "string cents = 1"), shop=SHOP)("shop.Order")
+
+    def codec(reader: Any, written: Any) -> Any:
+        definition = Protobuf(written).definition
+        ((name, money),) = definition.imports
+        file = {"schemaType": "PROTOBUF", "schema": definition.text, "references": {name: 1}}
+        schemas = {"1": {"schemaType": "PROTOBUF", "schema": money.text}, "2": file}
+        path.write_text(json.dumps({"schemas": schemas, "subjects": {"s": 2}}))
+        return values(Protobuf(reader, Confluent(FileRegistry(path), "s")))
+
+    value = other(lines=[{"price": {"cents": "5"}}])
+    data = codec(other, other).encode(value)
+    assert codec(other, other).decode(data) == value
+    assert "Order by schema id 2 cannot be read, by numbers of fields: $.2" in refused(
+        codec(shop("Order"), other), data
+    )
+    with pytest.raises(ConfigurationError, match="no subject 's' with the schema"):
+        codec(other, shop("Order")).encode(value)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.text(), st.integers(-(2**31), 2**31 - 1), st.dictionaries(st.text(), st.text(), max_size=3))
 def test_a_message_comes_back_as_it_was(name: str, shelf: int, tags: dict[str, str]) -> None:

@@ -239,6 +239,45 @@ def test_a_file_serves_ids_without_a_network(tmp_path: Path) -> None:
         Avro(OLD, Confluent(FileRegistry(path), "r-value")).encode({"a": 1})
 
 
+MONEY = {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "price", "type": "Money"}]}
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "line", "type": "Line"}]}
+
+
+def test_a_schema_in_a_file_is_read_with_those_that_it_refers_to(tmp_path: Path) -> None:
+    path = tmp_path / "schemas.json"
+    line = {"schemaType": "AVRO", "schema": LINE, "references": {"Money": 1}}
+    order = {"schemaType": "AVRO", "schema": ORDER, "references": {"Line": "2"}}
+    path.write_text(json.dumps({"schemas": {"1": MONEY, "2": line, "3": order}, "subjects": {"s": 3}}))
+    money_within = {**LINE, "fields": [{"name": "price", "type": MONEY}]}
+    reader = {**ORDER, "fields": [{"name": "line", "type": money_within}]}
+    codec = Avro(reader, Confluent(FileRegistry(path), "s"))
+    value = {"line": {"price": {"cents": 5}}}
+    assert codec.decode(message(3, "0a")) == value
+    assert codec.encode(value) == message(3, "0a")
+
+
+@pytest.mark.parametrize(
+    ("references", "reason"),
+    [
+        ({"Money": 9}, "'Money' is schema id 9, which it does not have"),
+        ({"Money": 1, "Line": 4}, "'Money' is two schemas"),
+        ([{"name": "Money"}], "references are no names with ids"),
+        ({}, "Money"),
+    ],
+)
+def test_a_file_whose_references_lead_nowhere_is_refused(
+    tmp_path: Path, references: Any, reason: str
+) -> None:
+    path = tmp_path / "schemas.json"
+    order = {"schemaType": "AVRO", "schema": LINE, "references": references}
+    line = {"schemaType": "AVRO", "schema": {**ORDER, "fields": []}, "references": {"Money": 2}}
+    other = {**MONEY, "fields": []}
+    path.write_text(json.dumps({"schemas": {"1": MONEY, "2": other, "3": order, "4": line}}))
+    with pytest.raises(ConfigurationError, match=reason):
+        FileRegistry(path)
+
+
 def test_ids_of_one_canonical_form_keep_their_logical_types_apart(tmp_path: Path) -> None:
     millis, micros = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
     path = tmp_path / "schemas.json"

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from elasticsearch import Elasticsearch as Client
 
 from localstores.elasticsearch import ElasticsearchServer
-from streamtable import Avro, Stream, String, Table
+from streamtable import Avro, Long, Stream, String, Table, Typed
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.elasticsearch import Elasticsearch
 from streamtable_sinks.testing import VALUE, TargetSuite, changed
@@ -119,4 +120,36 @@ def test_what_is_written_after_a_reset_replaces_what_was_written_before(tester: 
         [SinkChange("a", {"number": 1}, 0, 0), SinkChange("b", {"number": 2}, 1, 0)],
     )
     assert [each["number"] for each in found(url, "reset")] == [2, 4]
+    target.close()
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: str
+    number: int
+    extra: Any = None
+
+
+def test_a_typed_value_is_the_document_of_its_fields(tester: Tester, url: str) -> None:
+    orders: Stream[str, Order] = Stream("orders", String(), Typed(Order))
+    target = Elasticsearch(url, "orders")
+    tester.run(Sink("out", orders, target, max_wait=0.0))
+    tester.emit(orders, "a", Order("o1", 1, {"n": [1, 2]}))
+    tester.advance(2)
+    assert found(url, "orders") == [{"id": "o1", "number": 1, "extra": {"n": [1, 2]}}]
+    target.close()
+
+
+def test_a_document_that_is_no_json_is_a_dead_letter_and_the_others_are_written(
+    tester: Tester, url: str
+) -> None:
+    numbers: Stream[str, int] = Stream("numbers", String(), Long())
+    target = Elasticsearch(
+        url, "numbers", document=lambda _, value: {"number": value, "raw": b"" if value == 2 else None}
+    )
+    out = Sink("out", numbers, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit_many(numbers, [("a", 1), ("b", 2), ("c", 3)])
+    tester.advance(2)
+    assert [each["number"] for each in found(url, "numbers")] == [1, 3]
+    assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
     target.close()

@@ -29,7 +29,7 @@ class Checked(Generic[T]):
         title: The name of the type.
         read: Decodes JSON and checks it. Raises any exception for a text that does not fit; `fault` describes it.
         write: Encodes a value. Its types are not checked: values are as a program has made them.
-        plain: Converts a value to dicts, lists and the like.
+        plain: Converts a value to dicts, lists and the like, with the names that the JSON has.
         schema: The JSON schema of the type, without the parts that are for people, and with additions for comparisons.
         document: The JSON schema of the type as its library makes it.
     """
@@ -133,7 +133,7 @@ def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
         title,
         adapter.validate_json,
         lambda value: adapter.dump_json(value, by_alias=True, warnings=False),
-        adapter.dump_python,
+        lambda value: adapter.dump_python(value, mode="json", by_alias=True, warnings=False),
         bare(adapter.json_schema(schema_generator=WithKeys)),
         adapter.json_schema(),
     )

@@ -130,6 +130,21 @@ def test_headers_of_the_engine_do_not_pass_a_flow(tester: Tester) -> None:
     assert [record.headers for record in tester.records(OUT)] == [MINE]
 
 
+@pytest.mark.parametrize(
+    "name", ["__value_schema_id", "__key_schema_id", "apicurio.value.globalId", "apicurio.key.contentId"]
+)
+def test_headers_that_name_the_schema_of_a_record_do_not_pass_a_flow(tester: Tester, name: str) -> None:
+    flow = Flow("f")
+    flow.stream(IN).map(lambda k, v: (k * 2, v + 1)).to(OUT)
+    timed = flow.stream(OTHER, time=lambda v: v).group_by_key()
+    timed.window(Tumbling(TEN, grace=NOW), late=OUT_2).count("n")
+    tester.run(flow)
+    tester.emit(IN, "k", 1, headers=((name, b"\x01" + bytes(16)), *MINE))
+    tester.emit(OTHER, "k", 100)
+    tester.emit(OTHER, "k", 1, headers=((name, b"\x01" + bytes(16)), *MINE))
+    assert [record.headers for record in (*tester.records(OUT), *tester.records(OUT_2))] == [MINE, MINE]
+
+
 def test_no_headers_are_read_where_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch, tester: Tester
 ) -> None:

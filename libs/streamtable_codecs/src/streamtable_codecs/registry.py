@@ -49,7 +49,8 @@ class FileRegistry:
     """A registry in a JSON file: `{"schemas": {"7": <schema>}, "subjects": {"user-clicks-value": 7}}`.
 
     A schema is Avro's, or `{"schemaType": "JSON", "schema": <schema>}`, or the same with `PROTOBUF` and a text. Ids are numbers,
-    or other texts, such as the UUIDs of AWS Glue.
+    or other texts, such as the UUIDs of AWS Glue. A schema of this second form may refer to others of the file, by the names
+    that it has for them: `{"schemaType": "PROTOBUF", "schema": <text>, "references": {"money.proto": 8}}`.
 
     Args:
         path: The file.
@@ -63,7 +64,8 @@ class FileRegistry:
         self.subjects = subjects or TopicName()
         try:
             content = loads(path.read_bytes())
-            self._schemas = {str(number): _in_file(each) for number, each in content["schemas"].items()}
+            schemas = {str(number): each for number, each in content["schemas"].items()}
+            self._schemas = {number: _in_file(each, schemas) for number, each in schemas.items()}
             self._subjects = {str(name): number for name, number in content.get("subjects", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(f"schema file {path}: {type(error).__name__}: {error}") from error
@@ -85,11 +87,43 @@ class FileRegistry:
         return number
 
 
-def _in_file(content: Any) -> Registered:
-    if isinstance(content, dict) and "schemaType" in content:
-        text = content["schema"]
-        return Registered(content["schemaType"], text if isinstance(text, str) else dumps(text).decode())
-    return Registered("AVRO", Schema.load(content).text)
+def _in_file(content: Any, schemas: Mapping[str, Any]) -> Registered:
+    """Return a schema of a file with all that it refers to. Raises `ValueError`: it, or a reference, is not valid."""
+    if not _has_type(content):
+        return Registered("AVRO", Schema.load(content).text)
+    found: dict[str, str] = {}
+    waiting = [content]
+    while waiting:
+        for name, number in _references_in_file(waiting.pop()):
+            if number not in schemas:
+                raise ValueError(f"the reference {name!r} is schema id {number}, which it does not have")
+            text = _text_in_file(schemas[number])
+            if name not in found:
+                waiting.append(schemas[number])
+            if found.setdefault(name, text) != text:
+                raise ValueError(f"the reference {name!r} is two schemas")
+    registered = Registered(content["schemaType"], _text_in_file(content), found)
+    if registered.kind == "AVRO":
+        Schema.load(registered.text, found)
+    return registered
+
+
+def _has_type(content: Any) -> bool:
+    return isinstance(content, dict) and "schemaType" in content
+
+
+def _text_in_file(content: Any) -> str:
+    given = content["schema"] if _has_type(content) else content
+    return given if isinstance(given, str) else dumps(given).decode()
+
+
+def _references_in_file(content: Any) -> Iterator[tuple[str, str]]:
+    """Yield the names and ids of the schemas that a schema of a file refers to."""
+    given = content.get("references", {}) if _has_type(content) else {}
+    if not isinstance(given, dict):
+        raise TypeError("references are no names with ids")
+    for name, number in given.items():
+        yield str(name), str(number)
 
 
 def _same(registered: Registered, definition: Definition) -> bool:
@@ -99,13 +133,24 @@ def _same(registered: Registered, definition: Definition) -> bool:
     if registered.kind == "JSON":
         return bool(loads(registered.text) == loads(definition.text))
     if registered.kind == "PROTOBUF":
-        return registered.text == definition.text
-    before, now = Schema.load(registered.text), Schema.load(definition.text)
+        known = registered.references
+        # A file may lack what its schemas import.
+        return registered.text == definition.text and all(
+            known.get(name, text) == text for name, text in _imported(definition)
+        )
+    before, now = Schema.load(registered.text, registered.references), Schema.load(definition.text)
     try:
         make_reader(before, now)
     except Unusable:
         return False
     return before.canonical == now.canonical
+
+
+def _imported(definition: Definition) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of all schemas that a definition refers to."""
+    for name, each in definition.imports:
+        yield name, each.text
+        yield from _imported(each)
 
 
 class HttpRegistry:

@@ -4,15 +4,18 @@ Documents and position are not written in one step, so writes are idempotent ins
 change, and Elasticsearch ignores a lower one. A batch that is written again, or late by a former owner, changes nothing.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from elasticsearch import ApiError, ConflictError, NotFoundError, TransportError
+from elasticsearch import ApiError, ConflictError, NotFoundError, SerializationError, TransportError
 from elasticsearch import Elasticsearch as Client
+from elasticsearch.serializer import JsonSerializer
 
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater
+from streamtable_sinks.columns import row_maker
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
 
 R = TypeVar("R")
@@ -90,9 +93,11 @@ class Elasticsearch:
         self._document = document
         self._id = id
         self._keyed = True
+        self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
 
     def open(self, source: SinkSource) -> None:
         self._keyed = source.is_table
+        self._row_of = row_maker(source.value)
         fields = {
             "dynamic": "strict",
             "properties": {name: {"type": kind} for name, kind in _POSITION_FIELDS.items()},
@@ -166,7 +171,12 @@ class Elasticsearch:
 
     def _bulk(self, place: SinkPartition, generation: int, changes: Sequence[SinkChange]) -> None:
         operations = [part for change in changes for part in self._operation(place, generation, change)]
-        answer = self._asked(lambda: self._client.bulk(index=self._index, operations=operations))
+        try:
+            answer = self._asked(lambda: self._client.bulk(index=self._index, operations=operations))
+        except RetryLater as error:
+            if isinstance(error.__cause__, SerializationError):
+                self._blame(place, generation, changes)
+            raise
         if not answer["errors"]:
             return
         results = [next(iter(item.values())) for item in answer["items"]]
@@ -178,6 +188,14 @@ class Elasticsearch:
             if status == _TOO_MANY or status >= _SERVER:
                 raise RetryLater(f"Elasticsearch cannot write at the moment: {text}")
             raise Rejected(f"Elasticsearch refuses the document: {text}", offset=change.offset)
+
+    def _blame(self, place: SinkPartition, generation: int, changes: Sequence[SinkChange]) -> None:
+        """Refuse the first document that is no JSON: the client would fail at it again and again."""
+        for change in changes:
+            try:
+                list(map(JsonSerializer().dumps, self._operation(place, generation, change)))
+            except SerializationError as error:
+                raise Rejected(f"the document cannot be sent: {error}", offset=change.offset) from error
 
     def _operation(
         self, place: SinkPartition, generation: int, change: SinkChange
@@ -201,6 +219,9 @@ class Elasticsearch:
     def _made(self, change: SinkChange) -> Mapping[str, Any]:
         if self._document is not None:
             return self._document(change.key, change.value)
+        if self._row_of is not None:
+            made: Mapping[str, Any] = _in_json(self._row_of(change.value))
+            return made
         return change.value if isinstance(change.value, dict) else {"value": change.value}
 
     # ---- requests --------------------------------------------------------------------------------------------------
@@ -226,6 +247,15 @@ class Elasticsearch:
             raise ConfigurationError(f"Elasticsearch refuses the request: {error}") from error
         except TransportError as error:
             raise RetryLater(f"Elasticsearch does not answer: {error}") from error
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value of a row with its bytes as texts in base64, which the client cannot send."""
+    if isinstance(value, dict):
+        return {name: _in_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_in_json(each) for each in value]
+    return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def _digest(place: SinkPartition) -> str:

@@ -33,6 +33,10 @@ STAMP_BYTES = len(LATE_BEFORE) + 8 + 8
 """The bytes that the header `LATE_BEFORE` adds to a record: its name, its value, and the lengths of both."""
 PRODUCERS_MAX = 100_000
 
+# Confluent's and Apicurio's serializers name the schema of a record's bytes in headers. An output is encoded by its own codec:
+# its readers would take the schema of other bytes, and read wrong values without an error.
+_NOT_COPIED = (PREFIX, "__key_schema_id", "__value_schema_id", "apicurio.key.", "apicurio.value.")
+
 _TIME = Struct(">q")
 _MARK = Struct(">iiq?")
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -84,14 +88,15 @@ def stamps(late_before_ms: Iterable[int]) -> list[Headers]:
 
 
 def own_headers(found: Sequence[Headers | None]) -> list[Headers] | None:
-    """Return the headers of each record without those that the engine writes; None if no record has others."""
+    """Return the headers of each record that a record made of it may have; None if no record has any.
+
+    The engine's own are not among them, and those that name the schema of its bytes are not.
+    """
     if not any(found):
         return None
     if all(each is not None and len(each) == 1 and each[0][0] == LATE_BEFORE for each in found):
         return None  # as in a topic between two groups
-    own: list[Headers] = [
-        [header for header in each or () if not header[0].startswith(PREFIX)] for each in found
-    ]
+    own: list[Headers] = [[one for one in each or () if not one[0].startswith(_NOT_COPIED)] for each in found]
     return own if any(own) else None
 
 

@@ -455,7 +455,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
 
     @property
     def own_headers(self) -> Sequence[Headers] | None:
-        """The headers of each record, without the engine's own; None if no record has any."""
+        """The headers of each record, without the engine's own and those that name the schema of its bytes; None: there are none."""
         return own_headers(list(self._records.each_headers()))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:

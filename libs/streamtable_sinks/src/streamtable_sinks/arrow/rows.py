@@ -8,6 +8,7 @@ import pyarrow as pa
 from streamtable import Avro
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
+from streamtable_sinks.columns import key_maker, row_maker
 from streamtable_sinks.target import SinkChange, SinkSource
 
 MakeColumns = Callable[[Any, Any], Mapping[str, Any]]
@@ -37,6 +38,8 @@ class ArrowRows:
         self._columns = columns
         self._given = schema_of(schema, "value") if isinstance(schema, Avro) else schema
         self._is_table = False
+        self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
+        self._key_row_of: Callable[[Any], Any] | None = None
         self._needed = pa.schema([])
         self._names: frozenset[str] = frozenset()
         self.schema = pa.schema([])
@@ -60,6 +63,8 @@ class ArrowRows:
         fields = [field for field in keys if field.name not in values.names]
         self._needed = pa.schema([*fields, *values])
         self._names = frozenset(self._needed.names)
+        self._row_of = row_maker(source.value, self._names, () if self._given is None else self._names)
+        self._key_row_of = key_maker(source.key)
         self.schema = pa.schema([*self._needed, *PLACE, *([DELETED] if source.is_table else [])])
         return self.schema
 
@@ -90,7 +95,8 @@ class ArrowRows:
 
     def _rows(self, changes: Sequence[SinkChange]) -> Sequence[Mapping[str, Any]]:
         """Return the columns that are made of keys and values."""
-        if self._columns is None and not self._key and all(type(each.value) is dict for each in changes):
+        plain = self._columns is None and self._row_of is None and not self._key
+        if plain and all(type(each.value) is dict for each in changes):
             return [each.value for each in changes]
         return [self._row(each) for each in changes]
 
@@ -110,9 +116,13 @@ class ArrowRows:
     def _found(self, change: SinkChange) -> Mapping[str, Any]:
         if self._columns is not None:
             return self._columns(change.key, change.value)
+        if self._row_of is not None:
+            return self._row_of(change.value)
         return change.value if isinstance(change.value, dict) else {"value": change.value}
 
     def _key_of(self, key: Any) -> Mapping[str, Any]:
+        if self._key_row_of is not None:
+            key = self._key_row_of(key)
         if len(self._key) == 1 and not isinstance(key, tuple | dict):
             return {self._key[0]: key}
         if isinstance(key, dict):

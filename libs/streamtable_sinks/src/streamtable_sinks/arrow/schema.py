@@ -4,7 +4,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from streamtable import Avro, Bytes, Codec, Long, String
+from streamtable import Codec
+from streamtable_sinks.columns import tree_of
 
 _KINDS: Final = {
     "boolean": pa.bool_(),
@@ -16,6 +17,7 @@ _KINDS: Final = {
     "fixed": pa.binary(),
     "string": pa.string(),
     "enum": pa.string(),
+    "null": pa.string(),
 }
 _LOGICAL: Final = {
     "date": pa.date32(),
@@ -39,15 +41,12 @@ DELETED: Final = pa.field("_deleted", pa.bool_())
 
 def schema_of(codec: Codec[Any], single: str) -> pa.Schema | None:
     """Return the schema of values of a codec; None if it is not known. `single`: the column of a value that is no record."""
-    if isinstance(codec, Avro):
-        tree = codec.schema.tree
-        if isinstance(tree, dict) and tree.get("type") == "record":
-            return pa.schema([pa.field(field["name"], _type(field["type"])) for field in tree["fields"]])
-        return pa.schema([pa.field(single, _type(tree))])
-    for kind, arrow in ((String, pa.string()), (Long, pa.int64()), (Bytes, pa.binary())):
-        if isinstance(codec, kind):
-            return pa.schema([pa.field(single, arrow)])
-    return None
+    tree = tree_of(codec)
+    if tree is None:
+        return None
+    if isinstance(tree, dict) and tree.get("type") == "record":
+        return pa.schema([pa.field(field["name"], _type(field["type"])) for field in tree["fields"]])
+    return pa.schema([pa.field(single, _type(tree))])
 
 
 def _type(node: Any) -> pa.DataType:

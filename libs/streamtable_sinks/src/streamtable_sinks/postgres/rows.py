@@ -1,8 +1,11 @@
 """Changes as rows of a table."""
 
+import json
 import operator
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from psycopg.types.json import Json
@@ -12,8 +15,7 @@ from streamtable_sinks.target import SinkChange
 
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
-_JSON_TYPES = ("json", "jsonb")
-
+JSON_TYPES = ("json", "jsonb")
 
 Values = tuple[Any, ...]
 
@@ -40,16 +42,27 @@ class RowMaker:
         key: Makes the value of each key column from a key; empty: rows are appended.
         columns: Makes a row of a key and a value; None: the fields of the value.
         types: The SQL types of the table's columns.
+        row_of: Makes a row of a value; None: a value is a row, or the column `value`. See `columns.row_maker`.
+        key_row_of: Makes what `key` takes of a record's key; None: it is that key.
 
     Attributes:
         names: The columns of a row, those of the key first; as in the first row.
     """
 
-    def __init__(self, key: MakeKey, columns: MakeRow | None, types: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        key: MakeKey,
+        columns: MakeRow | None,
+        types: Mapping[str, str],
+        *,
+        row_of: Callable[[Any], Mapping[str, Any]] | None = None,
+        key_row_of: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._key = tuple(key.values())
         self._key_names = tuple(key)
         self._columns = columns
         self._types = types
+        self._row_of, self._key_row_of = row_of, key_row_of
         self.names: tuple[str, ...] = ()
         self._width = 0  # of what makes a row, which may have key columns too
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
@@ -83,16 +96,21 @@ class RowMaker:
         return error
 
     def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
+        keys = [change.key for change in changes]
+        if self._key_row_of is not None:
+            keys = list(map(self._key_row_of, keys))
         if len(self._key) == 1:
             (make,) = self._key
-            return [(make(change.key),) for change in changes]
-        return [tuple(make(change.key) for make in self._key) for change in changes]
+            return [(make(key),) for key in keys]
+        return [tuple(make(key) for make in self._key) for key in keys]
 
     def _values(self, changes: Sequence[SinkChange]) -> Iterable[Values]:
         """Return the values of the columns that are none of the key."""
         rows: Sequence[Any]
         if self._columns is not None:
             rows = [self._columns(change.key, change.value) for change in changes]
+        elif self._row_of is not None:
+            rows = [self._row_of(change.value) for change in changes]
         else:
             rows = [change.value for change in changes]
             if any(kind is not dict for kind in set(map(type, rows))):
@@ -113,10 +131,20 @@ class RowMaker:
             self._take = lambda found: (found[only],)
         elif others:
             self._take = operator.itemgetter(*others)
-        self._structured = [at for at, name in enumerate(others) if self._types.get(name) in _JSON_TYPES]
+        self._structured = [at for at, name in enumerate(others) if self._types.get(name) in JSON_TYPES]
 
     def _wrapped(self, values: Values) -> Values:
         made = list(values)
         for at in self._structured:
-            made[at] = None if made[at] is None else Json(made[at])
+            made[at] = None if made[at] is None else Json(made[at], _dumps)
         return tuple(made)
+
+
+def _text_of(value: Any) -> str:
+    """Return bytes inside of objects and arrays as JSON has them everywhere."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
+
+
+_dumps = partial(json.dumps, default=_text_of)

@@ -7,9 +7,10 @@ from typing import Any, Final
 import psycopg
 
 from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
+from streamtable_sinks.columns import key_maker, row_maker
 from streamtable_sinks.postgres import positions
 from streamtable_sinks.postgres.errors import streamtable_error
-from streamtable_sinks.postgres.rows import MakeKey, MakeRow, RowMaker
+from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
 from streamtable_sinks.postgres.table import Session, TargetTable
 from streamtable_sinks.postgres.types import Column, columns_of
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
@@ -62,6 +63,7 @@ class Postgres:
         self._url = url
         self._table = TargetTable(table, names)
         self._key = key if isinstance(key, Mapping) else {name: _part(names, name) for name in names}
+        self._by_name = not isinstance(key, Mapping)
         self._columns = columns
         self._types = types
         self._create = create
@@ -85,7 +87,16 @@ class Postgres:
                     )
                 self._table.create(session, needed)
             there = self._table.check(session, needed)
-        self._rows = RowMaker(self._key, self._columns, {each.name: each.type for each in there.values()})
+        types = {each.name: each.type for each in there.values()}
+        self._rows = RowMaker(
+            self._key,
+            self._columns,
+            types,
+            row_of=row_maker(
+                source.value, types, {name for name, kind in types.items() if kind in JSON_TYPES}
+            ),
+            key_row_of=key_maker(source.key) if self._by_name else None,
+        )
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with self._session() as session:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streamtable import Avro, Bytes, Codec, Long, String
+from streamtable import Codec
+from streamtable_sinks.columns import tree_of
 
 _KINDS: Final = {
     "boolean": "boolean",
@@ -51,15 +52,12 @@ def columns_of(codec: Codec[Any], single: str) -> Sequence[Column] | None:
         codec: The codec.
         single: The name of the column of a value that is not a record.
     """
-    if isinstance(codec, Avro):
-        tree = codec.schema.tree
-        if isinstance(tree, dict) and tree.get("type") == "record":
-            return [_column(field["name"], field["type"]) for field in tree["fields"]]
-        return [_column(single, tree)]
-    for kind, sql in ((String, "text"), (Long, "bigint"), (Bytes, "bytea")):
-        if isinstance(codec, kind):
-            return [Column(single, sql, required=True)]
-    return None
+    tree = tree_of(codec)
+    if tree is None:
+        return None
+    if isinstance(tree, dict) and tree.get("type") == "record":
+        return [_column(field["name"], field["type"]) for field in tree["fields"]]
+    return [_column(single, tree)]
 
 
 def _column(name: str, node: Any) -> Column:

@@ -1,0 +1,88 @@
+"""The columns of a codec's values, and the values as rows of them: the same for tables and files."""
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any, Final
+
+from streamtable import Avro, Bytes, Codec, Long, String
+from streamtable.base.ports import ColumnValues, ShownValues
+
+_PLAIN: Final = ((String, "string"), (Long, "long"), (Bytes, "bytes"))
+
+
+def tree_of(codec: Codec[Any]) -> Any:
+    """Return the Avro schema of the values of a codec, parsed; None if their columns are not known."""
+    if isinstance(codec, Avro):
+        return codec.schema.tree
+    if isinstance(codec, ColumnValues):
+        return codec.columns
+    return next((name for kind, name in _PLAIN if isinstance(codec, kind)), None)
+
+
+def key_maker(codec: Codec[Any]) -> Callable[[Any], Any] | None:
+    """Return the function that makes a key as `tree_of` describes it; None: the codec's keys are so already."""
+    if not isinstance(codec, ColumnValues):
+        return None
+    row = codec.row
+    return lambda key: None if key is None else row(key)
+
+
+def row_maker(
+    codec: Codec[Any], columns: Container[str] = (), objects: Container[str] | None = None
+) -> Callable[[Any], Mapping[str, Any]] | None:
+    """Return the function that makes a row of a codec's value; None: a value is a row, or the column `value`.
+
+    Args:
+        codec: The codec.
+        columns: The columns of the target; none: it takes all.
+        objects: Those that can hold objects, where parts without a type of their own need not be JSON in a text; None: all.
+    """
+    if not isinstance(codec, ColumnValues) or not isinstance(codec, ShownValues):
+        return None
+    row, plain, tree = codec.row, codec.plain, codec.columns
+    if not isinstance(tree, dict) or tree.get("type") != "record":
+        loose = (objects is None or "value" in objects) and _has_json(tree)
+
+        def single(value: Any) -> Mapping[str, Any]:
+            if "value" not in columns and isinstance(whole := plain(value), dict):
+                return whole  # its fields are not known from the codec, but to the target
+            return {"value": _with_json(row(value), plain(value), tree) if loose else row(value)}
+
+        return single
+    kinds = {each["name"]: each["type"] for each in tree["fields"]}
+    inside = kinds if objects is None else {name: kind for name, kind in kinds.items() if name in objects}
+    changed = {name: kind for name, kind in inside.items() if _has_json(kind)}
+    if not changed:
+        return row
+
+    def with_objects(value: Any) -> Mapping[str, Any]:
+        made, whole = row(value), plain(value)
+        found = {name: _with_json(made[name], whole.get(name), kind) for name, kind in changed.items()}
+        return {**made, **found}
+
+    return with_objects
+
+
+def _has_json(tree: Any) -> bool:
+    if isinstance(tree, list):
+        return any(map(_has_json, tree))
+    if not isinstance(tree, dict):
+        return False
+    inner = [each["type"] for each in tree.get("fields", ())]
+    return "json" in tree or _has_json([*inner, tree.get("items"), tree.get("values")])
+
+
+def _with_json(made: Any, plain: Any, tree: Any) -> Any:
+    """Return a value with the parts that are JSON in texts as they are in the plain value."""
+    if made is None or not _has_json(tree):
+        return made
+    if isinstance(tree, list):
+        return _with_json(made, plain, tree[1])
+    if "json" in tree:
+        return plain
+    if tree["type"] == "array":
+        return [_with_json(one, other, tree["items"]) for one, other in zip(made, plain or (), strict=True)]
+    given: Mapping[str, Any] = {str(name): each for name, each in (plain or {}).items()}
+    if tree["type"] == "map":
+        return {name: _with_json(each, given[name], tree["values"]) for name, each in made.items()}
+    kinds = {each["name"]: each["type"] for each in tree["fields"]}
+    return {name: _with_json(each, given.get(name), kinds[name]) for name, each in made.items()}

@@ -1,0 +1,257 @@
+"""Tables and files have the columns of typed JSON and of Protobuf as of Avro."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from pyiceberg.catalog.sql import SqlCatalog
+
+from streamtable import Codec, Plain, Stream, String, Table, Typed
+from streamtable_codecs import JsonSchema, Protobuf
+from streamtable_sinks import Sink
+from streamtable_sinks.iceberg import Iceberg
+from streamtable_sinks.parquet import Parquet, read_rows
+from streamtable_sinks.postgres import Postgres
+from streamtable_testing import Tester
+
+
+class Line(msgspec.Struct, frozen=True):
+    sku: str
+    seal: bytes = b""
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: str
+    cents: int
+    paid: bool
+    weight: float
+    lines: list[Line]
+    note: str | None = None
+    source: dict[str, Any] | str = ""
+
+
+class Place(msgspec.Struct, frozen=True):
+    shop: str
+    shelf: int
+
+
+@cache
+def message_class() -> Any:
+    """Return the class of a message with the fields of `Order`."""
+    kinds = FieldDescriptorProto
+    file = FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    line = DescriptorProto(name="Line")
+    line.field.add(name="sku", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    line.field.add(name="seal", number=2, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
+    order = file.message_type.add(name="Order")
+    order.nested_type.append(line)
+    order.oneof_decl.add(name="_note")
+    for number, (name, kind) in enumerate(
+        [("id", kinds.TYPE_STRING), ("cents", kinds.TYPE_INT64), ("paid", kinds.TYPE_BOOL), ("weight", kinds.TYPE_DOUBLE)]
+    ):  # fmt: skip
+        order.field.add(name=name, number=number + 1, type=kind, label=kinds.LABEL_OPTIONAL)
+    order.field.add(
+        name="lines", number=5, type=kinds.TYPE_MESSAGE, type_name=".shop.Order.Line", label=kinds.LABEL_REPEATED
+    )  # fmt: skip
+    order.field.add(
+        name="note", number=6, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL, oneof_index=0, proto3_optional=True
+    )  # fmt: skip
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+def structs(codec: Codec[Any]) -> tuple[Codec[Any], Any, Any]:
+    full = Order("o1", 150, True, 0.5, [Line("nut", b"\xff")], "fragile", {"app": 1})
+    return codec, full, Order("o2", 0, False, 0.0, [])
+
+
+def protobuf() -> tuple[Codec[Any], Any, Any]:
+    made = message_class()
+    lines = [made.Line(sku="nut", seal=b"\xff")]
+    full = made(id="o1", cents=150, paid=True, weight=0.5, lines=lines, note="fragile")
+    return Protobuf(made, Plain()), full, made(id="o2")
+
+
+CODECS: dict[str, Callable[[], tuple[Codec[Any], Any, Any]]] = {
+    "typed": lambda: structs(Typed(Order)),
+    "json-schema": lambda: structs(JsonSchema(Order, Plain())),
+    "protobuf": protobuf,
+}
+COLUMNS = ("id", "cents", "paid", "weight", "note")
+ROWS = [("o1", 150, True, 0.5, "fragile"), ("o2", 0, False, 0.0, None)]
+
+
+@pytest.fixture(params=CODECS)
+def orders(request: pytest.FixtureRequest) -> tuple[Stream[str, Any], Any, Any]:
+    """A stream of each codec, a value with all fields, and a value without those that it may lack."""
+    codec, full, empty = CODECS[request.param]()
+    return Stream("orders", String(), codec), full, empty
+
+
+def written(tester: Tester, orders: tuple[Stream[str, Any], Any, Any], target: Any) -> None:
+    stream, *values = orders
+    tester.run(Sink("out", stream, target, max_wait=0.0), partitions=1)
+    tester.emit_many(stream, [("a", value) for value in values])
+    tester.advance(2)
+
+
+def test_a_table_is_created_with_typed_columns_and_filled(
+    tester: Tester, database: str, postgres: type[Postgres], orders: tuple[Stream[str, Any], Any, Any]
+) -> None:
+    written(tester, orders, postgres(database, "orders", create=True))
+    with psycopg.connect(database) as session:
+        found = session.execute(f"SELECT {', '.join(COLUMNS)} FROM orders ORDER BY id").fetchall()
+        lines = session.execute("SELECT lines FROM orders ORDER BY id").fetchall()
+        types = session.execute(
+            "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
+            "WHERE attrelid = 'orders'::regclass AND attnum > 0 AND attname <> 'source' ORDER BY attname"
+        ).fetchall()
+    assert found == ROWS
+    assert [[line["sku"] for line in each] for (each,) in lines] == [["nut"], []]
+    assert lines[0][0][0]["seal"] == "/w=="
+    assert {(name, kind) for name, kind, _ in types} == {
+        ("cents", "bigint"), ("id", "text"), ("lines", "jsonb"), ("note", "text"), ("paid", "boolean"),
+        ("weight", "double precision"),
+    }  # fmt: skip
+    assert ("note", "text", False) in types
+    assert ("cents", "bigint", True) in types
+
+
+def test_a_table_of_kafka_is_written_by_the_parts_of_its_typed_key(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    stock = Table("stock", Typed(Place), Typed(Line))
+    records: Stream[Place, Any] = Stream(stock.name, stock.key, stock.value)
+    tester.create(records)
+    columns = {"shop": "text", "shelf": "bigint", "sku": "text", "seal": "text"}
+    target = postgres(database, "stock", key=("shop", "shelf"), types=columns, create=True)
+    tester.run(Sink("out", stock, target, max_wait=0.0))
+    tester.emit_many(records, [(Place("a", 1), Line("nut")), (Place("a", 2), Line("bolt"))])
+    tester.advance(2)
+    tester.emit_many(records, [(Place("a", 1), Line("screw")), (Place("a", 2), None)])
+    tester.advance(2)
+    with psycopg.connect(database) as session:
+        assert session.execute("SELECT shop, shelf, sku FROM stock").fetchall() == [("a", 1, "screw")]
+
+
+class Loose(msgspec.Struct, frozen=True):
+    id: str
+    tags: dict[str, Any]
+    items: list[dict[str, Any] | str | int]
+    either: Any = None
+
+
+class Anything(msgspec.Struct, frozen=True):
+    extra: Any
+
+
+LOOSE = Loose("o1", {"n": 1, "deep": {"on": True}, "text": "1"}, [{"a": 1}, "b", 7], {"x": 2})
+
+
+def test_objects_of_any_kind_keep_their_types_in_columns_of_objects(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    stream: Stream[str, Loose] = Stream("loose", String(), Typed(Loose))
+    types = {"id": "text", "tags": "jsonb", "items": "jsonb", "either": "jsonb"}
+    derived = postgres(database, "derived", create=True)
+    given = postgres(database, "given", types=types, create=True)
+    for name, target in (("a", derived), ("b", given)):
+        tester.run(Sink(name, stream, target, max_wait=0.0), partitions=1)
+    tester.emit(stream, "a", LOOSE)
+    tester.advance(2)
+    with psycopg.connect(database) as session:
+        found = session.execute("SELECT tags, items, either FROM derived").fetchall()
+        assert found == [(json.dumps(LOOSE.tags), LOOSE.items, '{"x": 2}')]
+        found = session.execute("SELECT tags, items, either FROM given").fetchall()
+        assert found == [(LOOSE.tags, LOOSE.items, {"x": 2})]
+
+
+def test_functions_of_keys_and_values_get_them_as_their_codecs_decode_them(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    stream: Stream[Place, Line] = Stream("lines", Typed(Place), Typed(Line))
+    target = postgres(
+        database,
+        "lines",
+        key={"at": lambda key: f"{key.shop}/{key.shelf}"},
+        columns=lambda key, value: {"sku": value.sku, "shelf": key.shelf},
+        types={"at": "text", "sku": "text", "shelf": "bigint"},
+        create=True,
+    )
+    tester.run(Sink("out", stream, target, max_wait=0.0))
+    tester.emit(stream, Place("a", 1), Line("nut"))
+    tester.advance(2)
+    with psycopg.connect(database) as session:
+        assert session.execute("SELECT at, sku, shelf FROM lines").fetchall() == [("a/1", "nut", 1)]
+
+
+def test_parquet_files_have_typed_columns(
+    tester: Tester, tmp_path: Path, orders: tuple[Stream[str, Any], Any, Any]
+) -> None:
+    written(tester, orders, Parquet(tmp_path))
+    found = read_rows(tmp_path)
+    assert [tuple(row[name] for name in COLUMNS) for row in found.to_pylist()] == ROWS
+    assert [[line["sku"] for line in row["lines"]] for row in found.to_pylist()] == [["nut"], []]
+    types = ["string", "int64", "bool", "double", "string"]
+    assert [str(found.schema.field(name).type) for name in COLUMNS] == types
+
+
+def test_a_schema_that_is_given_says_the_types_of_objects_of_any_kind(tester: Tester, tmp_path: Path) -> None:
+    stream: Stream[str, Any] = Stream("anything", String(), Typed(Anything))
+    extra = pa.schema({"extra": pa.struct({"n": pa.int64()})})
+    tester.run(Sink("out", stream, Parquet(tmp_path, schema=extra), max_wait=0.0), partitions=1)
+    tester.emit(stream, "k", Anything({"n": 1}))
+    tester.advance(2)
+    assert read_rows(tmp_path).to_pylist()[0]["extra"] == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "column", "expected"),
+    [
+        (None, "value", [("n", 1)]),
+        (pa.schema({"value": pa.map_(pa.string(), pa.int64())}), "value", [("n", 1)]),
+        (pa.schema({"n": pa.int64()}), "n", 1),
+    ],
+    ids=["derived", "one-column", "fields"],
+)
+def test_a_value_without_known_fields_is_one_column_unless_the_schema_has_its_fields(
+    tester: Tester, tmp_path: Path, schema: pa.Schema | None, column: str, expected: Any
+) -> None:
+    stream: Stream[str, Any] = Stream("counts", String(), Typed(dict[str, int]))
+    tester.run(Sink("out", stream, Parquet(tmp_path, schema=schema), max_wait=0.0), partitions=1)
+    tester.emit(stream, "k", {"n": 1})
+    tester.advance(2)
+    assert read_rows(tmp_path).to_pylist()[0][column] == expected
+
+
+def test_changes_of_a_table_have_the_columns_of_a_typed_key_in_parquet(
+    tester: Tester, tmp_path: Path
+) -> None:
+    stock = Table("stock", Typed(int), Typed(Line))
+    records: Stream[int, Any] = Stream(stock.name, stock.key, stock.value)
+    tester.create(records)
+    tester.run(Sink("out", stock, Parquet(tmp_path, key=("shelf",)), max_wait=0.0), partitions=1)
+    tester.emit_many(records, [(1, Line("nut")), (2, None)])
+    tester.advance(2)
+    found = [(row["shelf"], row["sku"], row["_deleted"]) for row in read_rows(tmp_path).to_pylist()]
+    assert found == [(1, "nut", False), (2, None, True)]
+
+
+def test_a_table_of_iceberg_is_created_with_typed_columns(
+    tester: Tester, tmp_path: Path, orders: tuple[Stream[str, Any], Any, Any]
+) -> None:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    written(tester, orders, Iceberg(catalog, "lake.orders", create=True))
+    found = catalog.load_table("lake.orders").scan().to_arrow().sort_by("_offset")
+    catalog.close()
+    assert [tuple(row[name] for name in COLUMNS) for row in found.to_pylist()] == ROWS
