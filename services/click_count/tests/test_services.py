@@ -19,6 +19,7 @@ from click_count.main import app
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
+from localkafka.process import reserve_port
 from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from servicekit_testing import Process, retrying_client, with_ids
@@ -51,6 +52,10 @@ class Cluster:
         process = Process("click_count.main", arguments, {**self.environment, **own, **environment})
         self._stack.callback(process.close)
         return process
+
+    def answering(self, address: str) -> Process:
+        """Start a processor that answers queries at this address."""
+        return self.start("processor", CLICK_COUNT_QUERY_ADDRESS=address, STREAMTABLE_GRPC_ADDRESS=address)
 
     def http(self, process: Process) -> httpx.Client:
         client = retrying_client(f"http://{process.address()}")
@@ -151,6 +156,50 @@ def test_clicks_taken_by_the_emitter_are_counted_and_answered(cluster: Cluster) 
     assert "streamtable_records_in_total" in processor.get("/metrics").text
     assert processes["emitter"].stop(signal.SIGINT) == 0
     assert processes["processor"].stop() == 0
+
+
+def test_processors_answer_for_services_that_have_no_copy_of_the_table(cluster: Cluster) -> None:
+    load = cluster.start("load", "--rate", "0", "--count", "3000", "--keys", "40", "--seed", "3")
+    query, view = cluster.start("query", "--over", "instances"), cluster.start("view", "--over", "instances")
+    client = cluster.http(query)
+    with ExitStack() as ports:
+        addresses = [f"127.0.0.1:{ports.enter_context(reserve_port()).getsockname()[1]}" for _ in range(2)]
+        processors = [cluster.answering(address) for address in addresses]
+        assert load.ended() == 0, load.output
+        wait_until(lambda: ready(client))
+        wait_until(lambda: total(client) == 3000)
+
+        items = client.get("/clicks?limit=1000").json()["items"]
+        assert {item["user_id"]: count_of(client, item["user_id"]) for item in items} == {
+            item["user_id"]: item["count"] for item in items
+        }
+        page = client.get("/clicks?limit=3").json()
+        assert page["items"] == items[:3]
+        assert client.get(f"/clicks?limit=3&cursor={page['next']}").json()["items"] == items[3:6]
+        assert client.get("/clicks/nobody").status_code == 404
+        answer = client.get(f"/clicks/{items[0]['user_id']}").json()
+        assert 0 <= answer["age_seconds"] < 60
+        with grpc.insecure_channel(view.address()) as channel:
+            stub: Any = ClickCountsStub(channel)
+            assert counts_of(stub) == {item["user_id"]: item["count"] for item in items}
+            with pytest.raises(grpc.RpcError) as refused:
+                next(stub.Watch(pb.WatchRequest(user_id="alice")))
+            error: Any = refused.value
+            assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        for path in ("/events", "/top"):
+            assert client.get(path).status_code == 501
+            assert "a copy of the table" in client.get(path).json()["detail"]
+
+        assert [each.stop() for each in processors] == [0, 0]
+        emitter = cluster.http(cluster.start("emitter"))
+        wait_until(lambda: ready(emitter))
+        sent = emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
+        cluster.answering(addresses[1])
+        token = {"Streamtable-Token": sent.headers["streamtable-token"]}
+        assert client.get("/clicks/dave", headers=token).json()["count"] == 1
+        wait_until(lambda: total(client) == 3001)
+        assert query.stop() == 0
+        assert view.stop() == 0
 
 
 def test_both_handlers_make_the_same_table_from_a_load(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What a question about rows is limited to, who can be asked, and what an answer says."""
+"""The limits of a question about rows, who can be asked, and what an answer says."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
