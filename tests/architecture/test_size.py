@@ -19,7 +19,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_259,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_119,  # aim 3,500
-    "libs/streamtable_query": 1_268,  # with the table for services
+    "libs/streamtable_query": 1_272,  # with the table for services
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 5_997,  # aim 6,000

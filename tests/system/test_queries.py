@@ -370,6 +370,15 @@ def test_a_remote_table_answers_as_a_view_does_and_shows_the_writes_that_were_wa
         assert counts.ready, "it still answers for all others when a partition has no process"
 
 
+def test_a_remote_table_refuses_copies_that_may_lack_a_write_which_was_waited_for(bench: Bench) -> None:
+    group = bench.counting(partitions=1)
+    with (
+        Query(bench.kafka, group, group.table, stale_ok=30) as counts,
+        pytest.raises(ConfigurationError, match="without stale_ok"),
+    ):
+        RemoteTable(counts)
+
+
 def test_a_remote_table_skips_rows_that_cannot_be_decoded_and_names_them(bench: Bench) -> None:
     group = bench.counting(partitions=1)
     fill(bench)

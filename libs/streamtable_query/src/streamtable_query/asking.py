@@ -83,7 +83,9 @@ class TableQueries(Closing, Generic[K, V]):
         self.table = table
         self._here = OwnProcess(f"the query of {table.name!r}")
         self._members, self._writer = members, writer
-        self._near, self._limits, self._copies = near, limits, copies
+        self._near, self._copies = near, copies
+        self.limits = limits
+        """The limits of calls that give no others."""
         self._clock = clock or SystemClock()
         self._hash = hash_of_rows(table)
         self._cluster = kafka.admin()
@@ -260,11 +262,11 @@ class TableQueries(Closing, Generic[K, V]):
         Raises:
             AuthorizationError: A permission is missing.
         """
-        since = self._clock.monotonic() - self._limits.max_age
+        since = self._clock.monotonic() - self.limits.max_age
         try:
             count = self._count()
             for partition in range(count):
-                self._routes.routes(partition, count, since, copies=self._limits.stale_ok is not None)
+                self._routes.routes(partition, count, since, copies=self.limits.stale_ok is not None)
         except (RetryLater, ConfigurationError) as error:
             return error.message
         return ""
@@ -273,7 +275,7 @@ class TableQueries(Closing, Generic[K, V]):
 
     def _asking(self, timeout: float | None, max_age: float | None, stale_ok: float | None) -> Asking:
         self._here.check()
-        usual = self._limits
+        usual = self.limits
         return Asking(
             self._clock.monotonic() + (usual.deadline if timeout is None else timeout),
             usual.max_age if max_age is None else max_age,
@@ -283,7 +285,7 @@ class TableQueries(Closing, Generic[K, V]):
     def _count(self) -> int:
         """Return the number of partitions of the table. A table that was created again may have others."""
         now = self._clock.monotonic()
-        if now - self._counted_at > self._limits.max_age:
+        if now - self._counted_at > self.limits.max_age:
             topic = self._cluster.topics([self.table.name]).get(self.table.name)
             if topic is None:
                 raise NotReady(f"Kafka has no topic {self.table.name!r}: has its group been started?")

@@ -10,8 +10,7 @@ import structlog
 
 from streamtable import Ack, Table, UnreadableRow
 from streamtable.base.closing import Closing
-from streamtable.errors import NotReady, StreamtableError
-from streamtable_query.asking import MAX_AGE_SECONDS
+from streamtable.errors import ConfigurationError, NotReady, StreamtableError
 from streamtable_query.query import Query
 
 K = TypeVar("K")
@@ -52,14 +51,19 @@ class RemoteTable(Closing, Generic[K, V]):
     Changes cannot be followed: `watch` is refused.
 
     Args:
-        query: Asks the processors; closed with this. It must not allow standby copies (`stale_ok`): after a wait for a
-            write, a copy may not have it yet.
-        max_age: The query's `max_age`: the age that is stated of lists.
+        query: Asks the processors; closed with this. Its `max_age` is the age that is stated of lists.
+
+    Raises:
+        ConfigurationError: The query allows standby copies (`stale_ok`), which may not have a write that was waited for.
     """
 
-    def __init__(self, query: Query[K, V], max_age: float = MAX_AGE_SECONDS) -> None:
+    def __init__(self, query: Query[K, V]) -> None:
+        if query.limits.stale_ok is not None:
+            raise ConfigurationError(
+                "a table for services asks owners only, as a copy may not have a write that was waited for: make its Query "
+                "without stale_ok"
+            )
         self._query = query
-        self._max_age = max_age
         self._reason = "the processors have not been asked for yet"
         self._failure: StreamtableError | None = None
         self._stopping = threading.Event()
@@ -112,7 +116,7 @@ class RemoteTable(Closing, Generic[K, V]):
 
     def position(self) -> Mapping[int, RemotePosition]:
         """Return the age that no row of a partition exceeds."""
-        return dict.fromkeys(range(self._query.partitions), RemotePosition(self._max_age))
+        return dict.fromkeys(range(self._query.partitions), RemotePosition(self._query.limits.max_age))
 
     async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `View`
         """Return when the rows show the effect of an event. Raises like `Query.wait_for`."""
