@@ -68,7 +68,7 @@ class PartitionAge(Protocol):
 
 
 class Readable(Protocol):
-    """What says whether it can be read, and how old its partitions are."""
+    """A source of rows that says whether it can be read, and how old its partitions are."""
 
     @property
     def ready(self) -> bool: ...
